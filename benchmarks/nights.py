@@ -34,6 +34,7 @@ from clawpipe.lineage.record import build_lineage, write_lineage
 from clawpipe.nights.record import NightStatus, RegisteredModel, StepEntry, create_record, entry, write_status
 from clawpipe.registry.client import changes
 from clawpipe.registry.promotions import promote
+from clawpipe.registry.tags import internal
 from clawpipe.registry.tracking import Tracking
 from clawpipe.store.datasets import publish_dataset
 from clawpipe.store.home import Home
@@ -47,6 +48,9 @@ PLAN = ("plan", "--config", str(ROOT / "configs" / "tiny.yaml"), "-o", "rollouts
 COMMANDS = {
     "status": ("status",),
     "status of the first night": ("status", "--night", "{first}"),
+    "runs list": ("runs", "list"),
+    "models list": ("models", "list"),
+    "report of all": ("report", "--all"),
     "datasets waiting": ("datasets", "waiting", "--model", MODEL),
     "datasets list": ("datasets", "list"),
     "datasets list, all": ("datasets", "list", "--json"),
@@ -58,7 +62,7 @@ COMMANDS = {
     "gc, dry run": ("gc", "--dry-run"),
     "plan of new data": (*PLAN, "-o", "trajectories=[new]"),
 }
-LINEAR = ("datasets list, all", "trace of the champion")  # what they print grows with the nights
+LINEAR = ("datasets list, all", "trace of the champion", "report of all")  # what they print grows with the nights
 SEARCHES = ("trace of a session", "forget, dry run", "gc, dry run")  # they look at every artifact
 BASE = ModelRef(
     name="base",
@@ -149,11 +153,11 @@ class SyntheticHome:
     def _register(self, night: str, samples: DatasetRef) -> str:
         """Register a version as a night does, without its files; return its number."""
         facts = {"key": night, "model_id": f"m-{night}", "package": "f" * 64, "policy": self.champion.model_dump_json()}
-        tags = {f"clawpipe.{name}": value for name, value in (facts | {"night": night}).items()}
+        facts |= {"night": night, "dataset.round-1": samples.digest}
+        tags = {internal(name): value for name, value in facts.items()}
         with changes(self.tracking) as client:
             if not client.search_registered_models(f"name='{MODEL}'"):
                 client.create_registered_model(MODEL)
-            tags["clawpipe.dataset.round-1"] = samples.digest
             return str(client.create_model_version(MODEL, "somewhere", tags=tags).version)
 
 

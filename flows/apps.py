@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import os
 
-from starlette.types import ASGIApp
+from starlette.requests import Request
+from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, Response
+from starlette.routing import Route, Router
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from clawpipe.errors import ClawpipeError
+from clawpipe.nights.record import REPORT, run_dir
 from clawpipe.quick_imports import quick_imports
 from clawpipe.services.web import Locked, SameOrigin
+from clawpipe.store.home import Home
 
 
 def prefect() -> ASGIApp:
@@ -19,7 +25,9 @@ def prefect() -> ASGIApp:
 
 
 def mlflow() -> ASGIApp:
-    """Return MLflow's tracking server. MLflow alone checks no password, and trusts the pages of other servers on this machine.
+    """Return MLflow's tracking server, and beside it the page over all nights.
+
+    MLflow alone checks no password, and trusts the pages of other servers on this machine.
 
     MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD hold the user and the password; MLflow's clients read the same names.
     """
@@ -27,4 +35,28 @@ def mlflow() -> ASGIApp:
         from mlflow.server.fastapi_app import app
 
     user, password = os.environ["MLFLOW_TRACKING_USERNAME"], os.environ["MLFLOW_TRACKING_PASSWORD"]
-    return SameOrigin(Locked(app, f"{user}:{password}", open_path="/health"))
+    return SameOrigin(Locked(NightPages(app, Home.from_env()), f"{user}:{password}", open_path="/health"))
+
+
+class NightPages:
+    """Adds to an application the page over all nights of a home, `/nights/`, made at each request, and the nights' reports."""
+
+    def __init__(self, app: ASGIApp, home: Home) -> None:
+        self._app, self._home = app, home
+        routes = [Route("/nights/", self._all), Route("/nights/runs/{night}/report.html", self._one)]
+        self._pages = Router(routes, default=app)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await (self._app if scope["type"] == "lifespan" else self._pages)(scope, receive, send)
+
+    def _all(self, request: Request) -> Response:
+        from clawpipe.reporting.trend import past_nights, render
+
+        return HTMLResponse(render(past_nights(self._home)))
+
+    def _one(self, request: Request) -> Response:
+        try:
+            path = run_dir(self._home, request.path_params["night"]) / REPORT
+        except ClawpipeError as error:
+            return PlainTextResponse(str(error), 404)
+        return FileResponse(path, media_type="text/html") if path.is_file() else PlainTextResponse("this night has no report", 404)

@@ -20,9 +20,11 @@ from clawpipe.errors import ClawpipeError
 from clawpipe.evaluation.verdict import Decision
 from clawpipe.json_types import JsonObject
 from clawpipe.nights.record import night_id
+from clawpipe.runs.recording import recorded
 from clawpipe.store.home import Home
 from clawpipe.store.permissions import keep_private
 from clawpipe.store.refs import ModelRef, StepResult
+from flows.datasets import NothingNewError
 from flows.figures import exported
 from flows.heldout import compare, draw, show_trend, without_heldout
 from flows.ingest import ingest_waiting
@@ -72,11 +74,30 @@ def _a_night(given: NightConfig) -> JsonObject:
     settings = labelled(home, given, *due())
     if deployment.id:
         ingest_waiting(home)
-    with told(settings), exported(settings), open_night(settings) as night, run_by(PrefectRunner(night.journal)):
-        the_night(night)
-        status = close_night(night)
+    with told(settings), exported(settings), recorded(home, _facts(settings)) as recorder:
+        try:
+            with open_night(settings) as night, run_by(PrefectRunner(night.journal)):
+                recorder.follow(night.journal)
+                the_night(night)
+                status = close_night(night)
+        except NothingNewError as error:
+            recorder.end("completed", error.what)
+            raise
     go_on(given, settings)
     return status.model_dump(mode="json")
+
+
+def _facts(settings: NightConfig) -> dict[str, Any]:
+    """Return what is known of a run of this flow as it starts."""
+    parameters = flow_run.parameters
+    return {
+        "night": flow_run.name,
+        "model": settings.registry.model_name,
+        "config": str(parameters.get("config", "")),
+        "overrides": [str(word) for word in parameters.get("overrides") or []],
+        "started_by": "deployment" if deployment.id else "hand",
+        "flow_run": str(flow_run.id),
+    }
 
 
 def the_night(night: Night) -> None:

@@ -34,6 +34,8 @@ from clawpipe.cli import (
     metrics,
     models,
     night,
+    report,
+    runs,
     serve,
     server,
     sessions,
@@ -72,6 +74,7 @@ app.command("init", rich_help_panel="Nights")(start.init)
 app.command("train", rich_help_panel="Nights")(start.train)
 app.command("plan", rich_help_panel="Nights")(night.plan)
 app.command("status", rich_help_panel="Nights")(night.status)
+app.command("report", rich_help_panel="Nights")(report.report)
 app.command("sweep", rich_help_panel="Nights")(sweep.sweep)
 app.command("ingest", rich_help_panel="Data")(ingest.ingest)
 app.command("batch", rich_help_panel="Data")(batch.batch)
@@ -89,6 +92,7 @@ app.command("rollback", rich_help_panel="Models")(models.rollback)
 app.command("up", rich_help_panel="Services")(up.up)
 app.command("metrics", rich_help_panel="Services")(metrics.metrics)
 app.command("doctor", rich_help_panel="Services")(doctor.doctor)
+app.add_typer(runs.app, name="runs", rich_help_panel="Nights")
 app.add_typer(datasets.app, name="datasets", rich_help_panel="Data")
 app.add_typer(contract.app, name="contract", rich_help_panel="Data")
 app.add_typer(models.app, name="models", rich_help_panel="Models")

@@ -1,20 +1,78 @@
-"""`clawpipe trace`, `promote`, `rollback` and `models`: a model's lineage, which version is in service by hand, and export."""
+"""`clawpipe trace`, `promote`, `rollback` and `models`: the versions, their lineage, which is in service by hand, and export."""
 
 from __future__ import annotations
 
 import getpass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from clawpipe.cli.forget import SessionOption, UserOption
-from clawpipe.cli.output import JsonFlag, print_json
+from clawpipe.cli.output import JsonFlag, print_json, print_table
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from clawpipe.registry.listing import Listed
 
 app = typer.Typer(help="Registered models.", no_args_is_help=True)
 
 _NAMED = "NAME@champion or NAME@3; models:/... also works."
 NameOption = Annotated[str, typer.Option("--model", "-m", help="Name of the registered model.")]
+
+
+@app.command("list")
+def list_(
+    model: Annotated[str | None, typer.Option("--model", "-m", help="Only versions of this registered model.")] = None,
+    verdict: Annotated[str | None, typer.Option("--verdict", help="PROMOTE, HOLD or REJECT.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-l", min=1, help="Most versions to list.")] = 20,
+    json_output: JsonFlag = False,
+) -> None:
+    """List registered versions, the newest first: verdict, held-out figure, aliases, and the version that each started from."""
+    from clawpipe.registry.listing import list_versions
+    from clawpipe.registry.tracking import Tracking
+    from clawpipe.store.home import Home
+
+    verdict = _verdict(verdict)
+    found = list_versions(Tracking.of(Home.from_env(), "none"), model, verdict, limit + 1)
+    shown, more = found[:limit], len(found) > limit
+    if json_output:
+        print_json({"versions": [version.model_dump(mode="json") for version in shown], "more": more})
+    elif shown:
+        print_table(_table(shown))
+        typer.echo(f"the newest {limit}; --limit shows more" if more else "", nl=more)
+    elif model or verdict:
+        typer.echo("no such versions: `clawpipe models list` shows all")
+    else:
+        typer.echo("no versions yet: a night registers its candidate, whatever the verdict; `clawpipe run` makes one")
+
+
+def _verdict(word: str | None) -> str | None:
+    from clawpipe.errors import ConfigError
+    from clawpipe.evaluation.verdict import Decision
+
+    known = [decision.value for decision in Decision]
+    if word is not None and word.upper() not in known:
+        raise ConfigError(f"{word!r} is no verdict", "--verdict", f"write one of {', '.join(known)}")
+    return word.upper() if word else None
+
+
+def _table(versions: list[Listed]) -> Table:
+    from rich.table import Table
+
+    from clawpipe.reporting.wording import elided, one_line
+
+    table = Table("version", "verdict", "held-out", "made", "started from", box=None, pad_edge=False)
+    table.add_column("night", overflow="fold")
+    for one in versions:
+        aliases = f" ({', '.join(one.aliases)})" if one.aliases else ""
+        parent = f"version {one.parent}" if one.parent else one_line(one.base)
+        name = elided(f"{one.model} {one.version}{aliases}", 40)
+        table.add_row(
+            name, one.verdict or "-", elided(one.heldout or "-", 44), one.made[:16], elided(parent, 24), elided(one.night, 40)
+        )
+    return table
 
 
 def trace(

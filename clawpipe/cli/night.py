@@ -14,12 +14,13 @@ import typer
 from clawpipe.cli.config import OverrideOption
 from clawpipe.cli.ending import end_early
 from clawpipe.cli.output import JsonFlag, print_json, printable, tell
-from clawpipe.errors import ClawpipeError, NotFoundError
+from clawpipe.errors import BusyError, ClawpipeError, NotFoundError
 from clawpipe.json_types import JsonObject
 
 if TYPE_CHECKING:
     from clawpipe.config import NightConfig
     from clawpipe.nights.record import NightStatus
+    from clawpipe.runs.recording import Recorder
     from clawpipe.store.home import Home
 
 ConfigOption = Annotated[Path, typer.Option("--config", "-c", help="YAML file of the night's settings.")]
@@ -36,36 +37,53 @@ def run(config: ConfigOption = DEFAULT_CONFIG, override: OverrideOption = [], js
         typer.echo(f"reading {config}", err=True)  # at once: imports and servers take a while
     from clawpipe.config import load_config
     from clawpipe.nights.record import NightStatus, night_id, run_dir
+    from clawpipe.runs.recording import recorded
     from clawpipe.services.prefect_server import environment, prefect_api
     from clawpipe.store.files import exclusive
     from clawpipe.store.home import Home
+    from flows.labels import labelled
 
-    settings = load_config(config, override)  # a mistake shows before anything starts
+    given = load_config(config, override)  # a mistake shows before anything starts
     home = Home.from_env()
+    settings = labelled(home, given)
     run_dir(home, night_id(settings))  # and so does one of its name
     with (
         exclusive(home.locks / "run.lock", f"the home {home.root}"),
-        end_early(lambda: _kept(home, night_id(settings)), json_output) as ending,
+        recorded(home, _facts(settings, config, override)) as recorder,
+        end_early(lambda: _kept(home, recorder, ending.why), json_output) as ending,
     ):
         if not json_output:
-            typer.echo(f"night {night_id(settings)} in {home.root}", err=True)
+            typer.echo(f"night {night_id(settings)} in {home.root}, run {recorder.run.id}", err=True)
         with prefect_api(home) as api:
             if api.service is not None:
                 ending.follow(api.service)
             os.environ.update(environment(home, api, flow_log(home)))
             status = NightStatus.model_validate(_night(str(config), override, private=api.private))
     if json_output:
-        print_json(status.model_dump(mode="json"))
+        print_json({"run": recorder.run.id, **status.model_dump(mode="json")})
     else:
         _print_status(status, home)
 
 
-def _kept(home: Home, night: str) -> str:
-    """Return a sentence about the finished steps that an interrupted night keeps."""
+def _facts(settings: NightConfig, config: Path, overrides: list[str]) -> dict[str, Any]:
+    """Return what is known of a run before it starts."""
+    from clawpipe.nights.record import night_id
+
+    return {
+        "night": night_id(settings),
+        "model": settings.registry.model_name,
+        "config": str(config),
+        "overrides": list(overrides),
+    }
+
+
+def _kept(home: Home, recorder: Recorder, why: ClawpipeError | None) -> str:
+    """Record the end of an interrupted run, and return a sentence about the finished steps that it keeps."""
     from clawpipe.nights.record import read_status
 
+    recorder.end("failed" if isinstance(why, BusyError) else "stopped", why.what if why else "interrupted")
     try:
-        steps = len(read_status(home, night).steps)
+        steps = len(read_status(home, recorder.run.night).steps)
     except ClawpipeError:
         steps = 0
     kept = f"{steps} finished step{'s' * (steps != 1)}, shards and checkpoints are kept in {home.root}"
@@ -120,10 +138,13 @@ def plan(
         _plan_check(settings, json_output)
         return
     from clawpipe.services.prefect_server import no_api
+    from clawpipe.store.home import Home
 
     with no_api():  # even importing Prefect would create a directory
+        from flows.labels import labelled
         from flows.planning import plan_night
 
+        settings = labelled(Home.from_env(), settings)
         steps = plan_night(settings)
     plan = {"night": night_id(settings), "config": settings.model_dump(mode="json"), "steps": steps}
     if json_output:

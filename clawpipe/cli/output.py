@@ -24,6 +24,13 @@ def print_json(value: Any) -> None:
     sys.stdout.write("\n")
 
 
+def print_table(table: Any) -> None:
+    """Print a table as wide as the terminal; of 140 columns where there is none."""
+    from rich.console import Console
+
+    Console(width=None if sys.stdout.isatty() else 140, highlight=False).print(table)
+
+
 def printable(text: str) -> str:
     """Return `text` without characters that control a terminal; line breaks stay."""
     return "".join(character if character.isprintable() or character in "\n\t" else " " for character in text)

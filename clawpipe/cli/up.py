@@ -132,6 +132,7 @@ def _addresses(services: Stack, home: Home, deployed: JsonObject, metrics: int) 
 Prefect   {api.removesuffix("/api")}  its pages ask for the secret
 MLflow    {services.mlflow_url}  asks for user and password: the secret's parts before and after the colon
 Metrics   http://127.0.0.1:{metrics}/metrics  as for MLflow
+Nights    {services.mlflow_url}/nights/  one page over all of them; asks for the same
 Secret    {secret}
 Worker    pool "clawpipe", this machine
 Nightly   {night}

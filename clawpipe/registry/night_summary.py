@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from pydantic import BaseModel, ConfigDict, Field
 
 from clawpipe.evaluation.verdict import ModelSummary, Verdict
@@ -44,6 +47,13 @@ def readable_tags(method: str, base: str, environment: str, verdict: Verdict) ->
     """Return the tags by which a list of versions can be read and searched."""
     figures = {f"heldout.{role}": _figure(model) for role, model in verdict.models.items()}
     return {"verdict": verdict.decision.value, "method": method, "base": base, "environment": environment, **figures}
+
+
+def tags_of_settings(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return the tags of a night that begins, by which a list of runs can be read; a verdict takes the place of `none yet`."""
+    train, model, environment = (settings.get(part) or {} for part in ("train", "model", "environment"))
+    known = {"method": train.get("method"), "base": model.get("base"), "environment": environment.get("name")}
+    return {"verdict": "none yet", **{name: str(value) for name, value in known.items() if value}}
 
 
 def _figure(model: ModelSummary) -> str:

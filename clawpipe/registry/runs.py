@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from clawpipe.json_types import JsonObject
 from clawpipe.registry.client import changes
+from clawpipe.registry.night_summary import tags_of_settings
 from clawpipe.registry.tracking import Tracking
 from clawpipe.store.digests import sha256_json
 from clawpipe.store.refs import DatasetRef
@@ -52,9 +53,9 @@ def record_night(tracking: Tracking, run: NightRun) -> str:
 def open_run(tracking: Tracking, night: str, attempt: int, params: Mapping[str, Any]) -> Run:
     """Find or create the run of a running night, with its settings."""
     with changes(tracking) as client:
-        run = _night_run(client, tracking, night)
+        run = _night_run(client, tracking, night, params)
         if int(run.data.tags.get(_ATTEMPT, attempt)) != attempt:
-            run = _create_run(client, tracking, night)
+            run = _create_run(client, tracking, night, params)
         client.set_tag(run.info.run_id, _ATTEMPT, str(attempt))
         _log_params(client, run, params)
         return client.get_run(run.info.run_id)
@@ -73,7 +74,7 @@ def log_step(client: MlflowClient, run_id: str, step: int, metrics: Mapping[str,
 
 def log_night(client: MlflowClient, tracking: Tracking, run: NightRun) -> str:
     """Do the work of `record_night` while the caller holds the registry's lock."""
-    found = _night_run(client, tracking, run.night)
+    found = _night_run(client, tracking, run.night, run.params)
     run_id = found.info.run_id
     _log_params(client, found, run.params)
     for name, value in run.tags.items():
@@ -119,14 +120,15 @@ def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     return flat
 
 
-def _night_run(client: MlflowClient, tracking: Tracking, night: str) -> Run:
+def _night_run(client: MlflowClient, tracking: Tracking, night: str, settings: Mapping[str, Any]) -> Run:
     experiment, key = experiment_id(client, tracking), _key(night)
     found = client.search_runs([experiment], f"tags.`{_RUN_KEY}` = '{key}'", max_results=1, order_by=["attributes.start_time DESC"])
-    return found[0] if found else _create_run(client, tracking, night)
+    return found[0] if found else _create_run(client, tracking, night, settings)
 
 
-def _create_run(client: MlflowClient, tracking: Tracking, night: str) -> Run:
-    tags = {_RUN_KEY: _key(night), "clawpipe.night": night}
+def _create_run(client: MlflowClient, tracking: Tracking, night: str, settings: Mapping[str, Any]) -> Run:
+    """Create a run. Its page lists tags in the order in which they were made, so those that people read come first."""
+    tags = tags_of_settings(settings) | {_RUN_KEY: _key(night), "clawpipe.night": night}
     return client.create_run(experiment_id(client, tracking), run_name=night, tags=tags)
 
 

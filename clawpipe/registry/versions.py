@@ -28,12 +28,16 @@ from clawpipe.registry.client import changes, connect, unless_absent
 from clawpipe.registry.night_summary import description, readable_tags
 from clawpipe.registry.package import Package, package_digest, verify_package
 from clawpipe.registry.runs import NightRun, experiment_id, log_night, log_output
+from clawpipe.registry.tags import earlier, internal, internals
 from clawpipe.registry.tracking import Tracking
 from clawpipe.store.refs import ModelRef
 
 CHAMPION = "champion"
 _URI = re.compile(r"models:/(?P<name>[A-Za-z0-9][A-Za-z0-9_-]*)(@(?P<alias>[A-Za-z0-9_-]+)|/(?P<version>[0-9]+))")
-_KEY, _MODEL_ID, _PACKAGE, _POLICY, _NIGHT = (f"clawpipe.{name}" for name in ("key", "model_id", "package", "policy", "night"))
+PARENT = (
+    "parent"  # tag with the number of the version that the training started from; a version that started from the base has none
+)
+_KEY, _MODEL_ID, _PACKAGE, _POLICY, _NIGHT = "key", "model_id", "package", "policy", "night"
 
 
 class ModelVersionInfo(BaseModel):
@@ -153,19 +157,24 @@ def is_intact(tracking: Tracking, info: ModelVersionInfo) -> bool:
 
 
 def _find(client: MlflowClient, package: Package) -> ModelVersionInfo | None:
-    versions = client.search_model_versions(f"name='{package.model_name}' and tags.`{_KEY}`='{package.key}'")
-    return (
-        version_info(client.get_model_version(package.model_name, versions[0].version)) if versions else None
-    )  # a search tells no aliases
+    number = _with_key(client, package.model_name, package.key)
+    return version_info(client.get_model_version(package.model_name, number)) if number else None  # a search tells no aliases
+
+
+def _with_key(client: MlflowClient, model: str, key: str) -> str | None:
+    for tag in (internal(_KEY), earlier(_KEY)):
+        if found := client.search_model_versions(f"name='{model}' and tags.`{tag}`='{key}'"):
+            return str(found[0].version)
+    return None
 
 
 def _logged_model(client: MlflowClient, tracking: Tracking, package: Package, run_id: str) -> str:
     """Return the id of the MLflow model for the files: one that a killed try left, else a new one, PENDING."""
     experiment = experiment_id(client, tracking)
-    left = client.search_logged_models([experiment], f"tags.`{_KEY}` = '{package.key}'", max_results=1)
+    left = client.search_logged_models([experiment], f"tags.`{internal(_KEY)}` = '{package.key}'", max_results=1)
     if left:
         return left[0].model_id
-    tags = {_KEY: package.key, _NIGHT: package.night}
+    tags = {internal(_KEY): package.key, internal(_NIGHT): package.night}
     kind = "lora" if package.policy.adapter else "model"
     name = package.policy.name
     return client.create_logged_model(experiment, name=name, source_run_id=run_id, tags=tags, model_type=kind).model_id
@@ -216,19 +225,32 @@ def _create_version(client: MlflowClient, package: Package, model_id: str, run_i
     if unless_absent(lambda: client.get_registered_model(package.model_name)) is None:
         client.create_registered_model(package.model_name)
     method = str(package.config.get("train", {}).get("method", ""))
-    tags = {
-        **readable_tags(method, base_name(package.policy.base_name), package.environment, package.verdict),
+    facts = {
         _KEY: package.key,
         _MODEL_ID: model_id,  # MLflow does not store it if the registry is a database
         _PACKAGE: digest,
         _POLICY: package.policy.model_dump_json(),
         _NIGHT: package.night,
-        **{f"clawpipe.dataset.{role}": dataset.digest for role, dataset in package.datasets.items()},
+        **{f"dataset.{role}": dataset.digest for role, dataset in package.datasets.items()},
+    }
+    tags = {
+        **readable_tags(method, base_name(package.policy.base_name), package.environment, package.verdict),
+        **_parent(client, package),
+        **{internal(name): value for name, value in facts.items()},
     }
     source = client.get_logged_model(model_id).artifact_location  # "models:/ID" would be looked up in the default registry
     text = description(package.compared, package.verdict)
     version = client.create_model_version(package.model_name, source, run_id=run_id, tags=tags, model_id=model_id, description=text)
     return version_info(version)
+
+
+def _parent(client: MlflowClient, package: Package) -> dict[str, str]:
+    """Return the tag that names the version which the training started from; none if it started from the base."""
+    champion = package.verdict.models.get("champion")
+    if champion is None or package.config.get("train", {}).get("start_from") != "champion":
+        return {}
+    number = _with_key(client, package.model_name, champion.policy_version)
+    return {PARENT: number} if number else {}
 
 
 def version_info(version: ModelVersion, aliases: Iterable[str] | None = None) -> ModelVersionInfo:
@@ -240,7 +262,7 @@ def version_info(version: ModelVersion, aliases: Iterable[str] | None = None) ->
     Raises:
         DataError: it lacks clawpipe's tags.
     """
-    tags = version.tags
+    tags = internals(version.tags)
     where = f"models:/{version.name}/{version.version}"
     if not {_KEY, _MODEL_ID, _PACKAGE, _POLICY, _NIGHT} <= tags.keys():
         raise DataError("this model version was not registered by clawpipe", where)

@@ -19,6 +19,7 @@ from clawpipe.store.files import write_atomic
 
 _ROW, _FOOT = 30.0, 24.0
 _CURVE_X, _CURVE_Y = (46.0, 250.0), (112.0, 26.0)
+_MANY, _MEANS = 200, 50  # values of a curve above which means are drawn, and their largest number
 _CURVES = {
     "loss": "loss",
     "approx_kl": "approximate KL",
@@ -73,7 +74,7 @@ class IntervalChart:
 
 @dataclass(frozen=True)
 class Curve:
-    """One metric over the optimizer steps of the night: a line per round, and where rounds end."""
+    """One metric over the optimizer steps of the night: a line per round, and where rounds end; of many steps also their means."""
 
     title: str
     width: float
@@ -82,8 +83,10 @@ class Curve:
     bottom: float
     ticks: tuple[Tick, ...]
     lines: tuple[tuple[tuple[float, float], ...], ...]
+    means: tuple[tuple[float, float], ...]
     bounds: tuple[float, ...]
     steps: int
+    unit: str
     last: str
 
 
@@ -103,12 +106,13 @@ def _interval(role: str, y: float, figures: Figures | None) -> Interval:
     return Interval(role, y, figures, *(_INTERVALS.at(value) for value in (figures.low, figures.success, figures.high)))
 
 
-def curve(title: str, rounds: Sequence[Sequence[float | None]]) -> Curve | None:
+def curve(title: str, rounds: Sequence[Sequence[float | None]], unit: str = "step") -> Curve | None:
     """Return the curve of a metric, or None if no step has a value.
 
     Args:
         title: the metric's name.
         rounds: values by round and optimizer step; a None or non-finite value leaves a gap in the line.
+        unit: what a value is of, if not of an optimizer step.
     """
     values = [value for steps in rounds for value in steps if _known(value)]
     if not values:
@@ -127,8 +131,10 @@ def curve(title: str, rounds: Sequence[Sequence[float | None]]) -> Curve | None:
         bottom=_CURVE_Y[0],
         ticks=tuple(Tick(up.at(mark), label) for mark, label in zip(marks, tick_labels(marks), strict=True)),
         lines=tuple(lines),
+        means=_means([value for steps in rounds for value in steps], across, up),
         bounds=tuple(across.at(first - 0.5) for first in firsts[1:]),
         steps=count,
+        unit=unit,
         last=f"{values[-1]:.4g}",
     )
 
@@ -142,6 +148,15 @@ def _runs(first: int, values: Sequence[float | None], across: Axis, up: Axis) ->
         elif runs[-1]:
             runs.append([])
     return [tuple(run) for run in runs if run]
+
+
+def _means(values: Sequence[float | None], across: Axis, up: Axis) -> tuple[tuple[float, float], ...]:
+    """Return the positions of means of neighbours, since a line of many values hides their trend; none for few values."""
+    if len(values) <= _MANY:
+        return ()
+    size = math.ceil(len(values) / _MEANS)
+    parts = ((first, list(filter(_known, values[first : first + size]))) for first in range(0, len(values), size))
+    return tuple((across.at(first + (size - 1) / 2), up.at(sum(part) / len(part))) for first, part in parts if part)
 
 
 def tick_labels(marks: Sequence[float]) -> list[str]:
@@ -188,7 +203,7 @@ def render(status: NightStatus, config: NightConfig, transcripts: Sequence[Trans
     details = {step.name: step.details for step in status.steps}
     rounds = [(step.name.rpartition("/")[0], step) for step in status.steps if step.name.endswith("/curate")]
     return (
-        _templates()
+        templates()
         .get_template("report.html.jinja")
         .render(
             status=status,
@@ -208,7 +223,8 @@ def render(status: NightStatus, config: NightConfig, transcripts: Sequence[Trans
     )
 
 
-def _templates() -> Environment:
+def templates() -> Environment:
+    """Return the environment of the pages' templates, which escapes every value."""
     templates = Environment(
         loader=PackageLoader("clawpipe.reporting"),
         autoescape=True,

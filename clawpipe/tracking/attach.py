@@ -25,7 +25,7 @@ def tracked_by(
         flow_run: id of Prefect's run, for traces.
     """
     night, settings = journal.status.night, config.settings()
-    mlflow = MlflowSink(tracking, night, settings)
+    mlflow = MlflowSink(tracking, night, settings, lambda: journal.status.compared)
     sinks: list[Sink] = [mlflow]
     if config.tracking.wandb:
         sinks.append(WandbSink(config.tracking.wandb, night, settings, journal.run_dir))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,11 @@ from mlflow import MlflowClient
 
 from clawpipe.evaluation.verdict import Verdict
 from clawpipe.registry.client import connect
-from clawpipe.registry.night_summary import final_metrics
+from clawpipe.registry.night_summary import description, final_metrics
 from clawpipe.registry.runs import NightRun, log_step, logged_steps, open_run, record_night
 from clawpipe.registry.tracking import Tracking
+
+_DESCRIPTION = "mlflow.note.content"  # the tag that a run's page shows as its description, in Markdown
 
 
 class MlflowSink:
@@ -22,13 +24,14 @@ class MlflowSink:
         tracking: location of MLflow.
         night: the night's id.
         settings: the night's nested config; logged as parameters.
+        compared: returns the sentence that says what the night learns from and compares, which is known once it has begun.
     """
 
     name = "MLflow"
     away = "start its server, or unset MLFLOW_TRACKING_URI to use the home's own database"
 
-    def __init__(self, tracking: Tracking, night: str, settings: Mapping[str, Any]) -> None:
-        self._tracking, self._night, self._settings = tracking, night, dict(settings)
+    def __init__(self, tracking: Tracking, night: str, settings: Mapping[str, Any], compared: Callable[[], str]) -> None:
+        self._tracking, self._night, self._settings, self._compared = tracking, night, dict(settings), compared
         self.run_id: str | None = None  # of MLflow's run, once it is open
 
     def open(self, attempt: int) -> int:
@@ -48,7 +51,7 @@ class MlflowSink:
             client.log_artifacts(self._run_id, str(directory), place)
 
     def conclude(self, verdict: Verdict) -> None:
-        tags = {"clawpipe.verdict": str(verdict.decision), "clawpipe.reasons": " ".join(verdict.reasons)}
+        tags = {"verdict": verdict.decision.value, _DESCRIPTION: description(self._compared(), verdict)}
         record_night(self._tracking, NightRun(night=self._night, metrics=final_metrics(verdict), tags=tags))
 
     def close(self, *, failed: bool) -> None:

@@ -22,6 +22,8 @@ from clawpipe.config import load_config
 from clawpipe.errors import BusyError
 from clawpipe.notifications.outbox import leave
 from clawpipe.ports import free_port, is_free
+from clawpipe.runs.listing import list_runs
+from clawpipe.runs.stop import stop_run
 from clawpipe.services import stack
 from clawpipe.services.checks import check_schedules
 from clawpipe.services.prefect_server import announced_url, logs
@@ -105,6 +107,27 @@ def test_the_rest_stays_up_when_the_worker_dies(up):
     assert up.process.poll() is None
 
 
+@pytest.mark.slow
+def test_a_deployed_night_has_a_run_that_can_be_stopped(up):
+    """`started` and `pending` while it waits, one run at a time; afterwards Prefect calls it Cancelled, and nothing of it runs."""
+    names = [f"{up.prefect}/deployments/name/nightly-retrain/{name}" for name in ("nightly", "on-demand")]
+    tiny = {"config": str(stack.project_directory() / "configs" / "tiny.yaml"), "overrides": []}
+    make = [f"{up.prefect}/deployments/{up.ask(name)['id']}/create_flow_run" for name in names]
+    runs = [up.ask(url, "POST", json={"parameters": tiny})["id"] for url in make]
+    assert {run.id for run in list_runs(up.home, state="pending")} >= {runs[1]}
+    assert stop_run(up.home, runs[1]).state == "stopped"  # it waits behind the first: the worker starts them in turn
+    deadline = time.monotonic() + 120
+    while not (started := list_runs(up.home, state="running")):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    [run] = started
+    assert (run.flow_run, run.started_by) == (runs[0], "deployment")
+    assert stop_run(up.home, runs[0]).state == "stopped"
+    assert [up.ask(f"{up.prefect}/flow_runs/{run}")["state"]["type"] for run in runs] == ["CANCELLED", "CANCELLED"]
+    assert run.process
+    assert run.process.find() is None
+
+
 def workers_of(home: Home) -> list[int]:
     """Workers themselves, without their guards, which are Python without site packages."""
     commands = {int(path.parent.name): path.read_bytes() for path in processes_of(home)}
@@ -159,7 +182,12 @@ def test_the_secret_is_in_one_file_alone_and_in_no_arguments(up):
     arguments = [path.read_bytes() for path in processes_of(home)]
     assert len(arguments) > 3
     assert not [words for words in arguments if secret in words]
-    for url in (f"{up.prefect}/admin/settings", f"{up.mlflow}/api/2.0/mlflow/experiments/get?experiment_id=0", up.mlflow):
+    for url in (
+        f"{up.prefect}/admin/settings",
+        f"{up.mlflow}/nights/",
+        f"{up.mlflow}/api/2.0/mlflow/experiments/get?experiment_id=0",
+        up.mlflow,
+    ):
         assert httpx.get(url).status_code == 401
         assert httpx.get(url, auth=("clawpipe", "guess")).status_code == 401
     assert up.ask(f"{up.mlflow}/api/2.0/mlflow/experiments/get?experiment_id=0")["experiment"]["experiment_id"] == "0"
@@ -182,6 +210,9 @@ def test_up_and_down(up):
     url, mlflow = up.prefect, up.mlflow
     assert url in up.said
     assert answers(f"{mlflow}/health")
+    pages = httpx.get(f"{mlflow}/nights/", auth=("clawpipe", up.secret.partition(":")[2]))
+    assert "No night has run here yet" in pages.text
+    assert f"Nights    {mlflow}/nights/" in up.said
     nightly = up.ask(f"{url}/deployments/name/nightly-retrain/nightly")
     assert nightly["work_pool_name"] == "clawpipe"
     assert nightly["parameters"] == {"config": f"{up.home.root.parent}/night.yaml", "overrides": ["seed=3"]}

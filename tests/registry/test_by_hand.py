@@ -76,7 +76,7 @@ def test_what_cannot_be_promoted_is_said(two, capsys, words, code, told):
 
 
 def test_a_damaged_version_is_not_put_in_service(two, client):
-    model = client.get_model_version("agent", "2").tags["clawpipe.model_id"]
+    model = client.get_model_version("agent", "2").tags["x-clawpipe.model_id"]
     files = two.home / "mlflow" / "artifacts"
     [weights] = files.rglob(f"*{model}*/**/adapter_model.safetensors")
     weights.write_bytes(weights.read_bytes()[:-1] + b"x")

@@ -200,7 +200,7 @@ def test_lineage_leads_from_the_version_to_the_datasets(registry, client, packag
     inputs = {one.dataset.name: (one.dataset.digest, {tag.key: tag.value for tag in one.tags}) for one in run.inputs.dataset_inputs}
     assert inputs["samples"] == ("5" * 36, {"mlflow.data.context": "training", "clawpipe.digest": "5" * 64})
     assert inputs["eval_results"][1]["mlflow.data.context"] == "evaluation"
-    assert client.get_model_version("agent", "1").tags["clawpipe.dataset.training"] == SAMPLES.digest
+    assert client.get_model_version("agent", "1").tags["x-clawpipe.dataset.training"] == SAMPLES.digest
 
 
 def test_recording_a_night_again_adds_nothing(registry, client):

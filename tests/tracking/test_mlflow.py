@@ -17,7 +17,7 @@ NIGHT = "2030-01-02-abc"
 
 @pytest.fixture
 def new_sink(tracking):
-    return lambda: MlflowSink(tracking, NIGHT, {"train": {"learning_rate": 0.1}})
+    return lambda: MlflowSink(tracking, NIGHT, {"train": {"learning_rate": 0.1, "method": "sft"}}, lambda: "sft from tiny")
 
 
 @pytest.fixture
@@ -48,13 +48,25 @@ def test_a_night_is_one_run_however_often_it_was_killed(tell, new_sink, client, 
 
     [run] = runs(client, tracking)
     assert (run.info.run_name, run.info.status) == (NIGHT, "FINISHED")
-    assert run.data.params == {"train.learning_rate": "0.1"}
+    assert run.data.params == {"train.learning_rate": "0.1", "train.method": "sft"}
     assert curve(client, run) == [(1, 1.0), (2, 0.5), (3, pytest.approx(1 / 3)), (4, 1.0)]
     assert [point.value for point in client.get_metric_history(run.info.run_id, "step")] == [1, 2, 3, 4]
     assert [point.value for point in client.get_metric_history(run.info.run_id, "round")] == [1, 1, 1, 2]
     assert run.data.metrics["heldout/candidate"] == verdict.models["candidate"].success
     assert run.data.metrics["gate/effect"] == 0.5
-    assert run.data.tags["clawpipe.verdict"] == "PROMOTE"
+
+
+def test_a_run_is_described_by_its_verdict(tell, new_sink, client, tracking):
+    """And tags that people read come first: MLflow lists a run's in the order of their making."""
+    night = tell(new_sink())
+    night.updated("round-1", ONE)
+    assert runs(client, tracking)[0].data.tags["verdict"] == "none yet"
+    night.trained("round-1", [ONE])
+    night.judged()
+    tags = runs(client, tracking)[0].data.tags
+    assert (tags["verdict"], tags["method"]) == ("PROMOTE", "sft")
+    assert tags["mlflow.note.content"].startswith("**PROMOTE**: sft from tiny\n\n- base: 0.")
+    assert [name for name in tags if not name.startswith("mlflow.")][:3] == ["verdict", "method", "clawpipe.run_key"]
 
 
 def test_the_registry_knows_the_same_run(tell, new_sink, client, tracking):
@@ -110,7 +122,7 @@ def test_values_that_are_no_numbers_are_left_out(tell, new_sink, client, trackin
 
 def test_a_server_that_is_away_is_said_at_once(tell, home, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:secret@127.0.0.1:9")  # the discard port: nobody listens
-    night = tell(MlflowSink(Tracking.of(home, "agent"), NIGHT, {}))
+    night = tell(MlflowSink(Tracking.of(home, "agent"), NIGHT, {}, str))
     night.trained("round-1", [ONE, TWO])
     night.judged()
     [warning] = night.warnings
