@@ -72,9 +72,9 @@ def nightly(config: str = "configs/nightly.yaml", overrides: list[str] | None = 
 def _a_night(given: NightConfig) -> JsonObject:
     home = Home.from_env()
     settings = labelled(home, given, *due())
-    if deployment.id:
-        ingest_waiting(home)
     with told(settings), exported(settings), recorded(home, _facts(settings)) as recorder:
+        if deployment.id:
+            ingest_waiting(home)
         try:
             with open_night(settings) as night, run_by(PrefectRunner(night.journal)):
                 recorder.follow(night.journal)

@@ -140,7 +140,7 @@ def trend(title: str, nights: Sequence[Past], figures: Callable[[NightStatus], M
         left=_LEFT,
         bottom=_BOTTOM,
         ticks=tuple(Tick(_UP.at(value), f"{value:g}") for value in (0.0, 0.25, 0.5, 0.75, 1.0)),
-        dates=tuple(Tick(across.at(place), f"{nights[place].started:%Y-%m-%d}") for place in _ends(len(nights))),
+        dates=tuple(Tick(_inside(across.at(place)), f"{nights[place].started:%Y-%m-%d}") for place in _ends(len(nights))),
         lines=(_line("incumbent", incumbents, across), _line("candidate", [one.get("candidate") for one in known], across)),
         stroke=round(min(max(0.5 * (_RIGHT - _LEFT) / len(nights), 0.7), 7.0), 2),
         verdicts={verdict: path for verdict in _VERDICTS if (path := _strip(nights, verdict, across))},
@@ -163,6 +163,11 @@ def _strip(nights: Sequence[Past], verdict: str, across: Axis) -> str:
 def _ends(count: int) -> list[int]:
     """Return the first, the middle and the last place, as far as they differ."""
     return sorted({0, count // 2, count - 1} if count > 2 else {0, count - 1})
+
+
+def _inside(x: float) -> float:
+    """Return a position at which a date that is centred there does not leave the chart."""
+    return min(max(x, _LEFT + 30), _RIGHT - 30)
 
 
 def _training(nights: Sequence[Past]) -> list[Curve]:

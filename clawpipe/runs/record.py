@@ -97,6 +97,10 @@ def write_record(home: Home, run: Run) -> None:
     write_atomic(records(home) / f"{run.id}{_RECORD}", run.model_dump_json(indent=2).encode())
 
 
+def remove_record(home: Home, run_id: str) -> None:
+    (records(home) / f"{run_id}{_RECORD}").unlink(missing_ok=True)
+
+
 def read_record(home: Home, run_id: str) -> Run:
     """Return a recorded run, with the state that follows from its process and from whether it was asked to stop.
 

@@ -10,10 +10,11 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
+from clawpipe.errors import BusyError
 from clawpipe.machine import as_clawpipe_error
 from clawpipe.nights.journal import Journal, NullWatcher
 from clawpipe.nights.record import StepEntry
-from clawpipe.runs.record import ProcessId, Run, new_id, now_text, write_record
+from clawpipe.runs.record import ProcessId, Run, new_id, now_text, remove_record, write_record
 from clawpipe.store.home import Home
 
 EVENTS = "night.jsonl"  # among a night's logs
@@ -60,6 +61,11 @@ class Recorder(NullWatcher):
         self._write()
         self._tell(f"night {state}", verdict=self.run.verdict, why=why)
 
+    def withdraw(self) -> None:
+        """Remove the record: the night has not begun, and Prefect has the run wait until its home is free."""
+        self.run = self.run.model_copy(update={"state": "failed"})
+        remove_record(self._home, self.run.id)
+
     def _write(self) -> None:
         with suppress(OSError):
             write_record(self._home, self.run)
@@ -105,6 +111,11 @@ def _ended(recorder: Recorder) -> Iterator[None]:
     """Record how the block ends."""
     try:
         yield
+    except BusyError as error:
+        if recorder.run.started_by == "deployment" and recorder.run.state == "starting":
+            recorder.withdraw()
+        recorder.end("failed", error.what.splitlines()[0])
+        raise
     except Exception as error:
         known = as_clawpipe_error(error)
         recorder.end("failed", (known.what if known else f"unexpected {type(error).__name__}: {error}").splitlines()[0])

@@ -19,7 +19,7 @@ from clawpipe.services.secret import home_secret
 from clawpipe.store.home import Home
 
 FLOW = "nightly-retrain"
-_WAITING = ("SCHEDULED", "PENDING")
+_WAITING, _AGAIN = ("SCHEDULED", "PENDING"), "AwaitingRetry"  # types of states, and a name
 _MANY = 100
 _ANSWER_SECONDS = 5.0
 
@@ -27,7 +27,8 @@ _ANSWER_SECONDS = 5.0
 def waiting_runs(home: Home) -> list[Run]:
     """Return the runs of nights that Prefect has queued and nobody has started, the one that is due last first.
 
-    Runs that a schedule plans for later are no runs yet. A server that does not answer queues nothing.
+    Among them are those that found the home in use and try again later. Runs that a schedule plans for later are no runs yet.
+    A server that does not answer queues nothing.
     """
     try:
         with _api(home) as client:
@@ -77,7 +78,15 @@ def _api(home: Home) -> Iterator[httpx.Client | None]:
 
 def _queued(client: httpx.Client) -> list[JsonObject]:
     now = datetime.datetime.now(datetime.UTC).isoformat()
-    wanted = {"state": {"type": {"any_": _WAITING}}, "expected_start_time": {"before_": now}}
+    wanted = [
+        {"state": {"name": {"any_": [_AGAIN]}}},
+        {"state": {"type": {"any_": _WAITING}}, "expected_start_time": {"before_": now}},
+    ]
+    found = {run["id"]: run for one in wanted for run in _runs(client, one)}
+    return sorted(found.values(), key=lambda run: run["expected_start_time"], reverse=True)
+
+
+def _runs(client: httpx.Client, wanted: JsonObject) -> list[JsonObject]:
     query = {"flows": {"name": {"any_": [FLOW]}}, "flow_runs": wanted, "sort": "EXPECTED_START_TIME_DESC", "limit": _MANY}
     return client.post("/flow_runs/filter", json=query).raise_for_status().json()
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from clawpipe.errors import ConfigError, DataError, NotFoundError
+from clawpipe.errors import BusyError, ConfigError, DataError, NotFoundError
 from clawpipe.nights.journal import Journal, NullWatcher
 from clawpipe.nights.record import NightStatus, StepEntry, run_dir, write_status
 from clawpipe.runs import listing
@@ -93,6 +93,23 @@ def test_how_a_run_ended_is_recorded(home: Home, error: BaseException, state: st
         raise error
     run = newest_run(home)
     assert (run.state, run.why) == (state, why)
+
+
+def test_a_deployed_run_that_finds_its_home_in_use_waits(home: Home):
+    """Prefect lists it until its next try; what fails once its night has begun stays on record."""
+
+    def try_(*journals: Journal) -> None:
+        with recorded(home, {"started_by": "deployment", "flow_run": "f"}) as recorder:
+            for journal in journals:
+                recorder.follow(journal)
+            raise BusyError("another night runs")
+
+    with pytest.raises(BusyError):
+        try_()
+    assert list_runs(home) == []
+    with pytest.raises(BusyError):
+        try_(begun(home, "monday"))
+    assert [(run.state, run.why) for run in list_runs(home)] == [("failed", "another night runs")]
 
 
 def test_a_flow_within_a_run_goes_on_with_its_record(home: Home):
