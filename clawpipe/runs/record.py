@@ -127,7 +127,7 @@ def record_ids(home: Home) -> list[str]:
 
 def ask_to_stop(home: Home, run: Run) -> None:
     """Note that the run is to stop, so that its end is told as that and not as a failure."""
-    write_atomic(records(home) / f"{run.id}{_REQUEST}", now_text().encode())
+    write_atomic(records(home) / f"{run.id}{_REQUEST}", now_text().encode(), mode=0o600)
 
 
 def is_asked_to_stop(home: Home, run_id: str) -> bool:
