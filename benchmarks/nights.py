@@ -51,6 +51,7 @@ COMMANDS = {
     "runs list": ("runs", "list"),
     "models list": ("models", "list"),
     "report of all": ("report", "--all"),
+    "metrics": ("metrics",),
     "datasets waiting": ("datasets", "waiting", "--model", MODEL),
     "datasets list": ("datasets", "list"),
     "datasets list, all": ("datasets", "list", "--json"),

@@ -27,7 +27,8 @@ from clawpipe.store.home import Home
 
 Waiting = Callable[[str], Mapping[str, int]]  # a model's waiting rows by dataset
 FIGURES = {  # name, labels besides the model, meaning
-    "last_success_timestamp_seconds": ((), "When the last night with a verdict ended."),
+    "last_success_timestamp_seconds": ((), "When a run last ended well: with a verdict, or because nothing was new."),
+    "last_verdict_timestamp_seconds": ((), "When the last night with a verdict ended."),
     "failures": ((), "Nights that an error ended since the last verdict."),
     "verdict": (("verdict",), "1 for the last verdict, 0 for the others."),
     "champion_timestamp_seconds": (("version",), "When the version in service was first promoted."),
@@ -83,8 +84,10 @@ class _Figures(Collector):
         yield "failures", (), latest.failed
         yield from (("waiting_rows", (dataset,), rows) for dataset, rows in self.waiting(model).items())
         yield from _champion(Tracking.of(self.home, model))
+        if latest.success is not None:
+            yield "last_success_timestamp_seconds", (), latest.success
         if latest.status:
-            yield "last_success_timestamp_seconds", (), latest.time
+            yield "last_verdict_timestamp_seconds", (), latest.time
             yield from _of_night(count_evidence_in(self.home, latest.status))
             yield from _of_stages(self.home, latest.status)
 

@@ -20,6 +20,7 @@ import pytest
 from clawpipe.cli.up import _tell
 from clawpipe.config import load_config
 from clawpipe.errors import BusyError
+from clawpipe.monitoring.exposition import HOME_BYTES
 from clawpipe.notifications.outbox import leave
 from clawpipe.ports import free_port, is_free
 from clawpipe.runs.listing import list_runs
@@ -130,6 +131,20 @@ def test_a_deployed_night_has_a_run_that_can_be_stopped(up):
     assert [up.ask(f"{up.prefect}/flow_runs/{run}")["state"]["type"] for run in runs] == ["CANCELLED"] * 3
     assert run.process
     assert run.process.find() is None
+
+
+@pytest.mark.slow
+def test_figures_are_at_the_address_that_is_printed(up):
+    address = next(line.split()[1] for line in up.said.splitlines() if line.startswith("Metrics"))
+    deadline = time.monotonic() + 60
+    while not answers(address.replace("/metrics", "/health")):  # the watcher starts last
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    user, _, password = up.secret.partition(":")
+    answer = httpx.get(address, auth=(user, password), timeout=60)
+    assert answer.status_code == 200
+    assert f'{HOME_BYTES}{{directory="prefect"}}' in answer.text
+    assert httpx.get(address, timeout=60).status_code == 401
 
 
 def workers_of(home: Home) -> list[int]:

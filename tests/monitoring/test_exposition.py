@@ -25,6 +25,7 @@ from clawpipe.nights.record import (
 )
 from clawpipe.registry.promotions import Move, move_log
 from clawpipe.registry.tracking import Tracking
+from clawpipe.runs.record import Run, write_record
 from clawpipe.store.home import Home
 from clawpipe.store.refs import StepResult
 
@@ -85,11 +86,24 @@ def figures(home: Home) -> dict[str, float]:
 
 def test_the_last_verdict_and_what_failed_since(figures: dict[str, float]):
     assert figures["clawpipe_night_last_success_timestamp_seconds"] == 2000
+    assert figures["clawpipe_night_last_verdict_timestamp_seconds"] == 2000
     assert figures["clawpipe_night_failures"] == 1
     verdicts = {name.split()[1]: value for name, value in figures.items() if name.startswith("clawpipe_night_verdict ")}
     assert verdicts == {"PROMOTE": 1, "HOLD": 0, "REJECT": 0}
     assert figures["clawpipe_night_champion_timestamp_seconds 1"] == 600  # since it was first promoted
     assert figures["clawpipe_night_waiting_rows trajectories"] == 12
+
+
+def test_a_quiet_day_is_a_success_without_a_verdict(home: Home):
+    a_night(home, "good", 2000.0, verdict="HOLD")
+    quiet = Run(id="19700101T010000-aaaa", model=MODEL, ended="1970-01-01T01:00:00+00:00", state="completed")
+    write_record(home, quiet)
+    write_record(
+        home, quiet.model_copy(update={"id": "19700101T020000-aaaa", "state": "failed", "ended": "1970-01-01T02:00:00+00:00"})
+    )
+    found = read(home)
+    assert found["clawpipe_night_last_success_timestamp_seconds"] == 3600
+    assert found["clawpipe_night_last_verdict_timestamp_seconds"] == 2000
 
 
 def test_evidence_has_its_interval_and_what_is_left(figures: dict[str, float]):
