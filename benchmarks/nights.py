@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from clawpipe.config import NightConfig, load_config
 from clawpipe.contracts.schema import schema_of
-from clawpipe.evaluation.ledger import Ledger
+from clawpipe.evaluation.looks import Looks
 from clawpipe.ingest.state import IngestState, save, state_path
 from clawpipe.json_types import JsonObject, Row
 from clawpipe.lineage.record import build_lineage, write_lineage
@@ -87,7 +87,7 @@ class SyntheticHome:
 
     def __post_init__(self) -> None:
         self.store, self.tracking = open_store(self.home), Tracking.of(self.home, MODEL)
-        self.ledger, self.state = Ledger(self.home.root, MODEL, ENVIRONMENT), IngestState()
+        self.ledger, self.state = Looks(self.home.root, MODEL, ENVIRONMENT), IngestState()
         self.first: dict[str, str] = {}
 
     def grow(self, nights: int) -> None:

@@ -14,7 +14,7 @@ from clawpipe.config.night import EnvironmentConfig, NightConfig, Rollouts
 from clawpipe.config.training import Train
 from clawpipe.devices import expected_device, metered
 from clawpipe.environments.discovery import environment_name, load_environment
-from clawpipe.evaluation.ledger import Ledger
+from clawpipe.evaluation.looks import Looks
 from clawpipe.extensions import is_reference
 from clawpipe.nights.compared import compared
 from clawpipe.nights.conclude import conclude, count_evidence, evidence_warning
@@ -68,7 +68,7 @@ class Night:
     pairs: list[DatasetRef]
     history: list[DatasetRef]  # trajectories of earlier nights, used only to find near-duplicates
     teacher: ModelRef | None  # None: the policy of each round
-    ledger: Ledger
+    ledger: Looks
     seen: dict[str, int]  # by held-out identity, how many earlier nights have looked at it
 
     @property
@@ -167,6 +167,7 @@ def open_night(config: NightConfig, ledger_home: Home | None = None) -> Iterator
         stack.enter_context(exclusive(home.locks / "night.lock", f"the home {home.root}"))
         store.sweep()
         clear_leftovers(home, night_id(config))
+        _prepare_ledger(_tracking(home, config))
         record = _record(home, config)
         journal = Journal(NightStatus(night=record.night, run_dir=str(run_dir(home, record.night))), watcher())
         stack.enter_context(tracked_by(journal, record.resolve(config), _tracking(home, config), store, flow_run.id))
@@ -178,6 +179,19 @@ def open_night(config: NightConfig, ledger_home: Home | None = None) -> Iterator
             night = OpenNight(**vars(_night(config, record, store, ledger_home or home)), home=home, journal=journal)
             journal.status.compared = night.compared
             yield night
+
+
+def _prepare_ledger(tracking: Tracking) -> None:
+    """Create the registry's database if other homes' looks are kept there, since MLflow's tables come first.
+
+    Raises:
+        ConfigError: the moves of this model's alias are kept in another ledger than this home uses.
+    """
+    if tracking.ledger().shared:
+        from clawpipe.registry.client import changes  # loads MLflow
+
+        with changes(tracking):
+            pass
 
 
 def dry_run_night(config: NightConfig) -> Night:
@@ -232,9 +246,9 @@ def _night(config: NightConfig, record: NightRecord, store: Store, ledger_home: 
     )
 
 
-def ledger_of(home: Home, config: NightConfig) -> Ledger:
+def ledger_of(home: Home, config: NightConfig) -> Looks:
     """Return the ledger that counts looks at the held-out items of this model and environment."""
-    return Ledger(home.root, config.registry.model_name, environment_name(config.environment.name))
+    return Looks(home.root, config.registry.model_name, environment_name(config.environment.name))
 
 
 def _require_loadable(config: NightConfig) -> None:

@@ -8,8 +8,8 @@ from clawpipe.evaluation.draw import draw_heldout as draw_items
 from clawpipe.evaluation.draw import make_benchmark as make_benchmark_items
 from clawpipe.evaluation.draw import make_task_items
 from clawpipe.evaluation.holding import hold_out as hold_out_rows
-from clawpipe.evaluation.ledger import Ledger
-from clawpipe.evaluation.ledger import look as look_at
+from clawpipe.evaluation.looks import Looks
+from clawpipe.evaluation.looks import look as look_at
 from clawpipe.evaluation.pairs import draw_pairs as draw_stored_pairs
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
@@ -65,6 +65,6 @@ def draw_pairs(pairs: list[DatasetRef], policy: ModelRef, max_tokens: int, count
 
 
 @step(cached=False)
-def record_look(ledger: Ledger, night: str, draw: str, items: DatasetRef) -> StepResult:
+def record_look(ledger: Looks, night: str, draw: str, items: DatasetRef) -> StepResult:
     """Record that the night looks at these items, before any model answers them."""
     return look_at(open_store(Home.from_env()), ledger, night, draw, items)

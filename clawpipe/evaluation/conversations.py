@@ -15,8 +15,8 @@ from clawpipe.environments.base import TaskItem
 from clawpipe.errors import DataError
 from clawpipe.evaluation.draw import draw, publish_items
 from clawpipe.evaluation.holding import WHOSE, identity_of
-from clawpipe.evaluation.ledger import freshness
 from clawpipe.evaluation.turns import TOKENS, Turn, call_turn, reply_turn, scored_tokens
+from clawpipe.evaluation.verdict import Freshness
 from clawpipe.json_types import JsonObject, Row
 from clawpipe.messages import Message
 from clawpipe.store.artifacts import Store
@@ -164,7 +164,7 @@ def drawn_result(
     """
     output = publish_items(store, drawn, owners)
     undrawn = {"not drawn": len(pool) - len(drawn)} if len(pool) > len(drawn) else {}
-    details: JsonObject = freshness((item.identity for item in drawn), seen).model_dump()
+    details: JsonObject = Freshness.of((item.identity for item in drawn), seen).model_dump()
     return StepResult(
         output=output,
         extras={"all": output, "conversations": kept},

@@ -12,7 +12,7 @@ from clawpipe.contracts.schema import schema_of
 from clawpipe.environments.base import Environment, TaskItem, WithWarnings, distinct_items
 from clawpipe.environments.discovery import load_environment
 from clawpipe.errors import DataError
-from clawpipe.evaluation.ledger import freshness
+from clawpipe.evaluation.verdict import Freshness
 from clawpipe.json_types import Row
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, publish_dataset, publish_files, read_dataset
@@ -70,7 +70,7 @@ def draw_heldout(
         items: the train items.
         benchmark: held-out items that are the same every night, if there are any; their identities are not drawn.
         config: the environment's settings, with the night's seed.
-        seen: for each identity the number of nights that have looked at it; see `ledger.Ledger.seen`.
+        seen: for each identity the number of nights that have looked at it; see `looks.Looks.seen`.
 
     Returns:
         output: the drawn items. extras: "all", the items of all three datasets, against which training data is decontaminated.
@@ -89,7 +89,7 @@ def draw_heldout(
             f"{min(both)!r} is both a train item and a held-out item", config.name, "split by identity, see docs/environments.md"
         )
     output = publish_items(store, drawn)
-    details = freshness((item.identity for item in drawn), seen).model_dump() | supply
+    details = Freshness.of((item.identity for item in drawn), seen).model_dump() | supply
     extras = {"all": _together(store, [items, *([benchmark] if benchmark else []), output])}
     return StepResult(output=output, extras=dict(extras), rows_in=output.rows, rows_out=output.rows, details=details)
 

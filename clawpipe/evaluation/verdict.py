@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -50,6 +50,14 @@ class Freshness(_Frozen):
     identities: int
     fresh: int = Field(description="identities that no night has looked at")
     looks: float = Field(default=0.0, description="mean number of nights that have looked at the other identities; 0 without any")
+
+    @classmethod
+    def of(cls, identities: Iterable[str], seen: Mapping[str, int]) -> Freshness:
+        """Return how often the identities have been looked at, from the number of looks at each."""
+        counts = [seen.get(identity, 0) for identity in sorted(set(identities))]
+        reused = [count for count in counts if count]
+        mean = sum(reused) / len(reused) if reused else 0.0
+        return cls(identities=len(counts), fresh=len(counts) - len(reused), looks=round(mean, 3))
 
 
 class MeanReward(_Frozen):

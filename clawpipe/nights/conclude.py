@@ -6,7 +6,7 @@ import json
 
 from clawpipe.environments.discovery import environment_name
 from clawpipe.errors import ClawpipeError
-from clawpipe.evaluation.ledger import Ledger
+from clawpipe.evaluation.looks import Looks
 from clawpipe.evaluation.statistics import wilson
 from clawpipe.json_types import JsonObject
 from clawpipe.nights.record import EvidenceLeft, Figures, NightStatus, RegisteredModel, nothing_learnt, run_dir
@@ -36,7 +36,7 @@ def conclude(status: NightStatus) -> NightStatus:
     return status
 
 
-def count_evidence(status: NightStatus, ledger: Ledger, a_night: int) -> NightStatus:
+def count_evidence(status: NightStatus, ledger: Looks, a_night: int) -> NightStatus:
     """Fill in how much fresh evidence is left for nights like this one; returns the same object."""
     drawn = next((step.details for step in status.steps if step.name in _DRAWS), {})
     if "available" in drawn:
@@ -49,7 +49,7 @@ def count_evidence_in(home: Home, status: NightStatus) -> NightStatus:
     try:
         settings = json.loads((run_dir(home, status.night) / "config.json").read_bytes())
         environment, model = settings["environment"], settings["registry"]["model_name"]
-        ledger = Ledger(home.root, model, environment_name(environment["name"]))
+        ledger = Looks(home.root, model, environment_name(environment["name"]))
         return count_evidence(status, ledger, environment["heldout_items"])
     except (OSError, ValueError, KeyError, TypeError, ClawpipeError):
         return status

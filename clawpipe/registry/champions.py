@@ -12,12 +12,17 @@ def incumbent(tracking: Tracking, night: str) -> Incumbent | None:
     """Return the model that a night starting now has to beat: the champion, or its predecessor if this night made the champion.
 
     Without a registry, nothing is imported or created.
+
+    Raises:
+        ConfigError: another home keeps the moves of this champion, and this one cannot know them.
     """
     if not tracking.exists:
         return None
-    from clawpipe.registry.promotions import history, previous_champion  # loads MLflow
+    from clawpipe.registry.client import connect, require_ledger  # loads MLflow
+    from clawpipe.registry.promotions import history, previous_champion
     from clawpipe.registry.versions import champion, resolve
 
+    require_ledger(connect(tracking), tracking, tracking.ledger())
     found = champion(tracking)
     if found and found.night == night:
         before = previous_champion(history(tracking), found.version)

@@ -9,7 +9,7 @@ import sqlite3
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -18,12 +18,18 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
 from clawpipe import faults
-from clawpipe.errors import BusyError, DataError, NotFoundError
+from clawpipe.errors import BusyError, ConfigError, DataError, NotFoundError
+from clawpipe.ledger.base import Ledger
+from clawpipe.ledger.carry import carry_over
+from clawpipe.ledger.home import HomeLedger
+from clawpipe.ledger.open import VARIABLE
+from clawpipe.ledger.rows import SharedLedger
 from clawpipe.registry.tracking import Tracking
 from clawpipe.store.files import exclusive
 from clawpipe.store.home import Home
 from clawpipe.store.sqlite import damage
 
+LEDGER_TAG = "clawpipe.ledger"  # of a registered model: the ledger that keeps its moves
 _BELOW = "/mlflow/artifacts"  # path below a home; see clawpipe.registry.tracking
 _COLUMNS = (
     ("experiments", "artifact_location"),
@@ -70,11 +76,23 @@ def _move(connection: sqlite3.Connection, old: str, new: str) -> None:
 @contextmanager
 def changes(tracking: Tracking) -> Iterator[MlflowClient]:
     """Yield a client while holding the registry's lock: MLflow has neither compare-and-swap nor unique tags, so looking up and
-    creating must not interleave. Not reentrant.
+    creating must not interleave, not even with other homes that share the registry. Not reentrant.
 
     Raises:
         BusyError: the MLflow server does not answer.
+        ConfigError: the registered model's moves are kept in another ledger.
     """
+    with changes_here(tracking) as client:
+        ledger = tracking.ledger()
+        _bring_along(client, tracking, ledger)
+        with ledger.lock("registry") if ledger.shared else nullcontext():
+            require_ledger(client, tracking, ledger)
+            yield client
+
+
+@contextmanager
+def changes_here(tracking: Tracking) -> Iterator[MlflowClient]:
+    """Yield a client while holding this home's own lock, which guards the scratch directory and the downloaded packages."""
     with exclusive(tracking.lock, "the model registry", wait=True):
         shutil.rmtree(tracking.scratch, ignore_errors=True)  # files of a killed holder
         tracking.scratch.mkdir(parents=True)
@@ -83,6 +101,40 @@ def changes(tracking: Tracking) -> Iterator[MlflowClient]:
             yield connect(tracking)
         finally:
             shutil.rmtree(tracking.scratch, ignore_errors=True)
+
+
+def require_ledger(client: MlflowClient, tracking: Tracking, ledger: Ledger) -> None:
+    """Raise ConfigError if the model's moves are kept in another ledger than the one that this home uses."""
+    kept = _kept_in(client, tracking)
+    if not kept or kept in (ledger.identity(), HomeLedger(Home(tracking.home)).identity()):
+        return
+    kind, _, name = kept.partition(":")
+    where = f"another home ({name})" if kind == "home" else f"another ledger ({kept})"
+    raise ConfigError(
+        f"the promotions of {tracking.model_name} are kept in {where}, not in {ledger.where}",
+        VARIABLE,
+        f"set {VARIABLE} to one place in every home that uses this registry: a database, or a shared store (docs/storage.md)",
+    )
+
+
+def claim(client: MlflowClient, tracking: Tracking, ledger: Ledger) -> None:
+    """Note at the registered model, once, which ledger keeps its moves. The caller holds the registry's lock."""
+    if _kept_in(client, tracking) not in (None, ledger.identity()):
+        client.set_registered_model_tag(tracking.model_name, LEDGER_TAG, ledger.identity())
+        require_ledger(client, tracking, ledger)  # another home may have been faster, where no lock is common
+
+
+def _kept_in(client: MlflowClient, tracking: Tracking) -> str | None:
+    """Return the identity of the ledger that keeps the model's moves; empty if none is noted; None without the model."""
+    model = unless_absent(lambda: client.get_registered_model(tracking.model_name))
+    return (model.tags or {}).get(LEDGER_TAG, "") if model else None
+
+
+def _bring_along(client: MlflowClient, tracking: Tracking, ledger: Ledger) -> None:
+    """Add the moves of this home's own file to the ledger that it shares from now on."""
+    home = Home(tracking.home)
+    if isinstance(ledger, SharedLedger) and _kept_in(client, tracking) == HomeLedger(home).identity():
+        carry_over(ledger, home, promotions=True)
 
 
 def connect(tracking: Tracking) -> MlflowClient:

@@ -1,14 +1,13 @@
-"""Promotion and rollback: the alias `champion` moves under one lock, and each move appends one line to the log, as does a trial.
+"""Promotion and rollback: the alias `champion` moves under one lock, and each move is an entry in the ledger, as is a trial.
 
-MLflow keeps no history of aliases and cannot move one together with anything else. So a note beside the log is written
-first, then the alias moves, then the log gets its line, then the note is removed. The next process finds the note of a
-killed move and completes the move, or removes the note if the alias had not moved.
+MLflow keeps no history of aliases and cannot move one together with anything else. So the move is begun in the ledger
+first, then the alias moves, then the entry is settled. The next process, of whichever home, finds the pending move of a
+killed one and settles it, or cancels it if the alias had not moved.
 """
 
 from __future__ import annotations
 
 import datetime
-import os
 import uuid
 from pathlib import Path
 from typing import Literal
@@ -18,12 +17,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from clawpipe import faults
 from clawpipe.errors import BusyError, NotFoundError
-from clawpipe.registry.client import changes, unless_absent
+from clawpipe.ledger.base import Ledger, Logged
+from clawpipe.registry.client import changes, claim, unless_absent
 from clawpipe.registry.tracking import Tracking
 from clawpipe.registry.versions import CHAMPION
-from clawpipe.store.files import fsync
 from clawpipe.store.log import AppendLog
 
+LOG = "promotions"
 TrialAction = Literal["trial", "trial_passed", "trial_ended"]
 
 
@@ -45,7 +45,7 @@ class Move(BaseModel):
 
 
 def move_log(path: Path) -> AppendLog[Move]:
-    """Return the log in a file. Appending needs the registry's lock."""
+    """Return the log in a home's file. Appending needs the registry's lock."""
     return AppendLog(path, Move)
 
 
@@ -81,11 +81,12 @@ def promote(
         BusyError: another version is in service than the one that the candidate was compared with.
     """
     with changes(tracking) as client:
-        finished = _finish(client, tracking)
+        ledger, finished = _opened(client, tracking)
+        log = ledger.read(LOG, Move)
         identity = f"{night}/{version}" if night else uuid.uuid4().hex
         current = _current(client, tracking)
-        made = [move for move in history(tracking) if move.id == identity]
-        if made and current is not None:  # without a champion, the registry was lost and created again
+        made = [move for move in _moves(log, tracking) if move.id == identity]
+        if made and current is not None:
             return made[0]
         if finished and finished.action == "promote" and finished.to_version == version:
             return finished
@@ -95,7 +96,7 @@ def promote(
         if not forced and current not in (expected, None):
             raise _replaced(tracking, current, expected, who)
         move = Move(
-            id=identity,
+            id=f"{identity}/{uuid.uuid4().hex}" if made else identity,  # the registry was lost and created again
             time=_now(),
             model=tracking.model_name,
             action="promote",
@@ -106,7 +107,7 @@ def promote(
             evidence=evidence,
             forced=forced,
         )
-        return _make(client, tracking, move)
+        return _make(client, ledger, move, log.end)
 
 
 def rollback(tracking: Tracking, *, who: str, reason: str, expected: str | None = None) -> Move:
@@ -123,15 +124,16 @@ def rollback(tracking: Tracking, *, who: str, reason: str, expected: str | None 
         BusyError: another version than the expected one is in service.
     """
     with changes(tracking) as client:
-        finished = _finish(client, tracking)
+        ledger, finished = _opened(client, tracking)
         if finished and finished.action == "rollback":
             return finished
+        log = ledger.read(LOG, Move)
         current = _current(client, tracking)
         if expected is not None and current != expected:
-            raise BusyError(f"version {current} of {tracking.model_name} is in service, not {expected}", str(tracking.log))
-        previous = previous_champion(history(tracking), current)
+            raise BusyError(f"version {current} of {tracking.model_name} is in service, not {expected}", ledger.where)
+        previous = previous_champion(_moves(log, tracking), current)
         if current is None or previous is None:
-            raise NotFoundError(f"{tracking.model_name} has no earlier champion to go back to", str(tracking.log))
+            raise NotFoundError(f"{tracking.model_name} has no earlier champion to go back to", ledger.where)
         _require(client, tracking, previous)
         move = Move(
             id=uuid.uuid4().hex,
@@ -145,7 +147,7 @@ def rollback(tracking: Tracking, *, who: str, reason: str, expected: str | None 
             evidence="",
             forced=True,
         )
-        return _make(client, tracking, move)
+        return _make(client, ledger, move, log.end)
 
 
 def log_trial(tracking: Tracking, action: TrialAction, version: str, *, beside: str, who: str, reason: str) -> Move:
@@ -172,19 +174,22 @@ def log_trial(tracking: Tracking, action: TrialAction, version: str, *, beside: 
         forced=False,
     )
     with changes(tracking) as client:
-        _finish(client, tracking)
-        move_log(tracking.log).append(move)
+        ledger, _ = _opened(client, tracking)
+        ledger.append(LOG, move)
     return move
 
 
 def history(tracking: Tracking) -> list[Move]:
-    """Return the moves of this model's champion that this home made, oldest first; trials move nothing.
+    """Return the moves of this model's champion that are in the ledger, oldest first; trials move nothing.
 
     Raises:
         DataError: the log is damaged.
     """
-    moves = (move for move in move_log(tracking.log).read() if move.model == tracking.model_name)
-    return [move for move in moves if move.action in ("promote", "rollback")]
+    return _moves(tracking.ledger().read(LOG, Move), tracking)
+
+
+def _moves(log: Logged[Move], tracking: Tracking) -> list[Move]:
+    return [move for move in log.entries if move.model == tracking.model_name and move.action in ("promote", "rollback")]
 
 
 def previous_champion(moves: list[Move], current: str | None) -> str | None:
@@ -215,56 +220,41 @@ def _replaced(tracking: Tracking, current: str | None, expected: str | None, who
     fix = f"run the night again; a night that has its verdict is compared with version {current} under another label: -o night=..."
     return BusyError(
         f"version {current} of {tracking.model_name} is in service{by}, but the candidate was compared with {against}",
-        str(tracking.log),
+        tracking.ledger().where,
         fix,
     )
 
 
-def _make(client: MlflowClient, tracking: Tracking, move: Move) -> Move:
-    _write_note(tracking, move)
+def _opened(client: MlflowClient, tracking: Tracking) -> tuple[Ledger, Move | None]:
+    """Open the ledger to write a move. Returns the move, too, that a killed process has left and that is complete now."""
+    ledger = tracking.ledger()
+    claim(client, tracking, ledger)
+    return ledger, _finish(client, ledger, tracking)
+
+
+def _make(client: MlflowClient, ledger: Ledger, move: Move, after: int) -> Move:
+    ledger.begin(LOG, move.model, move.id, move, after)
     faults.kill_point("promote.before_alias")
     if move.action == "promote":
         tags = {"previous": move.from_version or "", "evidence": move.evidence, "promoted_by": move.who}
         for name, value in tags.items():
-            client.set_model_version_tag(tracking.model_name, move.to_version, f"clawpipe.{name}", value)
-    client.set_registered_model_alias(tracking.model_name, CHAMPION, move.to_version)
+            client.set_model_version_tag(move.model, move.to_version, f"clawpipe.{name}", value)
+    client.set_registered_model_alias(move.model, CHAMPION, move.to_version)
     faults.kill_point("promote.after_alias")
-    _settle(tracking, move)
+    ledger.settle(LOG, move.model, move.id, move)
     return move
 
 
-def _finish(client: MlflowClient, tracking: Tracking) -> Move | None:
+def _finish(client: MlflowClient, ledger: Ledger, tracking: Tracking) -> Move | None:
     """Complete the move that a killed process began; None if there is none, or its alias had not moved."""
-    note = _note(tracking)
-    if not note.exists():
+    move = next((move for move in ledger.read(LOG, Move).pending if move.model == tracking.model_name), None)
+    if move is None:
         return None
-    move = Move.model_validate_json(note.read_bytes())
     if _current(client, tracking) != move.to_version:
-        note.unlink()
+        ledger.cancel(LOG, move.model, move.id)
         return None
-    _settle(tracking, move)
+    ledger.settle(LOG, move.model, move.id, move)
     return move
-
-
-def _settle(tracking: Tracking, move: Move) -> None:
-    """Append exactly one line to the log, then remove the note."""
-    if all(known.id != move.id for known in history(tracking)):
-        move_log(tracking.log).append(move)
-    faults.kill_point("promote.after_log")
-    _note(tracking).unlink()
-
-
-def _note(tracking: Tracking) -> Path:
-    return tracking.log.with_name(f"promotions.{tracking.model_name}.pending.json")
-
-
-def _write_note(tracking: Tracking, move: Move) -> None:
-    """Write the note atomically, through the scratch directory, which the next holder of the lock clears."""
-    staging = tracking.scratch / "note"
-    staging.write_text(move.model_dump_json(), encoding="utf-8")
-    fsync(staging)
-    os.replace(staging, _note(tracking))
-    fsync(tracking.home)
 
 
 def _current(client: MlflowClient, tracking: Tracking) -> str | None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from clawpipe.config.block import Name
+from clawpipe.ledger.base import Ledger
+from clawpipe.ledger.open import open_ledger, registry_uri
 from clawpipe.store.home import Home
 
 _SQLITE = "sqlite:///"
@@ -27,7 +28,7 @@ class Tracking(BaseModel):
     @classmethod
     def of(cls, home: Home, model_name: str) -> Tracking:
         """Return the server or database that MLFLOW_TRACKING_URI names, else an SQLite database in the home."""
-        uri = os.environ.get("MLFLOW_TRACKING_URI") or f"{_SQLITE}{home.mlflow / 'mlflow.db'}"
+        uri = registry_uri(home)
         served = uri.startswith(("http://", "https://"))
         return cls(uri=uri, artifacts=None if served else str(home.mlflow / "artifacts"), model_name=model_name, home=home.root)
 
@@ -65,5 +66,9 @@ class Tracking(BaseModel):
 
     @property
     def log(self) -> Path:
-        """Path of the append-only log of promotions and rollbacks."""
+        """Path of the append-only log of promotions and rollbacks, where the ledger is this home's own."""
         return self.home / "promotions.jsonl"
+
+    def ledger(self) -> Ledger:
+        """Open the ledger of promotions and looks."""
+        return open_ledger(Home(self.home), self.uri)

@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from clawpipe import faults
 from clawpipe.errors import ConfigError, DataError, NotFoundError
 from clawpipe.policy.spec import base_name
-from clawpipe.registry.client import changes, connect, unless_absent
+from clawpipe.registry.client import LEDGER_TAG, changes, changes_here, claim, connect, require_ledger, unless_absent
 from clawpipe.registry.night_summary import description, readable_tags
 from clawpipe.registry.package import Package, package_digest, verify_package
 from clawpipe.registry.runs import NightRun, experiment_id, log_night, log_output
@@ -78,6 +78,7 @@ def register(tracking: Tracking, package: Path, check: Callable[[Path], None], r
     if described.model_name != tracking.model_name:
         raise DataError(f"a package of {described.model_name!r} is no version of {tracking.model_name!r}", str(package))
     with changes(tracking) as client:
+        claim(client, tracking, tracking.ledger())
         found = _find(client, described)
         if found:
             _repair(client, tracking, found, package, check)
@@ -88,6 +89,7 @@ def register(tracking: Tracking, package: Path, check: Callable[[Path], None], r
         client.finalize_logged_model(model_id, "READY")
         log_output(client, run_id, model_id)
         faults.kill_point("registry.before_version")
+        _create_model(client, tracking)
         return _create_version(client, described, model_id, run_id, package_digest(package))
 
 
@@ -136,7 +138,7 @@ def download(tracking: Tracking, uri: str) -> tuple[Path, ModelVersionInfo]:
     """
     info = resolve(tracking, uri)
     directory = tracking.packages / info.package
-    with changes(tracking) as client:
+    with changes_here(tracking) as client:
         if not _intact(directory, info.package):
             copy = _fetch(client, tracking, info.model_id, info.package)
             if directory.exists():
@@ -221,9 +223,19 @@ def _repair(
         _upload(client, tracking, found.model_id, package, check)
 
 
+def _create_model(client: MlflowClient, tracking: Tracking) -> None:
+    """Create the registered model unless it is there, with its ledger: of two homes without a common lock, one creates it."""
+    ledger = tracking.ledger()
+    if unless_absent(lambda: client.get_registered_model(tracking.model_name)) is None:
+        try:
+            client.create_registered_model(tracking.model_name, tags={LEDGER_TAG: ledger.identity()})
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                raise
+        require_ledger(client, tracking, ledger)
+
+
 def _create_version(client: MlflowClient, package: Package, model_id: str, run_id: str, digest: str) -> ModelVersionInfo:
-    if unless_absent(lambda: client.get_registered_model(package.model_name)) is None:
-        client.create_registered_model(package.model_name)
     method = str(package.config.get("train", {}).get("method", ""))
     facts = {
         _KEY: package.key,

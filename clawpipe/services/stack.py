@@ -17,6 +17,7 @@ import yaml
 
 from clawpipe.errors import BusyError, ConfigError, NotFoundError
 from clawpipe.json_types import JsonObject
+from clawpipe.ledger.open import VARIABLE, ledger_place, open_ledger, own_registry
 from clawpipe.ports import LOOPBACK, free_port, is_free
 from clawpipe.services import prefect_server
 from clawpipe.services.prefect_server import Api, environment, logs
@@ -169,7 +170,7 @@ def stack(
         say("deploying prefect.yaml")
         file = home.prefect / "prefect.yaml"
         write_atomic(file, yaml.safe_dump(deployments, sort_keys=False).encode())
-        env |= {"MLFLOW_TRACKING_URI": mlflow_url, **mlflow_credentials(home)}
+        env |= {"MLFLOW_TRACKING_URI": mlflow_url, VARIABLE: _ledger(home), **mlflow_credentials(home)}
         deploy = ["deploy", "--all", "--no-prompt", "--prefect-file", str(file)]
         _finish([sys.executable, "-m", "prefect", *deploy], project, env)
         command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", WORK_POOL, "--type", "process"]
@@ -185,6 +186,12 @@ def _watcher_command(port: int, deployments: JsonObject) -> list[str]:
     """Return the command of flows.watch, for the settings of the scheduled night."""
     nightly = next(one["parameters"] for one in deployments["deployments"] if one["name"] == "nightly")
     return [sys.executable, "-m", "flows.watch", str(port), nightly["config"], *nightly["overrides"]]
+
+
+def _ledger(home: Home) -> str:
+    """Return the ledger's place for processes that know the registry by its server's address, which names no database."""
+    open_ledger(home, own_registry(home))
+    return ledger_place(home, own_registry(home))
 
 
 def choose_port(wanted: int | None, default: int) -> int:

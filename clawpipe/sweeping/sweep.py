@@ -8,7 +8,6 @@ best.yaml     the best settings so far, as a config for `clawpipe run`
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
@@ -17,6 +16,7 @@ from clawpipe.config.load import with_settings
 from clawpipe.config.night import NightConfig
 from clawpipe.errors import DataError
 from clawpipe.json_types import Options
+from clawpipe.ledger.open import VARIABLE, place_for_others, registry_uri
 from clawpipe.store.digests import sha256_json
 from clawpipe.store.files import write_atomic
 from clawpipe.store.home import Home
@@ -78,12 +78,13 @@ def slot_home(directory: Path, slot: int) -> Home:
 def trial_environment(home: Home, directory: Path, slot: int) -> dict[str, str]:
     """Return the variables that a process needs, besides Prefect's address, to run trials of a slot.
 
-    The registry is the main home's, because trials are compared with the champion in service.
+    Registry and ledger are the main home's, because trials are compared with the champion in service.
     """
     home_of_slot = slot_home(directory, slot)
-    registry = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{home.mlflow / 'mlflow.db'}"
+    registry = registry_uri(home)
     return {
         "CLAWPIPE_HOME": str(home_of_slot.root),
         "PREFECT_LOCAL_STORAGE_PATH": str(home_of_slot.steps),
         "MLFLOW_TRACKING_URI": registry,
+        VARIABLE: place_for_others(home, registry),
     }

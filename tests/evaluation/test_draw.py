@@ -9,7 +9,7 @@ from clawpipe.environments.base import question_item
 from clawpipe.environments.shop import ShopEnvironment
 from clawpipe.errors import DataError
 from clawpipe.evaluation.draw import draw, draw_heldout, make_benchmark, make_task_items
-from clawpipe.evaluation.ledger import Ledger, look
+from clawpipe.evaluation.looks import Looks, look
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import read_dataset
 
@@ -62,7 +62,7 @@ def nights(store, ledger, config, names):
 
 
 def test_thirty_shop_nights_never_repeat_a_heldout_identity(store, home):
-    ledger, seen = Ledger(home.root, "agent", "shop"), set()
+    ledger, seen = Looks(home.root, "agent", "shop"), set()
     frozen = set(identities(store, make_benchmark(store, SHOP).dataset))
     for night, (drawn, made, looked) in enumerate(nights(store, ledger, SHOP, map(str, range(30)))):
         assert len(set(drawn)) == 20
@@ -76,7 +76,7 @@ def test_thirty_shop_nights_never_repeat_a_heldout_identity(store, home):
 
 
 def test_a_rerun_draws_the_same_items_despite_later_looks(store, home):
-    ledger = Ledger(home.root, "agent", "shop")
+    ledger = Looks(home.root, "agent", "shop")
     first, second = nights(store, ledger, SHOP, ["monday", "tuesday"])
     again, *_ = nights(store, ledger, SHOP, ["monday"])
     assert again[0] == first[0] != second[0]
@@ -84,7 +84,7 @@ def test_a_rerun_draws_the_same_items_despite_later_looks(store, home):
 
 
 def test_a_night_killed_before_its_look_uses_no_evidence(store, home):
-    ledger = Ledger(home.root, "agent", "shop")
+    ledger = Looks(home.root, "agent", "shop")
     killed, other = (drawn_by(store, SHOP, ledger.seen(name)) for name in ("killed", "other"))
     assert killed.output == other.output
 
@@ -100,7 +100,7 @@ def test_training_data_is_kept_apart_from_benchmark_and_draw(store):
 def test_finite_items_come_again_the_least_looked_at_first(store, home, tmp_path):
     """30 identities, 4 of them in the benchmark: two nights of 12 are fresh, the third finds 2."""
     config = finite(tmp_path, "def distinct_items(self, split): return 30")
-    ledger = Ledger(home.root, "agent", "finite")
+    ledger = Looks(home.root, "agent", "finite")
     found = list(nights(store, ledger, config, "abcde"))
     assert [looked.details["fresh"] for _, _, looked in found] == [12, 12, 2, 0, 0]
     assert [looked.details["looks"] for _, _, looked in found] == [0.0, 0.0, 1.0, 1.0, 1.667]
@@ -110,7 +110,7 @@ def test_finite_items_come_again_the_least_looked_at_first(store, home, tmp_path
 
 
 def test_an_environment_without_a_count_gives_the_same_items(store, home, tmp_path):
-    config, ledger = finite(tmp_path), Ledger(home.root, "agent", "finite")
+    config, ledger = finite(tmp_path), Looks(home.root, "agent", "finite")
     (first, made, _), (second, _, looked) = nights(store, ledger, config, "ab")
     assert first == second == [f"heldout-{number}" for number in range(12)]
     assert looked.details == {"identities": 12, "fresh": 0, "looks": 1.0}
@@ -120,7 +120,7 @@ def test_an_environment_without_a_count_gives_the_same_items(store, home, tmp_pa
 
 def test_an_environment_without_end_never_runs_out(store, home, tmp_path):
     config = finite(tmp_path, "def distinct_items(self, split): return None", heldout_items=5, benchmark_items=0)
-    (_, made, looked), *_ = nights(store, Ledger(home.root, "agent", "finite"), config, "a")
+    (_, made, looked), *_ = nights(store, Looks(home.root, "agent", "finite"), config, "a")
     assert made.details["available"] is None
     assert looked.details["fresh"] == 5
 
@@ -152,7 +152,7 @@ def test_an_identity_on_both_sides_is_refused(store, tmp_path):
 
 def test_a_night_with_another_seed_still_finds_unseen_items(store, home):
     """Each label has a separate seed, so every night's pool has another order; the benchmark keeps its identities."""
-    ledger, benchmark, seen = Ledger(home.root, "agent", "shop"), make_benchmark(store, SHOP).dataset, set()
+    ledger, benchmark, seen = Looks(home.root, "agent", "shop"), make_benchmark(store, SHOP).dataset, set()
     for seed in range(12):
         config = SHOP.model_copy(update={"seed": seed})
         made = draw_heldout(store, make_task_items(store, config).dataset, benchmark, config, ledger.seen(str(seed)))

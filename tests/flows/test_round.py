@@ -11,7 +11,7 @@ import pytest
 
 from clawpipe.config.night import NightConfig
 from clawpipe.errors import DataError
-from clawpipe.evaluation.ledger import Ledger
+from clawpipe.evaluation.looks import Looks
 from clawpipe.policy.version import base_ref
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from flows.opening import Night
@@ -79,7 +79,7 @@ def round_of(
         pairs=stored,
         history=[],
         teacher=teacher,
-        ledger=Ledger(Path("nowhere"), "model", "environment"),
+        ledger=Looks(Path("nowhere"), "model", "environment"),
         seen={},
     )
     return Round(night, ITEMS, ITEMS, START, number, ["start"], filtered=[])

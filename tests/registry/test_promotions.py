@@ -251,6 +251,8 @@ def test_a_repeatedly_killed_night_registers_and_promotes_once(tracking, package
     assert moves(tracking) == [("promote", None, "1")]
     left = sorted(path.relative_to(tracking.home).as_posix() for path in tracking.home.rglob("*") if path.is_file())
     assert [path for path in left if not path.startswith(("store/", "mlflow/artifacts/models/"))] == [
+        "id",
+        "locks/id.lock",
         "locks/registry.lock",
         "mlflow/mlflow.db",
         "promotions.jsonl",

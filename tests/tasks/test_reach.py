@@ -196,8 +196,8 @@ ROOMS_OF = {  # the rooms that decide the steps' results, besides config, store,
     "prefer": "contracts environments evaluation judging",
     "export measure_fidelity": f"{WORKERS} evaluation export",
     "gate": "evaluation",
-    "register": f"{WORKERS} evaluation registry",
-    "promote": "environments evaluation policy registry",
+    "register": f"{WORKERS} evaluation ledger registry",
+    "promote": "environments evaluation ledger policy registry",
 }
 ROOMS = {step: set(rooms.split()) for steps, rooms in ROOMS_OF.items() for step in steps.split()}
 ANOTHERS = {  # modules of these rooms, and packages with all that is in them, that decide nothing in a step

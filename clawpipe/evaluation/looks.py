@@ -1,4 +1,4 @@
-"""The ledger of looks: which night has looked at which held-out identities. `looks.jsonl` in the home, beside the promotion log.
+"""Looks: which night of which home has looked at which held-out identities. They are in the ledger, beside the moves of the alias.
 
 Looking uses up evidence: a champion that was lucky on some items stays lucky on them. So a night records its identities
 before the first model answers them, and later nights draw the identities with the fewest looks. A night that was killed
@@ -13,22 +13,22 @@ from __future__ import annotations
 
 import datetime
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from clawpipe.evaluation.verdict import Freshness
+from clawpipe.ledger.base import Ledger
+from clawpipe.ledger.open import open_ledger, registry_uri
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import read_dataset
-from clawpipe.store.files import exclusive
 from clawpipe.store.home import Home
-from clawpipe.store.log import AppendLog
+from clawpipe.store.identity import home_id
 from clawpipe.store.refs import DatasetRef, StepResult
 
-FILE = "looks.jsonl"
+LOG = "looks"
 
 
 class Look(BaseModel):
@@ -37,6 +37,7 @@ class Look(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     night: str
+    home: str = Field(default="", description="id of the night's home; empty in files that older versions wrote")
     draw: str = Field(description="name shared by the nights that answer the same items; the night's own id if there are no others")
     time: str = Field(description="ISO 8601, UTC")
     model: str = Field(description="name of the registered model")
@@ -45,11 +46,11 @@ class Look(BaseModel):
 
 
 @dataclass(frozen=True)
-class Ledger:
+class Looks:
     """Looks at one environment's held-out identities for one registered model.
 
     Args:
-        home: root of the home that holds the file. The trials of a sweep, which have separate homes, use the sweep's.
+        home: root of the home whose ledger holds them. The trials of a sweep, which have separate homes, use the sweep's.
     """
 
     home: Path
@@ -65,15 +66,16 @@ class Ledger:
         Raises:
             DataError: the ledger is damaged.
         """
-        looks = self._looks()
-        first = next((place for place, look in enumerate(looks) if look.draw == draw), len(looks))
+        looks = self._looks(self._ledger)
+        first = next((place for place, look in enumerate(looks) if look.draw == draw and self._is_mine(look)), len(looks))
         return _counted(looks[:first])
 
     def begin(self, draw: str) -> None:
         """Fix the result of `seen(draw)` from now on, before any night of the draw has looked."""
-        with self._locked():
-            if all(look.draw != draw for look in self._looks()):
-                self._append(draw, draw, ())
+        ledger = self._ledger
+        with ledger.lock(LOG):
+            if not any(look.draw == draw and self._is_mine(look) for look in self._looks(ledger)):
+                self._append(ledger, draw, draw, ())
 
     def record(self, night: str, draw: str, identities: Iterable[str]) -> Freshness:
         """Record that `night` looks at these identities; those recorded before are not added again.
@@ -84,44 +86,42 @@ class Ledger:
         Raises:
             DataError: the ledger is damaged.
         """
-        wanted = sorted(set(identities))
-        with self._locked():
-            looks = self._looks()
-            recorded = {identity for look in looks if look.night == night for identity in look.identities}
+        wanted, ledger = sorted(set(identities)), self._ledger
+        with ledger.lock(LOG):
+            looks = self._looks(ledger)
+            own = [place for place, look in enumerate(looks) if look.night == night and self._is_mine(look)]
+            recorded = {identity for place in own for identity in looks[place].identities}
             if new := tuple(identity for identity in wanted if identity not in recorded):
-                self._append(night, draw, new)
-            first = next((place for place, look in enumerate(looks) if look.night == night), len(looks))
-            return freshness(wanted, _counted(looks[:first]))
+                self._append(ledger, night, draw, new)
+            return Freshness.of(wanted, _counted(looks[: min(own, default=len(looks))]))
 
-    def _append(self, night: str, draw: str, identities: tuple[str, ...]) -> None:
+    def _append(self, ledger: Ledger, night: str, draw: str, identities: tuple[str, ...]) -> None:
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        place = {"model": self.model, "environment": self.environment}
-        self._log().append(Look(night=night, draw=draw, time=now, identities=identities, **place))
+        place = {"home": home_id(Home(self.home)), "model": self.model, "environment": self.environment}
+        ledger.append(LOG, Look(night=night, draw=draw, time=now, identities=identities, **place))
 
-    def _looks(self) -> list[Look]:
-        return [look for look in self._log().read() if (look.model, look.environment) == (self.model, self.environment)]
+    def _looks(self, ledger: Ledger) -> list[Look]:
+        looks = ledger.read(LOG, Look).entries
+        return [look for look in looks if (look.model, look.environment) == (self.model, self.environment)]
 
-    def _log(self) -> AppendLog[Look]:
-        return AppendLog(self.home / FILE, Look)
+    def _is_mine(self, look: Look) -> bool:
+        """Nights of two homes may have one name, and count as two: their models answered the items twice."""
+        return look.home in ("", home_id(Home(self.home)))
 
-    def _locked(self) -> AbstractContextManager[None]:
-        return exclusive(Home(self.home).locks / "looks.lock", "the ledger of looks", wait=True)
+    @property
+    def _ledger(self) -> Ledger:
+        home = Home(self.home)
+        return open_ledger(home, registry_uri(home))
 
 
 def _counted(looks: Sequence[Look]) -> dict[str, int]:
-    pairs = {(look.night, identity) for look in looks for identity in look.identities}
-    return dict(sorted(Counter(identity for _, identity in pairs).items()))
+    homes = {look.home for look in looks if look.home}
+    only = homes.pop() if len(homes) == 1 else ""  # lines without a home are of the only one
+    pairs = {(look.home or only, look.night, identity) for look in looks for identity in look.identities}
+    return dict(sorted(Counter(identity for *_, identity in pairs).items()))
 
 
-def freshness(identities: Iterable[str], seen: Mapping[str, int]) -> Freshness:
-    """Return how often the identities have been looked at."""
-    counts = [seen.get(identity, 0) for identity in sorted(set(identities))]
-    reused = [count for count in counts if count]
-    mean = sum(reused) / len(reused) if reused else 0.0
-    return Freshness(identities=len(counts), fresh=len(counts) - len(reused), looks=round(mean, 3))
-
-
-def look(store: Store, ledger: Ledger, night: str, draw: str, items: DatasetRef) -> StepResult:
+def look(store: Store, ledger: Looks, night: str, draw: str, items: DatasetRef) -> StepResult:
     """Record that `night` looks at these task items; `details` is a `Freshness`."""
     found = ledger.record(night, draw, read_dataset(store, items, ["identity"])["identity"].to_pylist())
     return StepResult(rows_in=items.rows, rows_out=items.rows, details=found.model_dump())

@@ -1,0 +1,78 @@
+"""A lock of objects, for storages without locks: a lease that its holder renews, and that others take over once it is still.
+
+    <path>/<n>         lease number n was taken; whoever creates it holds the lock
+    <path>/<n>.alive   a number that its holder counts up
+    <path>/<n>.ended   its holder gave it back
+
+No clocks are compared: a waiter takes over when it has seen no change in `<n>.alive` for `STILL_SECONDS` of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from clawpipe.errors import BusyError
+from clawpipe.store.objects import Objects
+
+STILL_SECONDS = 30.0  # a holder that shows no sign for so long is taken for dead
+_RENEW_SECONDS = 3.0
+_ASK_SECONDS = 0.5
+
+
+@contextmanager
+def lease(objects: Objects, path: str) -> Iterator[None]:
+    """Hold the lock; wait for it as long as it takes."""
+    number = _taken(objects, path)
+    stop = threading.Event()
+    renewal = threading.Thread(target=_renew, args=(objects, f"{path}/{number:08}.alive", stop), daemon=True)
+    renewal.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        renewal.join()
+        objects.create(f"{path}/{number:08}.ended", b"")
+
+
+def _taken(objects: Objects, path: str) -> int:
+    """Take the next lease once the last one has ended or is still. Returns its number."""
+    last, alive, since = -1, b"", time.monotonic()
+    while True:
+        found = objects.names(path)
+        number = max((int(name) for name in found if name.isdigit()), default=-1)
+        ended = number < 0 or f"{number:08}.ended" in found
+        sign = b"" if ended else objects.get(f"{path}/{number:08}.alive") or b""
+        if (number, sign) != (last, alive):
+            last, alive, since = number, sign, time.monotonic()
+        if ended or time.monotonic() - since > STILL_SECONDS:
+            if _take(objects, path, number + 1):
+                for name in found:
+                    objects.drop(f"{path}/{name}")
+                return number + 1
+        else:
+            time.sleep(_ASK_SECONDS)
+
+
+def _take(objects: Objects, path: str, number: int) -> bool:
+    """Create a lease. False if it exists, or if it existed and later ones have cleared it away since the caller looked."""
+    mine = f"{path}/{number:08}"
+    if not objects.create(mine, f"{socket.gethostname()} {os.getpid()}".encode()):
+        return False
+    if any(name.isdigit() and int(name) > number for name in objects.names(path)):
+        objects.drop(mine)
+        return False
+    return True
+
+
+def _renew(objects: Objects, path: str, stop: threading.Event) -> None:
+    count = 0
+    while not stop.is_set():
+        count += 1
+        with suppress(BusyError):  # the next one may come through
+            objects.put(path, str(count).encode())
+        stop.wait(_RENEW_SECONDS)
