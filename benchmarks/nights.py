@@ -4,7 +4,8 @@
 
 The homes are made here, without training: each night ingested 60 conversations, scored and chose them, trained an adapter from the
 champion, was compared with it on 160 items, registered a version and promoted it. So the last champion descends from all others.
-A command's figure is the CPU time of its process, with imports; the least of three runs, since other work only adds.
+A command's figure is the CPU time of its process, with imports; the least of three rounds, since other work only adds. A round runs
+it on all homes in turn, so that a busy machine is as busy for each.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ import json
 import os
 import platform
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -42,7 +44,7 @@ from clawpipe.store.open import open_store
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 
 ROOT = Path(__file__).parents[1]
-MODEL, ENVIRONMENT = "agent", "conversations"
+MODEL, ENVIRONMENT = "agent", "letters"
 CHATS, ITEMS, RUNS = 60, 160, 3
 PLAN = ("plan", "--config", str(ROOT / "configs" / "tiny.yaml"), "-o", "rollouts=null", "-o", f"registry.model_name={MODEL}")
 COMMANDS = {
@@ -65,6 +67,7 @@ COMMANDS = {
 }
 LINEAR = ("datasets list, all", "trace of the champion", "report of all")  # what they print grows with the nights
 SEARCHES = ("trace of a session", "forget, dry run", "gc, dry run")  # they look at every artifact
+NOTHING: JsonObject = {}
 BASE = ModelRef(
     name="base",
     digest="b" * 64,
@@ -106,7 +109,8 @@ class SyntheticHome:
         samples = self._publish("samples", [_sample(number, row) for row in range(CHATS)], raw, scores)
         results = [self._publish("eval_results", _answers(number, role), samples) for role in ("champion", "candidate")]
         before, self.champion = self.champion, self._trained(number, samples)
-        steps = [_entry("validate", raw), _entry("score", scores), _entry("round-1/curate", samples)]
+        steps = [_entry("draw_heldout", results[0], {"available": 10**6})]
+        steps += [_entry("validate", raw), _entry("score", scores), _entry("round-1/curate", samples)]
         steps += [_entry("round-1/train", self.champion)]
         steps += [_entry(f"evaluate/{role}", ref) for role, ref in zip(("champion", "candidate"), results, strict=True)]
         for step in steps:
@@ -221,17 +225,18 @@ def _answers(number: int, role: str) -> list[Row]:
     return [told | {"item_id": f"heldout-{number}-{item}"} for item in range(ITEMS)]
 
 
-def _entry(step: str, ref: DatasetRef | ModelRef) -> StepEntry:
-    return entry(step, False, 1.0, None, StepResult(output=ref, rows_in=CHATS, rows_out=CHATS))
+def _entry(step: str, ref: DatasetRef | ModelRef, details: JsonObject = NOTHING) -> StepEntry:
+    return entry(step, False, 1.0, None, StepResult(output=ref, rows_in=CHATS, rows_out=CHATS, details=details))
 
 
-def seconds(home: SyntheticHome, words: Sequence[str]) -> float:
-    """Return the CPU seconds of one command: the least of several runs."""
-    return round(min(_once(home, [word.format_map(home.first) for word in words]) for _ in range(RUNS)), 2)
+def seconds(homes: Mapping[int, Path], words: Sequence[str]) -> dict[str, float]:
+    """Return the CPU seconds of one command by number of nights: the least of several rounds."""
+    rounds = [{count: _once(home, words) for count, home in homes.items()} for _ in range(RUNS)]
+    return {str(count): round(min(figures[count] for figures in rounds), 2) for count in homes}
 
 
-def _once(home: SyntheticHome, words: Sequence[str]) -> float:
-    env = os.environ | {"CLAWPIPE_HOME": str(home.home.root), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+def _once(home: Path, words: Sequence[str]) -> float:
+    env = os.environ | {"CLAWPIPE_HOME": str(home), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run([sys.executable, "-m", "clawpipe", *words], cwd=ROOT, env=env, capture_output=True, text=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -242,14 +247,16 @@ def _once(home: SyntheticHome, words: Sequence[str]) -> float:
 
 def measure(counts: Sequence[int], names: Sequence[str]) -> dict[str, dict[str, float]]:
     """Return CPU seconds by command and number of nights."""
-    found: dict[str, dict[str, float]] = {name: {} for name in names}
+    found: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as scratch:
-        home = SyntheticHome(Home(Path(scratch)))
-        for count in sorted(counts):
-            home.grow(count)
-            for name in names:
-                found[name][str(count)] = seconds(home, COMMANDS[name])
-                print(f"{count} nights: {name} {found[name][str(count)]} s", file=sys.stderr)
+        grown = SyntheticHome(Home(Path(scratch) / "grown"))
+        homes = {count: Path(scratch) / str(count) for count in sorted(counts)}
+        for count, home in homes.items():
+            grown.grow(count)
+            shutil.copytree(grown.home.root, home)
+        for name in names:
+            found[name] = seconds(homes, [word.format_map(grown.first) for word in COMMANDS[name]])
+            print(name, found[name], file=sys.stderr)
     return found
 
 

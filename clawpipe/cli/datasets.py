@@ -23,12 +23,14 @@ DatasetArgument = Annotated[
     str, typer.Argument(metavar="DATASET", help="Digest or its beginning, or a name for its newest dataset.")
 ]
 _CELL = 400  # most characters of a value to show
+_SHOWN = 50  # datasets of a list
 
 
 @app.command("list")
 def list_(
     name: Annotated[str | None, typer.Option("--name", "-n", help="Only datasets of this name, e.g. trajectories.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Also shards, and datasets that later runs have replaced.")] = False,
+    limit: Annotated[int | None, typer.Option("--limit", "-l", min=1, help="Most to show; by default 50, with --json all.")] = None,
     json_output: JsonFlag = False,
 ) -> None:
     """List the datasets that nights and ingest have made, newest first."""
@@ -37,17 +39,20 @@ def list_(
     from clawpipe.store.open import open_store
 
     home = Home.from_env()
-    known = catalogue(home, open_store(home), name)
-    found = [entry for entry in known if everything or entry.ingested or entry.nights]
+    most = limit if limit or json_output else _SHOWN
+    found = catalogue(home, open_store(home), name, everything=everything, limit=most)
     if json_output:
-        print_json({"datasets": [entry.model_dump(mode="json") for entry in found]})
+        print_json({"datasets": [entry.model_dump(mode="json") for entry in found.datasets]})
         return
     from rich.console import Console
 
     console = Console(highlight=False)
-    console.print(_table(found) if found else "no datasets yet: `clawpipe ingest` and `clawpipe run` make them")
-    if len(known) > len(found):
-        console.print(f"{len(known) - len(found)} more without a night or an ingest log: --all shows them")
+    shown = found.datasets
+    console.print(_table(shown) if shown else "no datasets yet: `clawpipe ingest` and `clawpipe run` make them")
+    if found.older:
+        console.print(f"{found.older} older ones: --limit {len(shown) + found.older} shows them")
+    if found.hidden:
+        console.print(f"{found.hidden} more without a night or an ingest log: --all shows them")
 
 
 def _table(found: list[Listed]) -> Any:

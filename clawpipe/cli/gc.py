@@ -13,6 +13,22 @@ KeepOption = Annotated[
     typer.Option("--keep-nights", min=0, metavar="N", help="Keep what the latest N nights made; by default what any night made."),
 ]
 
+VersionsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--keep-versions",
+        min=1,
+        metavar="N",
+        help="Keep the files of each model's latest N versions, and the checkpoints of its latest N MLflow runs; by default all. "
+        "Versions with an alias, and those that a rollback can reach, stay.",
+    ),
+]
+
+ReportsOption = Annotated[
+    int | None,
+    typer.Option("--keep-reports", min=0, metavar="N", help="Keep report and logs of the latest N nights; by default of all."),
+]
+
 RemoteOption = Annotated[
     bool,
     typer.Option(
@@ -25,6 +41,8 @@ RemoteOption = Annotated[
 
 def gc(
     keep_nights: KeepOption = None,
+    keep_versions: VersionsOption = None,
+    keep_reports: ReportsOption = None,
     compact: Annotated[bool, typer.Option("--compact", help="First join the small datasets of ingest runs.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
     remote: RemoteOption = False,
@@ -41,7 +59,7 @@ def gc(
 
     home = Home.from_env()
     joined = compact_imports(home, used_by_models(home), dry_run=dry_run) if compact else []
-    found = collect(home, keep_nights, dry_run=dry_run, remote=remote)
+    found = collect(home, keep_nights, dry_run=dry_run, remote=remote, keep_versions=keep_versions, keep_reports=keep_reports)
     if json_output:
         print_json(found.model_dump(mode="json") | {"joined": [entry.model_dump() for entry in joined]})
         return
@@ -58,5 +76,15 @@ def gc(
         typer.echo(
             f"{len(found.remote)} artifacts of the shared store {would} ({sum(entry.bytes for entry in found.remote)} bytes)"
         )
+    for one in found.files:
+        typer.echo(f"files of {one.of} (night {one.night})  {one.bytes} bytes")
+    if keep_versions is not None:
+        typer.echo(f"files of {len(found.files)} versions and runs {would} ({sum(one.bytes for one in found.files)} bytes)")
+    if keep_reports is not None:
+        typer.echo(f"reports and logs of {len(found.reports)} nights {would}")
     if found.work:
         typer.echo(f"work/ {would}: no night is unfinished")
+    if dry_run and found.stays:
+        typer.echo("never collected:")
+        for one in found.stays:
+            typer.echo(f"  {one.what}: {one.bytes} bytes; {one.why}")

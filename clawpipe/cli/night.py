@@ -189,6 +189,7 @@ def _plan_check(settings: NightConfig, json_output: bool) -> None:
 
 def status(
     night: Annotated[str | None, typer.Option("--night", "-n", help="A night's id; by default the latest.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-l", min=1, help="Most nights in the table of the latest ones.")] = 20,
     json_output: JsonFlag = False,
 ) -> None:
     """Show a past or running night: steps, held-out figures, verdict, model, and the evidence left."""
@@ -209,7 +210,9 @@ def status(
     if night is None and len(nights) > 1:
         from clawpipe.reporting.summary import nights_table
 
-        _print(nights_table(list(_readable(home, nights))))
+        _print(nights_table(list(_readable(home, nights[-limit:]))))
+        if len(nights) > limit:
+            typer.echo(f"{len(nights) - limit} earlier nights: --limit {len(nights)} shows them")
     for line in _schedule(home):
         typer.echo(f"schedule: {line}")
 

@@ -22,9 +22,10 @@ from clawpipe.store.datasets import dataset_files
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
 from clawpipe.store.records import parse_record
-from clawpipe.store.refs import AnyRef, ModelRef
+from clawpipe.store.refs import ModelRef
 from clawpipe.store.replaced import replaced, successor
 
+_NAMES_MODEL = b"base_name"  # a field of refs of models only; most records name none, and parsing takes longer than a search
 TRAINING_DATASETS = ("samples", "preference_pairs")  # datasets that trainers read
 
 
@@ -52,6 +53,21 @@ def learners(home: Home, training_datasets: Iterable[str]) -> dict[str, Made]:
     return _descendants(children, {successor(taken, digest) for digest in training_datasets})
 
 
+def ancestors(home: Home, models: Iterable[ModelRef]) -> set[str]:
+    """Return the digests of all that these models descend from: models and datasets, as nights of this home have recorded it."""
+    known, found = _models(home), set[str]()
+    ahead = deque(parent for model in models for parent in (*model.parents, *_parents(known, model.digest)))
+    while ahead:
+        if (digest := ahead.popleft()) not in found:
+            found.add(digest)
+            ahead += _parents(known, digest)
+    return found
+
+
+def _parents(known: Mapping[str, Made], digest: str) -> tuple[str, ...]:
+    return known[digest].parents if digest in known else ()
+
+
 def _children(models: Iterable[Made], taken: Mapping[str, str]) -> dict[str, list[Made]]:
     """Return models by the digest of each input, current ones in place of those that were replaced."""
     children: defaultdict[str, list[Made]] = defaultdict(list)
@@ -74,7 +90,7 @@ def _descendants(children: Mapping[str, Sequence[Made]], digests: Iterable[str])
 
 def _models(home: Home) -> dict[str, Made]:
     """Return every model that a night of this home has made, with all records of it merged."""
-    journals = (_made(ref, night) for night, ref in _refs(home) if isinstance(ref, ModelRef) and ref.stored)
+    journals = (_made(ref, night) for night, ref in _model_refs(home) if ref.stored)
     known: dict[str, Made] = {}
     for made in (*_from_lineages(home), *journals):
         known[made.digest] = known[made.digest].joined(made) if made.digest in known else made
@@ -92,20 +108,21 @@ def _from_lineages(home: Home) -> Iterator[Made]:
                 yield Made(node.id, night, tuple(sorted(lineage.parents(node.id))))
 
 
-def _refs(home: Home) -> Iterator[tuple[str | None, AnyRef]]:
-    """Yield the refs in journals and step records."""
+def _model_refs(home: Home) -> Iterator[tuple[str | None, ModelRef]]:
+    """Yield the refs of models in journals and step records."""
     for night in list_nights(home):
         try:
             steps = read_status(home, night).steps
         except ClawpipeError:
             continue
-        yield from ((night, ref) for step in steps for ref in step.artifacts.values())
+        yield from ((night, ref) for step in steps for ref in step.artifacts.values() if isinstance(ref, ModelRef))
     for path in sorted(home.steps.glob("*")):
-        result = parse_record(path.read_bytes()) if path.is_file() else None
-        yield from ((None, ref) for ref in (result.refs() if result else ()))
+        data = path.read_bytes() if path.is_file() else b""
+        result = parse_record(data) if _NAMES_MODEL in data else None
+        yield from ((None, ref) for ref in (result.refs() if result else ()) if isinstance(ref, ModelRef))
 
 
-def _made(ref: AnyRef, night: str | None) -> Made:
+def _made(ref: ModelRef, night: str | None) -> Made:
     return Made(ref.digest, night, tuple(sorted(ref.parents)))
 
 

@@ -7,10 +7,9 @@ quarantine anything); `item_id` of a task item that only these trajectories and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 
 import duckdb
 import pyarrow.parquet as pq
@@ -34,6 +33,7 @@ _NAMING = {  # the condition under which a row is found, by the column that it l
 }
 _NOBODY_ELSES = "(user_id is null or not exists (from users) or user_id in (from users))"
 _OF_SUBJECT = f"(user_id in (from users) or (session_id in (from sessions) and {_NOBODY_ELSES}))"
+_READ_ONCE = (*_NAMING, "item_id", "identity", "source", "origin")  # columns that many queries ask about
 _ITEM, _OWNER = {"identity", "item_id"}, {"session_id", "user_id"}  # columns of task items, and of rows with an owner
 _TEXTS = ("messages", "prompt", "chosen", "rejected", "tools", "extra")  # columns with texts of conversations
 PARENT = "parent_session_id"  # in `extra`: Hermes' name of the session that this one continues
@@ -85,13 +85,26 @@ class Findings:
 
 @dataclass(frozen=True)
 class _Source:
-    ref: DatasetRef
-    files: tuple[Path, ...]
+    """Datasets whose files have the same columns of the same types, which one query reads: a query for each would take minutes."""
+
+    number: int
     columns: frozenset[str]
+    is_even: bool  # all files have all columns
+    files: list[tuple[DatasetRef, int, Path]] = field(default_factory=list)  # with the file's place in its dataset
 
     @property
     def paths(self) -> list[str]:
-        return [str(file) for file in self.files]
+        return [str(file) for _, _, file in self.files]
+
+    @property
+    def rows(self) -> str:
+        """The rows as a table of SQL; `$files` are `paths`. Uniting by name keeps the footers of all files in memory."""
+        return "read_parquet($files)" if self.is_even else "read_parquet($files, union_by_name = true)"
+
+    @property
+    def keys(self) -> str:
+        """The table of the columns that many queries ask about, which opening each file for each query would make slow."""
+        return f"keys_{self.number}"
 
 
 def find(store: Store, subject: Subject) -> Findings:
@@ -100,7 +113,7 @@ def find(store: Store, subject: Subject) -> Findings:
     found = Findings(damaged=damaged)
     if not sources:
         return found
-    with session(store, [file for source in sources for file in source.files]) as duck:
+    with session(store, [file for source in sources for file in source.paths]) as duck:
         _open_tables(duck, subject, sources)
         _follow(duck, sources, subject)
         found.sessions = _ids(duck, "sessions")
@@ -109,8 +122,8 @@ def find(store: Store, subject: Subject) -> Findings:
             _own_files(duck, sources)
         ids = [subject.id, *sorted(found.sessions)]
         patterns = {"pattern": pattern_of(ids), "path": pattern_of(ids, joints="")}
-        hits = [Hits(source.ref, _rows(duck, source, patterns)) for source in sources]
-        found.hits = [hit for hit in hits if hit.rows]
+        hits = [hit for source in sources for hit in _hits(duck, source, patterns)]
+        found.hits = sorted(hits, key=lambda hit: (hit.ref.name, hit.ref.digest))
         found.trajectories, found.pairs = _ids(duck, "trajectories"), _ids(duck, "pairs")
         found.items = _ids(duck, "items") | _ids(duck, "prompts")
         found.origins = _origins(duck, sources)
@@ -119,7 +132,8 @@ def find(store: Store, subject: Subject) -> Findings:
 
 def _sources(store: Store) -> tuple[list[_Source], list[DatasetRef]]:
     """Return the datasets with files to search, and the damaged ones."""
-    sources, damaged = [], []
+    sources: dict[frozenset[str], _Source] = {}
+    damaged = []
     for ref in stored_datasets(store):
         try:
             files = tuple(dataset_files(store, ref))
@@ -127,9 +141,12 @@ def _sources(store: Store) -> tuple[list[_Source], list[DatasetRef]]:
             damaged.append(ref)
             continue
         if files:
-            columns = frozenset(name for file in files for name in pq.read_schema(file).names)
-            sources.append(_Source(ref, files, columns))
-    return sources, damaged
+            layouts = [pq.read_schema(file).remove_metadata() for file in files]
+            columns = frozenset(name for layout in layouts for name in layout.names)
+            is_even = all(layouts[0].equals(one) for one in layouts)
+            alike = sources.setdefault(frozenset(map(str, layouts)), _Source(len(sources), columns, is_even))
+            alike.files.extend((ref, place, file) for place, file in enumerate(files))
+    return list(sources.values()), damaged
 
 
 def _ids(duck: duckdb.DuckDBPyConnection, table: str) -> set[str]:
@@ -140,12 +157,21 @@ def _open_tables(duck: duckdb.DuckDBPyConnection, subject: Subject, sources: Seq
     """Create the tables of ids, filled with the ids of the subject."""
     for name in _KEYS:
         duck.execute(f"create temp table {name} (id varchar)")
+    for source in sources:
+        _read_keys(duck, source)
     if subject.kind in ("session", "user"):
         duck.execute(f"insert into {subject.kind}s values ($id)", {"id": subject.id})
     for source in sources if subject.names_rows else ():
         for table, column in (("trajectories", "trajectory_id"), ("pairs", "pair_id")):
             if column in source.columns and (condition := _names(subject, column, source.columns)):
-                _add(duck, table, source, column, condition, _words(subject))
+                _add_named(duck, table, source, column, condition, subject)
+
+
+def _read_keys(duck: duckdb.DuckDBPyConnection, source: _Source) -> None:
+    columns = [name for name in _READ_ONCE if name in source.columns]
+    columns += [f"{_PARENT} as parent"] if "extra" in source.columns else []
+    query = f"select {', '.join([*columns, 'file_index', 'file_row_number'])} from {source.rows}"
+    duck.execute(f"create temp table {source.keys} as {query}", {"files": source.paths})
 
 
 def _names(subject: Subject, column: str, columns: Iterable[str]) -> str:
@@ -182,7 +208,7 @@ def _follow(duck: duckdb.DuckDBPyConnection, sources: Sequence[_Source], subject
     for source in prompts:
         _add(duck, "items", source, "item_id", _OF_SUBJECT)
         if subject.kind == "source" and (condition := _names(subject, "item_id", source.columns)):
-            _add(duck, "prompts", source, "item_id", condition, _words(subject))
+            _add_named(duck, "prompts", source, "item_id", condition, subject)
     duck.execute("insert into items from prompts except from items")
     for source in recorded:  # prompts that another user asked as well do not count
         _keep_items(duck, source, "source <> 'rollout' and trajectory_id not in (from trajectories)")
@@ -191,7 +217,7 @@ def _follow(duck: duckdb.DuckDBPyConnection, sources: Sequence[_Source], subject
         _keep_items(duck, source, others)
     for source in prompts:
         if subject.kind in ("trajectory", "text") and (condition := _names(subject, "item_id", source.columns)):
-            _add(duck, "items", source, "item_id", condition, _words(subject))
+            _add_named(duck, "items", source, "item_id", condition, subject)
     for source in sources:
         if {"trajectory_id", "item_id"} <= source.columns:
             _add(duck, "trajectories", source, "trajectory_id", "item_id in (from items)")
@@ -208,7 +234,7 @@ def _descend(duck: duckdb.DuckDBPyConnection, sources: Sequence[_Source]) -> Non
     while known != (count := duck.execute("select count(*) from sessions").fetchall()[0][0]):
         known = count
         for source in sources:
-            condition = f"session_id is not null and {_PARENT} in (from sessions) and {_NOBODY_ELSES}"
+            condition = f"session_id is not null and parent in (from sessions) and {_NOBODY_ELSES}"
             _add(duck, "sessions", source, "session_id", condition)
 
 
@@ -218,41 +244,40 @@ def _shared(duck: duckdb.DuckDBPyConnection, sources: Sequence[_Source]) -> set[
     for source in sources:
         if {"session_id", "user_id"} <= source.columns:
             query = f"""
-                select distinct session_id from read_parquet($files, union_by_name = true)
+                select distinct session_id from {source.keys}
                 where session_id in (from sessions) and not {_NOBODY_ELSES}"""
-            found |= {name for (name,) in duck.execute(query, {"files": source.paths}).fetchall()}
+            found |= {name for (name,) in duck.execute(query).fetchall()}
     return found
 
 
-def _add(
-    duck: duckdb.DuckDBPyConnection,
-    table: str,
-    source: _Source,
-    column: str,
-    condition: str,
-    words: Mapping[str, list[str]] = MappingProxyType({}),
-) -> None:
-    query = f"select distinct {column} from read_parquet($files, union_by_name = true) where {condition} except from {table}"
-    duck.execute(f"insert into {table} {query}", {"files": source.paths, **words})
+def _add(duck: duckdb.DuckDBPyConnection, table: str, source: _Source, column: str, condition: str) -> None:
+    duck.execute(f"insert into {table} select distinct {column} from {source.keys} where {condition} except from {table}")
+
+
+def _add_named(duck: duckdb.DuckDBPyConnection, table: str, source: _Source, column: str, condition: str, subject: Subject) -> None:
+    """Add ids of the rows that the subject names by itself; a text is looked for in the rows, anything else in the keys."""
+    rows, files = (source.rows, {"files": source.paths}) if subject.kind == "text" else (source.keys, {})
+    query = f"select distinct {column} from {rows} where {condition} except from {table}"
+    duck.execute(f"insert into {table} {query}", _words(subject) | files)
 
 
 def _keep_items(duck: duckdb.DuckDBPyConnection, source: _Source, others: str) -> None:
-    asked = f"select item_id from read_parquet($files, union_by_name = true) where {others}"
-    duck.execute(f"delete from items where id in ({asked})", {"files": source.paths})
+    duck.execute(f"delete from items where id in (select item_id from {source.keys} where {others})")
 
 
-def _rows(duck: duckdb.DuckDBPyConnection, source: _Source, patterns: dict[str, str]) -> dict[int, list[int]]:
+def _hits(duck: duckdb.DuckDBPyConnection, source: _Source, patterns: dict[str, str]) -> list[Hits]:
     condition = _condition(source.columns)
-    parameters: dict[str, str | list[str]] = {"files": source.paths}
     if not condition:
-        return {}
-    if "$pattern" in condition:
-        parameters |= patterns
-    query = f"select file_index, file_row_number from read_parquet($files, union_by_name = true) where {condition} order by all"
-    rows: dict[int, list[int]] = {}
-    for file, row in duck.execute(query, parameters).fetchall():
-        rows.setdefault(file, []).append(row)
-    return rows
+        return []
+    is_text = "$pattern" in condition  # rejected rows
+    parameters = {"files": source.paths, **patterns} if is_text else {}
+    rows = source.rows if is_text else source.keys
+    query = f"select file_index, file_row_number from {rows} where {condition} order by all"
+    hits: dict[str, Hits] = {}
+    for number, row in duck.execute(query, parameters).fetchall():
+        ref, place, _ = source.files[number]
+        hits.setdefault(ref.digest, Hits(ref, {})).rows.setdefault(place, []).append(row)
+    return list(hits.values())
 
 
 def _condition(columns: Iterable[str]) -> str:
@@ -275,8 +300,8 @@ def _own_files(duck: duckdb.DuckDBPyConnection, sources: Sequence[_Source]) -> N
     for source, found in _imported(sources):
         _add(duck, "files", source, "origin.file", f"({found}) and origin is not null")
     for source, found in _imported(sources):
-        others = f"select origin.file from read_parquet($files, union_by_name = true) where origin is not null and not ({found})"
-        duck.execute(f"delete from files where id in ({others})", {"files": source.paths})
+        others = f"select origin.file from {source.keys} where origin is not null and not ({found})"
+        duck.execute(f"delete from files where id in ({others})")
 
 
 def _imported(sources: Sequence[_Source]) -> Iterator[tuple[_Source, str]]:
@@ -292,8 +317,8 @@ def _origins(duck: duckdb.DuckDBPyConnection, sources: Sequence[_Source]) -> dic
     found: dict[str, set[int]] = {}
     for source, condition in _imported(sources):
         query = f"""
-            select distinct origin.file, origin.line from read_parquet($files, union_by_name = true)
+            select distinct origin.file, origin.line from {source.keys}
             where ({condition}) and origin is not null"""
-        for file, line in duck.execute(query, {"files": source.paths}).fetchall():
+        for file, line in duck.execute(query).fetchall():
             found.setdefault(file, set()).add(line)
     return found

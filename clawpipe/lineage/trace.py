@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -271,12 +271,16 @@ def _rows(store: Store, name: str, digest: str, columns: list[str], wanted: Coll
         files = dataset_files(store, dataset_ref(store, name, digest))
     except DataError:
         return None
-    there = [[column for column in columns if column in pq.read_schema(file).names] for file in files]
-    tables = [pq.read_table(file, columns=names) for file, names in zip(files, there, strict=True)]
-    if wanted is not None:
-        values = pa.array(wanted, pa.string())
-        tables = [table.filter(pc.is_in(table[columns[0]], value_set=values)) for table in tables]  # pyright: ignore[reportAttributeAccessIssue]  # made at run time
-    return [row for table in tables for row in table.to_pylist()]
+    return [row for file in files for row in _table(file, columns, wanted).to_pylist()]
+
+
+def _table(file: Path, columns: list[str], wanted: Collection[str] | None) -> pa.Table:
+    with pq.ParquetFile(file) as parquet:
+        names = parquet.schema_arrow.names
+        table = parquet.read(columns=[column for column in columns if column in names], use_threads=False)
+    if wanted is None:
+        return table
+    return table.filter(pa.array([name in wanted for name in table[columns[0]].to_pylist()], pa.bool_()))
 
 
 def _counts(trainings: list[Training], items: set[str]) -> dict[str, int]:

@@ -9,5 +9,7 @@ for _name, _value in {
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # stdout is the night's own
     "DO_NOT_TRACK": "true",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # its own 7 tries take four minutes a request if the server is gone
+    "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
 }.items():
     os.environ.setdefault(_name, _value)

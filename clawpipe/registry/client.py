@@ -98,7 +98,8 @@ def changes_here(tracking: Tracking) -> Iterator[MlflowClient]:
         tracking.scratch.mkdir(parents=True)
         try:
             _create_database(tracking)
-            yield connect(tracking)
+            with answered(tracking):
+                yield connect(tracking)
         finally:
             shutil.rmtree(tracking.scratch, ignore_errors=True)
 
@@ -155,6 +156,16 @@ def connect(tracking: Tracking) -> MlflowClient:
         if tracking.database == Home(tracking.home).mlflow / "mlflow.db":
             relocate(tracking.database, tracking.home)
     return MlflowClient(tracking_uri=tracking.uri, registry_uri=tracking.uri)
+
+
+@contextmanager
+def answered(tracking: Tracking) -> Iterator[None]:
+    """Turn an error of MLflow's client into `BusyError` if the reason is a server that does not answer (any more)."""
+    try:
+        yield
+    except (MlflowException, OSError):
+        _await_server(tracking.uri)
+        raise
 
 
 def unless_absent(look_up: Callable[[], T]) -> T | None:

@@ -20,7 +20,7 @@ from clawpipe.errors import BusyError, NotFoundError
 from clawpipe.ledger.base import Ledger, Logged
 from clawpipe.registry.client import changes, claim, unless_absent
 from clawpipe.registry.tracking import Tracking
-from clawpipe.registry.versions import CHAMPION
+from clawpipe.registry.versions import CHAMPION, FILES_REMOVED, version_info
 from clawpipe.store.log import AppendLog
 
 LOG = "promotions"
@@ -193,7 +193,12 @@ def _moves(log: Logged[Move], tracking: Tracking) -> list[Move]:
 
 
 def previous_champion(moves: list[Move], current: str | None) -> str | None:
-    """Return the version to which a rollback from `current` leads.
+    """Return the version to which a rollback from `current` leads."""
+    return next(iter(rollback_targets(moves, current)), None)
+
+
+def rollback_targets(moves: list[Move], current: str | None) -> list[str]:
+    """Return the versions to which one rollback after another from `current` leads.
 
     Promotions push onto a stack and rollbacks pop. A champion that was set without the log (in MLflow's UI) lies on
     top of the last one in the log.
@@ -209,7 +214,7 @@ def previous_champion(moves: list[Move], current: str | None) -> str | None:
             stack.append(move.to_version)
     if stack[-1:] == [current]:
         stack.pop()
-    return stack[-1] if stack else None
+    return stack[::-1]
 
 
 def _replaced(tracking: Tracking, current: str | None, expected: str | None, who: str) -> BusyError:
@@ -263,8 +268,11 @@ def _current(client: MlflowClient, tracking: Tracking) -> str | None:
 
 
 def _require(client: MlflowClient, tracking: Tracking, version: str) -> None:
-    if unless_absent(lambda: client.get_model_version(tracking.model_name, version)) is None:
+    found = unless_absent(lambda: client.get_model_version(tracking.model_name, version))
+    if found is None:
         raise NotFoundError(f"{tracking.model_name} has no version {version}")
+    if FILES_REMOVED in found.tags:
+        version_info(found).require_files()
 
 
 def _now() -> str:

@@ -24,6 +24,7 @@ from clawpipe.store.digests import sha256_json
 from clawpipe.store.refs import DatasetRef
 
 _RUN_KEY, _ATTEMPT = "clawpipe.run_key", "clawpipe.making"
+CHECKPOINTS = "checkpoints"  # the place of adapters among a run's artifacts
 STEP = "step"  # the metric that holds the number of optimizer steps in a run
 _MAX_DIGEST, _MAX_PARAM = 36, 6000  # characters that MLflow stores
 _MAX_PARAMS = 100  # parameters per request

@@ -24,7 +24,16 @@ from pydantic import BaseModel, ConfigDict, Field
 from clawpipe import faults
 from clawpipe.errors import ConfigError, DataError, NotFoundError
 from clawpipe.policy.spec import base_name
-from clawpipe.registry.client import LEDGER_TAG, changes, changes_here, claim, connect, require_ledger, unless_absent
+from clawpipe.registry.client import (
+    LEDGER_TAG,
+    answered,
+    changes,
+    changes_here,
+    claim,
+    connect,
+    require_ledger,
+    unless_absent,
+)
 from clawpipe.registry.night_summary import description, readable_tags
 from clawpipe.registry.package import Package, package_digest, verify_package
 from clawpipe.registry.runs import NightRun, experiment_id, log_night, log_output
@@ -33,6 +42,7 @@ from clawpipe.registry.tracking import Tracking
 from clawpipe.store.refs import ModelRef
 
 CHAMPION = "champion"
+FILES_REMOVED = internal("files_removed")  # a version's tag with the date on which `clawpipe gc` removed its files
 _URI = re.compile(r"models:/(?P<name>[A-Za-z0-9][A-Za-z0-9_-]*)(@(?P<alias>[A-Za-z0-9_-]+)|/(?P<version>[0-9]+))")
 PARENT = (
     "parent"  # tag with the number of the version that the training started from; a version that started from the base has none
@@ -54,10 +64,21 @@ class ModelVersionInfo(BaseModel):
     night: str
     run_id: str = Field(description="MLflow run of the night")
     model_id: str = Field(description="MLflow logged model that holds the files")
+    files_removed: str = Field(default="", description="date on which `clawpipe gc` removed the files; empty: they are there")
 
     @property
     def uri(self) -> str:
         return f"models:/{self.name}/{self.version}"
+
+    def require_files(self) -> None:
+        """Raise if the files were removed.
+
+        Raises:
+            NotFoundError: it says how they come back.
+        """
+        if self.files_removed:
+            fix = f"run its night {self.night} again, with the same settings: it registers the same model again"
+            raise NotFoundError(f"`clawpipe gc` removed this version's files on {self.files_removed}", self.uri, fix)
 
 
 def register(tracking: Tracking, package: Path, check: Callable[[Path], None], run: NightRun) -> ModelVersionInfo:
@@ -137,6 +158,7 @@ def download(tracking: Tracking, uri: str) -> tuple[Path, ModelVersionInfo]:
         ConfigError, NotFoundError, DataError: see `resolve`; DataError also if the files are damaged.
     """
     info = resolve(tracking, uri)
+    info.require_files()
     directory = tracking.packages / info.package
     with changes_here(tracking) as client:
         if not _intact(directory, info.package):
@@ -194,13 +216,12 @@ def _fetch(client: MlflowClient, tracking: Tracking, model_id: str, digest: str)
     location = client.get_logged_model(model_id).artifact_location
     target = tempfile.mkdtemp(dir=tracking.scratch)
     try:
-        copy = Path(
-            download_artifacts(artifact_uri=location, dst_path=target, tracking_uri=tracking.uri, registry_uri=tracking.uri)
-        )
+        with answered(tracking):
+            copy = download_artifacts(artifact_uri=location, dst_path=target, tracking_uri=tracking.uri, registry_uri=tracking.uri)
     except (MlflowException, OSError) as error:
         raise DataError(f"the registered files cannot be read: {error}", location) from None
-    verify_package(copy, digest)
-    return copy
+    verify_package(Path(copy), digest)
+    return Path(copy)
 
 
 def _intact(directory: Path, digest: str) -> bool:
@@ -221,6 +242,7 @@ def _repair(
         if found.package != package_digest(package):
             raise
         _upload(client, tracking, found.model_id, package, check)
+        client.delete_model_version_tag(found.name, found.version, FILES_REMOVED)
 
 
 def _create_model(client: MlflowClient, tracking: Tracking) -> None:
@@ -288,4 +310,5 @@ def version_info(version: ModelVersion, aliases: Iterable[str] | None = None) ->
         night=tags[_NIGHT],
         run_id=version.run_id or "",
         model_id=tags[_MODEL_ID],
+        files_removed=version.tags.get(FILES_REMOVED, ""),
     )

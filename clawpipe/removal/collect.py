@@ -7,16 +7,18 @@ import shutil
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from clawpipe.curation.measures import NAME as MEASURES
 from clawpipe.curation.partitions import NAME as PARTITIONS
 from clawpipe.errors import ConfigError
+from clawpipe.lineage.exposure import ancestors
 from clawpipe.nights.record import clear_leftovers, has_verdict, list_nights, run_dir
 from clawpipe.registry.tracking import Tracking
 from clawpipe.removal.forget import SETTLING_SECONDS, lock_home
+from clawpipe.removal.growing import Stays, old_reports, remove_report, size_of, staying
 from clawpipe.store.artifacts import Store
 from clawpipe.store.files import read_manifest
 from clawpipe.store.home import Home
@@ -26,6 +28,9 @@ from clawpipe.store.records import drop_dead_records
 from clawpipe.store.refs import DatasetRef
 from clawpipe.store.remote import VARIABLE, Remote
 from clawpipe.store.replaced import replaced, successor
+
+if TYPE_CHECKING:
+    from clawpipe.removal.versions import Superseded
 
 _DIGEST = re.compile(rb"[0-9a-f]{64}")
 
@@ -38,6 +43,16 @@ class Removed(BaseModel):
     name: str
     digest: str
     bytes: int = Field(description="of its files; those that are linked elsewhere free nothing")
+
+
+class RemovedFiles(BaseModel):
+    """Files in MLflow: of a version that nobody can come back to, or of the run of a night that left no version to keep."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    of: str = Field(description="models:/NAME/VERSION, or runs:/ID")
+    night: str
+    bytes: int
 
 
 class Collection(BaseModel):
@@ -54,6 +69,9 @@ class Collection(BaseModel):
     records: int = Field(description="step records of which the artifacts are gone")
     work: bool = Field(description="resumable state, which no unfinished night wants")
     remote: list[Removed] = Field(description="artifacts of the shared store; none unless it was asked for")
+    files: list[RemovedFiles] = Field(default=[], description="files of versions and runs in MLflow; none unless it was asked for")
+    reports: list[str] = Field(default=[], description="nights whose report and logs go; none unless it was asked for")
+    stays: list[Stays] = Field(default=[], description="what is never collected")
 
 
 def collect(
@@ -62,6 +80,8 @@ def collect(
     *,
     dry_run: bool = False,
     remote: bool = False,
+    keep_versions: int | None = None,
+    keep_reports: int | None = None,
     settling: float = SETTLING_SECONDS,
 ) -> Collection:
     """Remove garbage. Artifacts that the shared store holds, too, only leave this home's directory, unless `remote` is True.
@@ -73,6 +93,9 @@ def collect(
         dry_run: remove nothing.
         remote: remove from the shared store, too. Only references of this home count: artifacts that only another home refers
             to are removed.
+        keep_versions: number of latest versions of each model that keep their files; None keeps all. What stays in any case:
+            see `clawpipe.removal.versions`.
+        keep_reports: number of latest nights that keep their report and logs; None keeps all.
         settling: seconds for which a new artifact stays without references.
 
     Raises:
@@ -84,7 +107,8 @@ def collect(
     with ExitStack() as locks:
         lock_home(home, locks)
         nights = kept_nights(home, keep_nights)
-        roots = _roots(home, store, nights)
+        old = _superseded(home, keep_versions)
+        roots = _roots(home, store, nights, old)
         garbage, stay = _garbage(store, roots, settling)
         unfinished = [night for night in nights if not has_verdict(home, night)]
         collection = Collection(
@@ -97,11 +121,18 @@ def collect(
             records=0,
             work=home.work.exists() and not unfinished,
             remote=_shared_garbage(shared, roots, settling) if shared else [],
+            files=_files(home, old),
+            reports=old_reports(home, keep_reports),
+            stays=list(staying(home)),
         )
         if dry_run:
             return collection
         if shared:
             shared.sweep(settling)
+        if old:
+            from clawpipe.removal.versions import remove_files
+
+            remove_files(Tracking.of(home, "none"), old)
         return _remove(home, store, collection)
 
 
@@ -118,11 +149,28 @@ def kept_nights(home: Home, count: int | None) -> list[str]:
     return [night for night in nights if night in latest or not has_verdict(home, night)]
 
 
-def _roots(home: Home, store: Store, nights: Iterable[str]) -> set[str]:
+def _superseded(home: Home, keep: int | None) -> Superseded | None:
+    tracking = Tracking.of(home, "none")
+    if keep is None or not tracking.exists:
+        return None
+    from clawpipe.removal.versions import superseded  # loads MLflow
+
+    return superseded(home, tracking, keep, set(list_nights(home)))
+
+
+def _files(home: Home, old: Superseded | None) -> list[RemovedFiles]:
+    if old is None:
+        return []
+    from clawpipe.removal.versions import files_of
+
+    return [RemovedFiles(of=of, night=night, bytes=size) for of, night, size in files_of(Tracking.of(home, "none"), old)]
+
+
+def _roots(home: Home, store: Store, nights: Iterable[str], old: Superseded | None) -> set[str]:
     """Return every digest that a kept record names, and its replacements."""
     files = [file for night in nights for file in run_dir(home, night).glob("*.json")]
     files += (home.root / "ingest").glob("*.json")
-    named = {found.decode() for file in files for found in _DIGEST.findall(file.read_bytes())} | _registered(home)
+    named = {found.decode() for file in files for found in _DIGEST.findall(file.read_bytes())} | _registered(home, old)
     taken = replaced(store)
     named |= {successor(taken, digest) for digest in named}
     empty = (
@@ -131,14 +179,21 @@ def _roots(home: Home, store: Store, nights: Iterable[str]) -> set[str]:
     return named | {note.dataset.digest for note in (*Notes(store, MEASURES), *empty) if named.issuperset(note.dataset.parents)}
 
 
-def _registered(home: Home) -> set[str]:
+def _registered(home: Home, old: Superseded | None) -> set[str]:
+    """Return the digests of registered policies and of what taught them. Of a version whose files go only the ancestors of one
+    that stays keep what taught them: forgetting has to know what the champion learned from.
+    """
     tracking = Tracking.of(home, "none")
     if not tracking.exists:
         return set()
     from clawpipe.registry.forgetting import registered_versions  # loads MLflow
 
     versions = list(registered_versions(tracking))
-    return {info.policy.digest for info, _ in versions} | {digest for _, datasets in versions for digest in datasets.values()}
+    gone = {info.uri for info in old.taken} if old else set[str]()
+    stay = [info.policy for info, _ in versions if info.uri not in gone and not info.files_removed]
+    taught = ancestors(home, stay) if len(stay) < len(versions) else set[str]()
+    named = {policy.digest for policy in stay}
+    return named | {digest for info, datasets in versions if info.policy.digest in named | taught for digest in datasets.values()}
 
 
 def _garbage(store: Store, roots: set[str], settling: float) -> tuple[list[Removed], int]:
@@ -155,7 +210,7 @@ def _garbage(store: Store, roots: set[str], settling: float) -> tuple[list[Remov
         and now - (store.root / one[0] / one[1]).stat().st_mtime >= settling
         and not _is_linked(_inodes(store, *one), shared)
     ]
-    removed = [Removed(name=name, digest=digest, bytes=_size(store.root / name / digest)) for name, digest in garbage]
+    removed = [Removed(name=name, digest=digest, bytes=size_of(store.root / name / digest)) for name, digest in garbage]
     return removed, len(everything) - len(garbage)
 
 
@@ -181,10 +236,6 @@ def _inodes(store: Store, name: str, digest: str) -> list[int]:
         return []
 
 
-def _size(directory: Path) -> int:
-    return sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
-
-
 def _remove(home: Home, store: Store, collection: Collection) -> Collection:
     for one in collection.artifacts:
         store.evict(DatasetRef(name=one.name, digest=one.digest, rows=0))
@@ -194,6 +245,8 @@ def _remove(home: Home, store: Store, collection: Collection) -> Collection:
         Notes(store, kind).drop_dead()
     for night in list_nights(home):
         clear_leftovers(home, night)
+    for night in collection.reports:
+        remove_report(home, night)
     if collection.work:
         shutil.rmtree(home.work)
     return collection.model_copy(update={"staging": store.sweep(), "records": drop_dead_records(home)})

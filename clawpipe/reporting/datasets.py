@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,10 @@ from clawpipe.ingest.state import logs
 from clawpipe.json_types import JsonObject, Row
 from clawpipe.nights.record import NightStatus, StepEntry, list_nights, read_status
 from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import dataset_files, stored_datasets
+from clawpipe.store.datasets import dataset_files, stored_dataset
 from clawpipe.store.duck import session
 from clawpipe.store.home import Home
-from clawpipe.store.refs import DatasetRef
+from clawpipe.store.refs import DatasetRef, ModelRef
 
 _SHOWN = 8  # most frequent values shown per column
 _TEXTS = 200  # a column with more distinct values holds ids or prose
@@ -60,6 +61,7 @@ class _Makers:
 
     nights: dict[str, list[tuple[str, StepEntry]]]
     logs: dict[str, list[Naming]]
+    models: set[str] = field(default_factory=set)
 
     @classmethod
     def of(cls, home: Home) -> _Makers:
@@ -76,6 +78,10 @@ class _Makers:
         for step in status.steps:
             for digest in {ref.digest for ref in step.artifacts.values()}:
                 self.nights[digest].append((night, step))
+            self.models.update(ref.digest for ref in step.artifacts.values() if isinstance(ref, ModelRef))
+
+    def knows(self, digest: str) -> bool:
+        return digest in self.nights or digest in self.logs
 
     def steps(self, digest: str) -> list[tuple[str, StepEntry]]:
         """Return (night, step) of all steps that made the dataset."""
@@ -98,15 +104,48 @@ class _Makers:
         )
 
 
-def catalogue(home: Home, store: Store, name: str | None = None) -> list[Listed]:
-    """Return datasets, the newest first; with a name, only those of that name.
+class Catalogue(BaseModel):
+    """The newest datasets of a store, and how many more there are."""
+
+    model_config = ConfigDict(frozen=True)
+
+    datasets: list[Listed]
+    older: int = Field(description="those beyond the limit")
+    hidden: int = Field(description="those that neither a night nor a log of ingest names, unless all were asked for")
+
+
+def catalogue(
+    home: Home, store: Store, name: str | None = None, *, everything: bool = False, limit: int | None = None
+) -> Catalogue:
+    """Return the newest datasets. Manifests of no others are read, since a store gets more with every night.
+
+    Args:
+        home: its nights and logs of ingest say what made each dataset.
+        store: the store to list.
+        name: only datasets of this name.
+        everything: also those that neither a night nor a log of ingest names.
+        limit: most to return; None returns all.
 
     Raises:
         DataError: a log of ingest is damaged.
+        BusyError, ConfigError: the shared store does not answer.
     """
     makers = _Makers.of(home)
-    found = [makers.listed(store, ref) for ref in stored_datasets(store) if name in (None, ref.name)]
-    return sorted(found, key=lambda entry: (entry.made, entry.name, entry.digest), reverse=True)
+    stored = [one for one in store.names() if name in (None, one[0]) and one[1] not in makers.models]
+    wanted = [one for one in stored if everything or makers.knows(one[1])]
+    newest = sorted(wanted, key=lambda one: (_seconds(store, *one), *one), reverse=True)
+    refs = (ref for one in newest if (ref := stored_dataset(store, *one)))
+    found = [makers.listed(store, ref) for ref in itertools.islice(refs, limit)]
+    older = 0 if limit is None or len(found) < limit else len(newest) - limit
+    return Catalogue(datasets=found, older=older, hidden=len(stored) - len(wanted))
+
+
+def _seconds(store: Store, name: str, digest: str) -> int:
+    """Return when an artifact was stored, in whole seconds; 0 if only the shared store has it."""
+    try:
+        return int((store.root / name / digest).stat().st_mtime)
+    except OSError:
+        return 0
 
 
 def profile(home: Home, store: Store, ref: DatasetRef) -> Profile:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from clawpipe.errors import DataError
 from clawpipe.ports import LOOPBACK, free_port
 from clawpipe.services.secret import home_secret
-from clawpipe.services.service import Service, answers, require_answer, running
+from clawpipe.services.service import Service, answers, require_answer, rotate, running
 from clawpipe.store.files import write_atomic
 from clawpipe.store.home import Home
 from clawpipe.store.sqlite import damage
@@ -34,6 +34,12 @@ _QUIET = {  # no telemetry, no advertisements
 _RECORDER = {
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE": "100",
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "1",
+}
+# What the servers of a home remember of past runs; the user's own values of these variables hold.
+_RETENTION = {
+    "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED": "events,flow_runs",  # with their task runs, states, logs and artifacts
+    "PREFECT_SERVER_SERVICES_DB_VACUUM_RETENTION_PERIOD": str(90 * 86_400),  # seconds since a run has ended
+    "PREFECT_SERVER_EVENTS_RETENTION_PERIOD": "P7D",
 }
 _DATABASE = ("PREFECT_SERVER_DATABASE_CONNECTION_URL", "PREFECT_API_DATABASE_CONNECTION_URL")
 _PATIENCE = ("PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT", "PREFECT_API_DATABASE_CONNECTION_TIMEOUT")
@@ -69,6 +75,7 @@ def prefect_api(home: Home) -> Iterator[Api]:
         BusyError: the configured server does not answer; or the private one does not start, with the end of its log.
         DataError: the private server's database is damaged.
     """
+    rotate(logs(home))
     configured, announced = configured_url(), announced_url(home)
     if configured and configured.rstrip("/") != announced:
         fix = "start it, or unset PREFECT_API_URL: a night then starts a private server"
@@ -99,6 +106,7 @@ def server(home: Home, port: int, settings: dict[str, str] | None = None) -> Ite
         "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": f"http://{LOOPBACK}:{port}",
         "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",
         **_RECORDER,
+        **{name: os.environ.get(name, value) for name, value in _RETENTION.items()},
         **_patience(),
     }
     require_intact(home)

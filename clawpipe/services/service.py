@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import http.client
 import os
+import shutil
 import subprocess
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -17,6 +18,7 @@ from urllib.parse import urlsplit
 from clawpipe import processes
 from clawpipe.errors import BusyError
 
+LOG_BYTES = 20_000_000  # of a log before it is begun anew
 _POLL_SECONDS = 0.1
 _TAIL_LINES = 15
 _ANSWER_SECONDS = 10.0
@@ -70,6 +72,18 @@ def running(name: str, command: Sequence[str], log: Path, env: Mapping[str, str]
         yield Service(name, process, log)
     finally:
         processes.stop(process)
+
+
+def rotate(logs: Path, limit: int = LOG_BYTES) -> None:
+    """Begin each log of a directory anew that is larger than `limit` bytes, and keep the old lines beside it, in `NAME.log.1`.
+
+    The file stays the same one, since servers have it open to append; lines that are written in this moment may be lost.
+    """
+    for log in logs.glob("*.log"):
+        with suppress(OSError):  # a full disk, or another process was faster
+            if log.stat().st_size > limit:
+                shutil.copyfile(log, log.with_name(f"{log.name}.1"))
+                os.truncate(log, 0)
 
 
 def answers(url: str) -> bool:

@@ -22,7 +22,7 @@ from clawpipe.ports import LOOPBACK, free_port, is_free
 from clawpipe.services import prefect_server
 from clawpipe.services.prefect_server import Api, environment, logs
 from clawpipe.services.secret import home_secret
-from clawpipe.services.service import Service, running
+from clawpipe.services.service import Service, rotate, running
 from clawpipe.store.files import exclusive, write_atomic
 from clawpipe.store.home import Home
 
@@ -73,12 +73,13 @@ class Stack:
     restarted: tuple[Restarted, ...] = ()
 
     def watch(self) -> None:
-        """Watch the services until an interrupt or the end of a server. A worker or a watcher that ends is restarted.
+        """Watch the services until an interrupt or the end of a server. A worker or a watcher that ends is restarted; logs rotate.
 
         Raises:
             BusyError: a server ended; the message holds the end of its log.
         """
         while True:
+            rotate(self.services[0].log.parent)
             for one in self.restarted:
                 one.look(time.monotonic())
             for service in self.services:

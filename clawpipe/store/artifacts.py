@@ -131,8 +131,9 @@ class Store:
 
     def here(self) -> Iterator[tuple[str, str]]:
         """Yield name and digest of the artifacts in the directory."""
-        for directory in sorted(self.root.glob("[!.]*/*/")):
-            yield directory.parent.name, directory.name
+        for name in _directories(self.root):
+            if not name.startswith("."):
+                yield from ((name, digest) for digest in _directories(self.root / name))
 
     def has(self, ref: AnyRef) -> bool:
         """Whether the artifact exists; its bytes are not checked."""
@@ -174,8 +175,11 @@ class Store:
         if not self._is(directory / MANIFEST, digest):
             return False
         files = read_manifest(directory)["files"]
+        paths, digests = [directory / file["path"] for file in files], [file["sha256"] for file in files]
+        if len(files) < 2:  # a thread costs more than a small file
+            return all(map(self._is, paths, digests))
         with ThreadPoolExecutor() as threads:
-            return all(threads.map(self._is, [directory / file["path"] for file in files], [file["sha256"] for file in files]))
+            return all(threads.map(self._is, paths, digests))
 
     def _is(self, file: Path, sha256: str) -> bool:
         try:
@@ -253,3 +257,12 @@ def _is_locked(directory: Path) -> bool:
         return False
     finally:
         os.close(descriptor)
+
+
+def _directories(path: Path) -> list[str]:
+    """Return the names of the directories in a directory, in order; none if it does not exist."""
+    try:
+        with os.scandir(path) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []

@@ -97,18 +97,21 @@ def dataset_ref(store: Store, name: str, digest: str) -> DatasetRef:
 
 
 def stored_datasets(store: Store) -> list[DatasetRef]:
-    """Yield every dataset with a readable manifest, intact or not, by name and digest.
+    """Return every dataset with a readable manifest, intact or not, by name and digest.
 
     Raises:
         BusyError, ConfigError: the shared store does not answer.
     """
-    found = []
-    for name, digest in store.names():
-        with suppress(OSError, KeyError, DataError, json.JSONDecodeError, UnicodeDecodeError):
-            manifest = store.manifest(name, digest)
-            if manifest.get("kind") == "dataset":
-                found.append(DatasetRef(name=name, digest=digest, rows=manifest["rows"], schema_version=manifest["schema_version"]))
-    return found
+    return [ref for name, digest in store.names() if (ref := stored_dataset(store, name, digest))]
+
+
+def stored_dataset(store: Store, name: str, digest: str) -> DatasetRef | None:
+    """Return the ref of an artifact, intact or not; None if it is no dataset, or its manifest cannot be read."""
+    with suppress(OSError, KeyError, DataError, json.JSONDecodeError, UnicodeDecodeError):
+        manifest = store.manifest(name, digest)
+        if manifest.get("kind") == "dataset":
+            return DatasetRef(name=name, digest=digest, rows=manifest["rows"], schema_version=manifest["schema_version"])
+    return None
 
 
 def find_dataset(store: Store, word: str) -> DatasetRef:

@@ -9,9 +9,9 @@ from typing import Any
 from mlflow import MlflowClient
 
 from clawpipe.evaluation.verdict import Verdict
-from clawpipe.registry.client import connect
+from clawpipe.registry.client import answered, connect
 from clawpipe.registry.night_summary import description, final_metrics
-from clawpipe.registry.runs import NightRun, log_step, logged_steps, open_run, record_night
+from clawpipe.registry.runs import CHECKPOINTS, NightRun, log_step, logged_steps, open_run, record_night
 from clawpipe.registry.tracking import Tracking
 
 _DESCRIPTION = "mlflow.note.content"  # the tag that a run's page shows as its description, in Markdown
@@ -38,24 +38,28 @@ class MlflowSink:
         run = open_run(self._tracking, self._night, attempt, self._settings)
         self.run_id = self._run_id = run.info.run_id
         if run.info.status == "FAILED":
-            self._client().update_run(self._run_id, status="RUNNING")
+            with answered(self._tracking):
+                self._client().update_run(self._run_id, status="RUNNING")
         return logged_steps(run)
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        log_step(self._client(), self._run_id, step, metrics)
+        with answered(self._tracking):
+            log_step(self._client(), self._run_id, step, metrics)
 
     def keep(self, part: str, directory: Path) -> None:
-        client, place = self._client(), f"checkpoints/{part}"
-        there = {(Path(file.path).name, file.file_size) for file in client.list_artifacts(self._run_id, place)}
-        if there != {(file.name, file.stat().st_size) for file in directory.iterdir()}:
-            client.log_artifacts(self._run_id, str(directory), place)
+        client, place = self._client(), f"{CHECKPOINTS}/{part}"
+        with answered(self._tracking):
+            there = {(Path(file.path).name, file.file_size) for file in client.list_artifacts(self._run_id, place)}
+            if there != {(file.name, file.stat().st_size) for file in directory.iterdir()}:
+                client.log_artifacts(self._run_id, str(directory), place)
 
     def conclude(self, verdict: Verdict) -> None:
         tags = {"verdict": verdict.decision.value, _DESCRIPTION: description(self._compared(), verdict)}
         record_night(self._tracking, NightRun(night=self._night, metrics=final_metrics(verdict), tags=tags))
 
     def close(self, *, failed: bool) -> None:
-        self._client().set_terminated(self._run_id, "FAILED" if failed else "FINISHED")
+        with answered(self._tracking):
+            self._client().set_terminated(self._run_id, "FAILED" if failed else "FINISHED")
 
     def _client(self) -> MlflowClient:
         """Return a client that fails at once if the server is gone: MLflow's own would retry for minutes."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,8 @@ from clawpipe.tracking.sinks import Sink
 
 _FILE = "tracking.json"
 _LONGEST = 200  # most characters of a tracker's error in a warning
+_PAUSE_SECONDS = 5.0  # at least, after an error
+_PAUSE_SHARE = 10  # times as long as the try that failed, so that a tracker that is away costs a tenth of the night at most
 
 
 class Marks(BaseModel):
@@ -64,6 +68,7 @@ class NightTracker(NullWatcher):
         self, sinks: Sequence[Sink], store: Store, run_dir: Path, warn: Callable[[str], None], *, checkpoints: bool
     ) -> None:
         self._marks = Marks.read(run_dir)
+        self._kept = dict(self._marks.steps)
         self._lines = [_Line(sink, self._marks, warn) for sink in sinks]
         self._store, self._run_dir, self._checkpoints = store, run_dir, checkpoints
         self._curve: dict[int, dict[str, float]] = {}
@@ -85,10 +90,10 @@ class NightTracker(NullWatcher):
             self._each("the verdict", lambda line: line.sink.conclude(verdict))
 
     def close(self, *, failed: bool) -> None:
-        """Close the trackers that are open."""
+        """Close the trackers that were told anything, after a last try to send what they did not take."""
         for line in self._lines:
-            if line.is_open:
-                line.attempt("the end of the night", lambda line=line: line.sink.close(failed=failed))
+            line.close(failed=failed)
+        self._keep_marks()
 
     def _trained(self, part: str, entry: StepEntry) -> None:
         if self._marks.trained.get(part, entry.digest) != entry.digest:
@@ -127,39 +132,57 @@ class NightTracker(NullWatcher):
         self._send(step, metrics)
 
     def _send(self, step: int, metrics: Mapping[str, float]) -> None:
-        known = dict(self._marks.steps)
         self._each(f"optimizer step {step}", lambda line: line.log(step, metrics))
-        if self._marks.steps != known:
-            self._marks.write(self._run_dir)
 
     def _each(self, what: str, act: Callable[[_Line], None]) -> None:
         for line in self._lines:
-            line.attempt(what, lambda line=line: act(line))
+            line.send(what, lambda line=line: act(line))
+        self._keep_marks()
+
+    def _keep_marks(self) -> None:
+        if self._marks.steps != self._kept:
+            self._marks.write(self._run_dir)
+            self._kept = dict(self._marks.steps)
 
 
 class _Line:
-    """The connection to one tracker. After an error it stays closed for this run of the night."""
+    """The connection to one tracker. What the tracker does not take waits, and is sent in order once the tracker takes it."""
 
     def __init__(self, sink: Sink, marks: Marks, warn: Callable[[str], None]) -> None:
         self.sink, self._marks, self._warn = sink, marks, warn
-        self._logged: int | None = None  # last optimizer step in the tracker; None: not opened yet
-        self._down = False
+        self._logged: int | None = None  # last optimizer step in the tracker; None: not opened yet, or failed since
+        self._waiting: deque[tuple[str, Callable[[], None]]] = deque()
+        self._next_try = 0.0  # on the monotonic clock
+        self._has_warned = False
 
-    @property
-    def is_open(self) -> bool:
-        return self._logged is not None and not self._down
+    def send(self, what: str, act: Callable[[], None]) -> None:
+        """Do something with the tracker, after what waits; if it failed a moment ago, only remember it."""
+        self._waiting.append((what, act))
+        if time.monotonic() >= self._next_try:
+            self._try()
 
-    def attempt(self, what: str, act: Callable[[], None]) -> None:
-        """Do something with the tracker, opening it first, unless it has failed before."""
-        if self._down:
+    def close(self, *, failed: bool) -> None:
+        """End the tracker's run. A tracker that was told nothing is not opened."""
+        if self._logged is None and not self._waiting:
             return
+        self._waiting.append(("the end of the night", lambda: self.sink.close(failed=failed)))
+        self._try()
+
+    def _try(self) -> None:
+        """Send what waits. After an error the rest waits for the next try."""
+        began = time.monotonic()
         try:
             if self._logged is None:
                 self._logged = self.sink.open(self._marks.attempt)
-            act()
+            while self._waiting:
+                self._waiting[0][1]()
+                self._waiting.popleft()
         except Exception as error:  # a tracker's client may raise anything, which must not end the night
-            self._down = True
-            self._warn(_warning(self.sink, what, error))
+            self._logged, now = None, time.monotonic()
+            self._next_try = now + max(_PAUSE_SECONDS, _PAUSE_SHARE * (now - began))
+            if not self._has_warned:
+                self._has_warned = True
+                self._warn(_warning(self.sink, self._waiting[0][0], error))
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         assert self._logged is not None
@@ -168,8 +191,10 @@ class _Line:
             self._logged = self._marks.steps[self.sink.name] = step
 
     def reopen(self) -> None:
-        if self.is_open:
-            self.attempt("the end of its run", lambda: self.sink.close(failed=True))
+        """Start another run: everything is sent again."""
+        if self._logged is not None:
+            self.send("the end of its run", lambda: self.sink.close(failed=True))
+        self._waiting.clear()
         self._logged = None
 
 
@@ -179,8 +204,8 @@ def _warning(sink: Sink, what: str, error: Exception) -> str:
     first = without_secrets(" ".join(why.split()))[:_LONGEST]
     return (
         f"{sink.name} did not get {what} and everything after it ({type(error).__name__}: {first}). "
-        f"The night continues, and its status.json keeps every figure. To get them into {sink.name}: {fix}; then run the same "
-        "command again: nothing is computed twice"
+        f"The night goes on, and sends them once {sink.name} takes them: {fix}. If it ends before, run the same command again: "
+        "nothing is computed twice, and status.json keeps every figure"
     )
 
 

@@ -138,6 +138,20 @@ def test_a_registered_version_keeps_what_taught_it(filled, tracking):
     assert there(filled, lesson, filled.refs["scores"]) == [True, False]
 
 
+def test_reports_of_old_nights_go_when_asked_for_records_stay(filled):
+    for number, label in enumerate(("old", "open", "new")):
+        filled.night(label, filled.refs["samples"], filled.base)
+        os.utime(filled.home.runs / filled.nights[label], (number + 1, number + 1))
+    old, unfinished, new = (filled.home.runs / filled.nights[label] for label in ("old", "open", "new"))
+    (unfinished / LINEAGE).unlink()
+    os.utime(unfinished, (2, 2))
+    assert gc(filled, keep_reports=1, dry_run=True).reports == [old.name]
+    assert gc(filled, keep_reports=1).reports == [old.name]
+    assert {path.name for path in old.iterdir()} == {"night.json", "config.json", "status.json", "lineage.json"}
+    assert all((night / name).exists() for night in (unfinished, new) for name in ("report.html", "logs"))
+    assert gc(filled, keep_reports=1).reports == []
+
+
 def test_what_is_new_stays_until_it_has_settled(filled):
     assert collect(filled.home, 0).artifacts == []
 

@@ -16,7 +16,7 @@ from clawpipe.registry.package import INDEX, package_digest, verify_package
 from clawpipe.registry.promotions import promote
 from clawpipe.registry.runs import NightRun, legal_name, record_night
 from clawpipe.registry.tracking import Tracking
-from clawpipe.registry.versions import champion, download, is_intact, register, resolve
+from clawpipe.registry.versions import FILES_REMOVED, champion, download, is_intact, register, resolve
 from clawpipe.store.home import Home
 from clawpipe.store.refs import DatasetRef
 
@@ -53,6 +53,17 @@ def test_a_registered_version_names_policy_night_and_package(registry, package):
     assert info.package == package_digest(package)
     assert resolve(registry, "models:/agent/1") == info
     assert champion(registry) is None
+
+
+def test_registering_again_brings_back_files_that_gc_removed(registry, client, package):
+    info = register(registry, package, accept, RUN)
+    client.set_model_version_tag(info.name, info.version, FILES_REMOVED, "2030-01-02")
+    shutil.rmtree(client.get_logged_model(info.model_id).artifact_location)
+    with pytest.raises(NotFoundError, match="removed this version's files on 2030-01-02"):
+        download(registry, info.uri)
+    register(registry, package, accept, RUN)
+    assert resolve(registry, info.uri) == info
+    assert is_intact(registry, info)
 
 
 def test_registering_again_makes_no_second_version(registry, client, package):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sqlite3
 import subprocess
 import sys
+import time
+import urllib.request
+from base64 import b64encode
 from contextlib import closing
 from pathlib import Path
 
@@ -15,7 +19,17 @@ import pytest
 from clawpipe.errors import BusyError, DataError
 from clawpipe.ports import free_port
 from clawpipe.services import prefect_server
-from clawpipe.services.prefect_server import Api, announce, announced_url, configured_url, environment, no_api, prefect_api, server
+from clawpipe.services.prefect_server import (
+    Api,
+    announce,
+    announced_url,
+    configured_url,
+    environment,
+    no_api,
+    prefect_api,
+    server,
+)
+from clawpipe.services.secret import home_secret
 from clawpipe.store.home import Home
 
 PROFILES = """
@@ -144,6 +158,36 @@ def test_flow_process_says_nothing_on_the_terminal(prefect_server: str, home: Ho
     logged = log.read_text()
     for line in ("said in a task", "a library is deprecated", "said by a library", "Finished in state Completed()"):
         assert line in logged
+
+
+@pytest.mark.slow
+def test_a_server_forgets_runs_that_ended_long_ago(home: Home):
+    """With their states and logs; a real server, whose clock is not waited for: the runs' dates are moved."""
+    quick = {"PREFECT_SERVER_SERVICES_DB_VACUUM_LOOP_SECONDS": "1", "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "false"}
+    with server(home, free_port(), quick) as (_, url):
+        flow = post(home, f"{url}/flows/", {"name": "nightly-retrain"})["id"]
+        state = {"type": "COMPLETED", "name": "Completed"}
+        old, new = (post(home, f"{url}/flow_runs/", {"flow_id": flow, "state": state})["id"] for _ in range(2))
+        with closing(sqlite3.connect(home.prefect / "prefect.db", timeout=30)) as database, database:
+            for run, days in ((old, 91), (new, 89)):
+                query = "update flow_run set end_time = datetime('now', ?), state_type = 'COMPLETED' where id = ?"
+                assert database.execute(query, [f"-{days} days", run]).rowcount == 1
+        deadline = time.monotonic() + 120
+        while (left := runs_of(home)) == {old, new}:
+            assert time.monotonic() < deadline
+        assert left == {new}
+
+
+def post(home: Home, url: str, body: dict) -> dict:
+    secret = b64encode(home_secret(home).encode()).decode()
+    headers = {"Content-Type": "application/json", "Authorization": f"Basic {secret}"}
+    with urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), headers)) as reply:
+        return json.load(reply)
+
+
+def runs_of(home: Home) -> set[str]:
+    with closing(sqlite3.connect(home.prefect / "prefect.db", timeout=30)) as database:
+        return {run for (run,) in database.execute("select id from flow_run")}
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 
 from clawpipe.errors import BusyError
 from clawpipe.ports import free_port, is_free
-from clawpipe.services.service import answers, running
+from clawpipe.services.service import answers, rotate, running
 
 
 def serve(port: int) -> list[str]:
@@ -42,6 +42,26 @@ def test_environment_is_ours_and_what_is_given(tmp_path: Path, monkeypatch: pyte
     with running("show", show, tmp_path / "log", {"GIVEN": "b"}) as service:
         service.process.wait()
     assert service.tail() == "a b"
+
+
+def test_a_large_log_begins_anew_while_its_writer_goes_on(tmp_path: Path):
+    log, small = tmp_path / "it.log", tmp_path / "small.log"
+    small.write_text("few")
+    with log.open("ab") as sink:
+        writer = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=sink, bufsize=0)
+    assert writer.stdin is not None
+    for round_ in (b"1", b"2", b"3"):
+        writer.stdin.write(round_ * 50 + b"\n")
+        while not log.stat().st_size:
+            assert writer.poll() is None
+        rotate(tmp_path, limit=50)
+        assert log.stat().st_size == 0
+    writer.stdin.write(b"end\n")
+    writer.stdin.close()
+    writer.wait()
+    assert log.read_bytes() == b"end\n"  # no hole before it
+    assert (tmp_path / "it.log.1").read_bytes() == b"3" * 50 + b"\n"
+    assert {path.name for path in tmp_path.iterdir()} == {"it.log", "it.log.1", "small.log"}
 
 
 def test_early_end_shows_code_and_log(tmp_path: Path):

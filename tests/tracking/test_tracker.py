@@ -63,8 +63,40 @@ def test_a_tracker_that_fails_is_said_once_and_disturbs_nobody(tell, memory):
     [warning] = night.warnings
     assert "broken did not get optimizer step 2 and everything after it" in warning
     assert "status.json keeps every figure" in warning
-    assert "make room; then run the same command again" in warning
+    assert "make room. If it ends before, run the same command again" in warning
     assert "secret" not in warning
+
+
+def test_what_a_tracker_did_not_take_is_sent_later_in_order(tell, memory):
+    memory.full = 1
+    night = tell(memory, checkpoints=True)
+    night.trained("round-1", [ONE, TWO])
+    verdict = night.judged()
+    assert ([step for step, _ in memory.curve], memory.kept, memory.verdicts) == ([1], [], [])
+    memory.full = None
+    night.tracker.close(failed=False)
+    assert ([step for step, _ in memory.curve], memory.kept, memory.verdicts) == ([1, 2], ["round-1"], [str(verdict.decision)])
+    assert len(night.warnings) == 1
+
+
+def test_a_tracker_that_fails_is_not_asked_again_at_once(tell, memory):
+    tries = []
+    memory.open = lambda attempt: tries.append(attempt) or 1 / 0
+    night = tell(memory)
+    night.trained("round-1", [ONE, TWO, THREE])
+    assert tries == [1]
+
+
+def test_another_result_is_sent_whole_to_a_tracker_that_was_away(tell, memory):
+    night = tell(memory)
+    night.trained("round-1", [ONE], weights=0.1)
+    memory.full, memory.curve = 0, []
+    night = tell(memory)
+    night.updated("round-1", ONE, TWO)
+    night.trained("round-1", [ONE, TWO], weights=0.2)
+    memory.full = None
+    night.tracker.close(failed=False)
+    assert [step for step, _ in memory.curve] == [1, 2]
 
 
 def test_what_was_missed_is_made_up_by_the_next_run(tell, memory):
