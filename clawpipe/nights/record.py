@@ -145,7 +145,7 @@ class RegisteredModel(BaseModel):
 
 
 class NightStatus(BaseModel):
-    """The output of `run --json` and `status --json`."""
+    """The output of `status --json`, and of `run --json` after the id of the run."""
 
     night: str
     compared: str = Field(default="", description="method, data, models and held-out items, in one sentence")

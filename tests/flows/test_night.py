@@ -91,6 +91,7 @@ def test_status_has_the_promised_fields(finished):
     status = finished.status
     assert set(status) == {
         *(
+            "run",
             "night",
             "compared",
             "measure",
@@ -104,6 +105,8 @@ def test_status_has_the_promised_fields(finished):
             "policy_version",
             "warnings",
             "error",
+            "exit_code",
+            "trace_id",
             "seconds",
             "rerun_seconds",
             "run_dir",
@@ -137,14 +140,15 @@ def test_status_prints_what_run_printed(finished):
     latest = finished.clawpipe("status", "--json")
     assert (shown.code, again.code, latest.code) == (0, 0, 0)
     assert shown.json["heldout"] == finished.status["heldout"]
-    assert (latest.stdout, latest.stderr) == (again.stdout, "")
+    run = finished.clawpipe("runs", "show", "--json").json
+    assert ({"run": run["id"], **latest.json}, latest.stderr) == (again.json, "")
 
 
 def test_the_same_command_again_is_all_cached(finished):
     status = finished.clawpipe.night()
     assert states(status) == dict.fromkeys(STEPS, "cached") | EVERY_TIME
     # What is left of the held-out items is the home's, not the night's: other nights of this home have looked since.
-    volatile = ("seconds", "rerun_seconds", "steps", "evidence_left")
+    volatile = ("run", "seconds", "rerun_seconds", "steps", "evidence_left")
     assert {name: value for name, value in status.items() if name not in volatile} == {
         name: value for name, value in finished.status.items() if name not in volatile
     }
