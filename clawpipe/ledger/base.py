@@ -27,7 +27,11 @@ class Ledger(Protocol):
     """
 
     shared: bool  # whether other homes write to it
-    where: str  # for messages, without a password
+
+    @property
+    def where(self) -> str:
+        """The place, for messages; without a password."""
+        ...
 
     def identity(self) -> str:
         """Return a name that no other ledger has; it is drawn on first use."""

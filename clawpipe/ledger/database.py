@@ -38,7 +38,7 @@ class DatabaseLedger(SharedLedger):
         self._url, self._registry = url, registry
 
     @property
-    def where(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def where(self) -> str:
         from sqlalchemy import make_url
 
         return make_url(self._url).render_as_string(hide_password=True)

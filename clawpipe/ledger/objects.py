@@ -42,8 +42,11 @@ class ObjectLedger(SharedLedger):
             raise ConfigError(
                 "a ledger needs a storage with conditional writes", url, "use s3:// or file://, a database, or the home"
             )
-        self.where = url
         self._objects = Objects(url)
+
+    @property
+    def where(self) -> str:
+        return self._objects.url
 
     def lock(self, what: str) -> AbstractContextManager[None]:
         """Hold a lock file on a disk; elsewhere a lease that its holder renews."""

@@ -60,7 +60,10 @@ class SharedLedger(ABC):
 
     shared = True
     kind: str
-    where: str
+
+    @property
+    @abstractmethod
+    def where(self) -> str: ...
 
     @abstractmethod
     def lock(self, what: str) -> AbstractContextManager[None]: ...

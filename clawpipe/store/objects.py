@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from contextlib import suppress
 from pathlib import Path
+from typing import cast
 from urllib.parse import urlsplit
 
 from clawpipe.store.remote import Remote
@@ -42,14 +43,14 @@ class Objects(Remote):
 
     def all_in(self, folder: str) -> dict[str, bytes]:
         """Read the objects of a folder, by names; one that somebody removes meanwhile may be missing."""
+        read: dict[str, bytes] = {}
         with self._asked():
             paths = self._names(folder)
-            found = self._fs.cat(paths, on_error="return") if paths else {}
-            read = {
-                path.rpartition("/")[2]: data for path, data in sorted(found.items()) if not isinstance(data, FileNotFoundError)
-            }
-            for data in read.values():
-                if isinstance(data, Exception):
+            found = cast("dict[str, bytes | Exception]", self._fs.cat(paths, on_error="return") if paths else {})
+            for path, data in sorted(found.items()):
+                if isinstance(data, bytes):
+                    read[path.rpartition("/")[2]] = data
+                elif not isinstance(data, FileNotFoundError):
                     raise data
         return read
 
