@@ -79,7 +79,7 @@ def up(
             try:
                 services.watch()
             except BusyError as error:
-                failing(error.what.splitlines()[0])
+                failing(error.what.partition(";")[0])  # without the end of its log, which may hold anything
                 _tell(home, settings)
                 raise
     except KeyboardInterrupt:

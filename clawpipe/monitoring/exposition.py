@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from clawpipe.errors import ClawpipeError
 from clawpipe.evaluation.verdict import Decision
 from clawpipe.monitoring.latest import Latest, latest_nights, prices_of
 from clawpipe.monitoring.usage import by_stage, price
@@ -49,11 +50,7 @@ HOME_BYTES = "clawpipe_night_home_bytes"
 
 
 def exposition(home: Home, waiting: Waiting) -> bytes:
-    """Return all figures of a home in Prometheus' text format, version 0.0.4.
-
-    Raises:
-        DataError: the log of promotions is damaged.
-    """
+    """Return all figures of a home in Prometheus' text format, version 0.0.4."""
     registry = CollectorRegistry()
     registry.register(_Figures(home, waiting))
     return generate_latest(registry)
@@ -96,7 +93,10 @@ _Sample = tuple[str, tuple[str, ...], float]
 
 
 def _champion(tracking: Tracking) -> Iterator[_Sample]:
-    moves = history(tracking)
+    try:
+        moves = history(tracking)
+    except ClawpipeError:  # a shared ledger that does not answer hides no other figure
+        return
     if moves:
         version = moves[-1].to_version
         first = next(move for move in moves if move.to_version == version)
