@@ -16,7 +16,9 @@ _USER = re.compile(r"://[^\s/?#]*@")
 _PASSWORD = re.compile(r"(:/{1,3}[^\s/?#:]*:)(?!\d+[/?#])\S*@")  # it may hold whatever a URL must not: slashes, quotes, an @
 _SCHEMELESS = re.compile(r"^[^\s/@]*:[^\s/]\S*@")  # user:password@host
 _QUERY = re.compile(r"([?&;][\w.-]*(?:key|token|secret|passw|pwd|sig|auth|credential)[\w.-]*=)[^&\s#'\"]+", re.IGNORECASE)
-_GIVEN = re.compile(rf"((?<![?&;\w.-]){_SECRET}=)(?:{_QUOTED}|\S+)", re.IGNORECASE)
+_GIVEN = re.compile(
+    rf"((?<![?&;\w.-]){_SECRET}=)(?![\"']?\$\(clawpipe )(?:{_QUOTED}|\S+)", re.IGNORECASE
+)  # but not $(clawpipe keys ...)
 _IN_MAPPING = re.compile(rf"""((?:[{{,]\s*{_SECRET}|["']{_SECRET}["'])\s*:\s*)(?:{_QUOTED}|[^,}}\]\n]+)""", re.IGNORECASE)
 
 

@@ -81,6 +81,8 @@ def test_masking_twice_is_masking_once(text: str):
         "unknown key: colour, token: expected a text",
         "file:///mnt/share/store: not there",
         "a@b.c wrote to d@e.f",
+        'export CLAWPIPE_API_KEY="$(clawpipe keys make ana)"',
+        "export CLAWPIPE_API_KEY=$(clawpipe keys make ana)",
     ],
 )
 def test_other_texts_stay(text: str):

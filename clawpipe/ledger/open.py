@@ -42,7 +42,8 @@ def open_ledger(home: Home, uri: str) -> Ledger:
     if place == "home":
         return HomeLedger(home)
     if place.startswith(_HOME):
-        return HomeLedger(Home(Path(place.removeprefix(_HOME))), shared=True)
+        holder = Home(Path(place.removeprefix(_HOME)))
+        return HomeLedger(holder, shared=holder.root != home.root)  # a home that locked its own file twice would wait for ever
     ledger = DatabaseLedger(place, registry=place == uri) if place.startswith(SCHEMES) else ObjectLedger(place)
     carry_over(ledger, home, promotions=uri == own_registry(home) or not (home.mlflow / "mlflow.db").exists())
     return ledger

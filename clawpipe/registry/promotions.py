@@ -85,7 +85,8 @@ def promote(
         log = ledger.read(LOG, Move)
         identity = f"{night}/{version}" if night else uuid.uuid4().hex
         current = _current(client, tracking)
-        made = [move for move in _moves(log, tracking) if move.id == identity]
+        moves = _moves(log, tracking)
+        made = [move for move in moves if move.id == identity]
         if made and current is not None:
             return made[0]
         if finished and finished.action == "promote" and finished.to_version == version:
@@ -93,6 +94,9 @@ def promote(
         _require(client, tracking, version)
         if current == version:
             return None
+        if made and moves[-1] == made[0]:  # the registry was lost and created again: the log knows already
+            _move_alias(client, made[0])
+            return made[0]
         if not forced and current not in (expected, None):
             raise _replaced(tracking, current, expected, who)
         move = Move(
@@ -240,14 +244,18 @@ def _opened(client: MlflowClient, tracking: Tracking) -> tuple[Ledger, Move | No
 def _make(client: MlflowClient, ledger: Ledger, move: Move, after: int) -> Move:
     ledger.begin(LOG, move.model, move.id, move, after)
     faults.kill_point("promote.before_alias")
+    _move_alias(client, move)
+    faults.kill_point("promote.after_alias")
+    ledger.settle(LOG, move.model, move.id, move)
+    return move
+
+
+def _move_alias(client: MlflowClient, move: Move) -> None:
     if move.action == "promote":
         tags = {"previous": move.from_version or "", "evidence": move.evidence, "promoted_by": move.who}
         for name, value in tags.items():
             client.set_model_version_tag(move.model, move.to_version, f"clawpipe.{name}", value)
     client.set_registered_model_alias(move.model, CHAMPION, move.to_version)
-    faults.kill_point("promote.after_alias")
-    ledger.settle(LOG, move.model, move.id, move)
-    return move
 
 
 def _finish(client: MlflowClient, ledger: Ledger, tracking: Tracking) -> Move | None:

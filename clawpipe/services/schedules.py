@@ -82,7 +82,8 @@ def scheduler_error(log: Path) -> str | None:
 
 
 def _deployed(client: httpx.Client, identity: str, name: str) -> Deployed:
-    waits = _first_run(client, identity, ["SCHEDULED"], "EXPECTED_START_TIME_ASC")
+    now = datetime.datetime.now(datetime.UTC).isoformat()  # a run that was due earlier waits for its turn
+    waits = _first_run(client, identity, ["SCHEDULED"], "EXPECTED_START_TIME_ASC", expected_start_time={"after_": now})
     ended = _first_run(client, identity, _ENDED, "END_TIME_DESC")
     return Deployed(
         name,
@@ -92,10 +93,10 @@ def _deployed(client: httpx.Client, identity: str, name: str) -> Deployed:
     )
 
 
-def _first_run(client: httpx.Client, deployment: str, states: list[str], sort: str) -> dict[str, str] | None:
+def _first_run(client: httpx.Client, deployment: str, states: list[str], sort: str, **more: object) -> dict[str, str] | None:
     query = {
         "deployments": {"id": {"any_": [deployment]}},
-        "flow_runs": {"state": {"type": {"any_": states}}},
+        "flow_runs": {"state": {"type": {"any_": states}}, **more},
         "sort": sort,
         "limit": 1,
     }

@@ -111,8 +111,8 @@ def test_a_receiver_that_is_away_changes_no_night(finished, monkeypatch: pytest.
     monkeypatch.setenv("HOOK", f"http://{LOOPBACK}:{port}/T0/secret-part")
     clawpipe, told = finished.clawpipe, "notify.webhooks=[{url_env: HOOK}]"
     again = clawpipe.night(told)
-    spent = {"run": "", "seconds": 0, "rerun_seconds": 0, "steps": []}
-    assert again | spent == finished.status | spent
+    of_this_run = {"run": "", "seconds": 0, "rerun_seconds": 0, "steps": [], "evidence_left": None}
+    assert again | of_this_run == finished.status | of_this_run
     assert {step["state"] for step in again["steps"] if step["key"]} == {"cached"}
     outbox = Outbox(clawpipe.home)
     assert ("night.verdict", "webhook $HOOK") in [(one.kind, receiver) for one, receiver, _ in outbox.waiting()]

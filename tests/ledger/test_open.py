@@ -10,6 +10,8 @@ from clawpipe.errors import ConfigError
 from clawpipe.ledger.database import DatabaseLedger
 from clawpipe.ledger.home import HomeLedger
 from clawpipe.ledger.open import ledger_place, open_ledger, own_registry, place_for_others, registry_uri
+from clawpipe.registry.client import changes
+from clawpipe.registry.tracking import Tracking
 from clawpipe.store.home import Home
 from clawpipe.store.identity import home_id
 
@@ -89,6 +91,13 @@ def test_a_trial_uses_the_ledger_of_its_sweeps_home(home, tmp_path, monkeypatch)
     assert isinstance(ledger, HomeLedger)
     assert ledger.shared
     assert ledger.identity() == f"home:{home_id(home)}"
+
+
+def test_a_home_named_to_itself_does_not_wait_for_itself(home, monkeypatch):
+    """A sweep runs trials in its own process, with the trial's variables."""
+    monkeypatch.setenv("CLAWPIPE_LEDGER", f"home:{home.root}")
+    with changes(Tracking.of(home, "m")) as client:
+        assert client.search_registered_models() == []
 
 
 def test_moves_in_a_registry_of_its_own_stay_in_the_home(home, tmp_path, monkeypatch):
