@@ -170,9 +170,10 @@ def _await_recorded(task_runs: list[UUID]) -> None:
 
 
 def _crash_zombies() -> Automation:
-    """Return an automation that marks a run as crashed when its heartbeats stop: a killed flow stays Running otherwise.
+    """Return an automation that marks a night as crashed when its heartbeats stop: a killed flow stays Running otherwise.
 
-    It watches clawpipe's flows only: others may send heartbeats more rarely than it waits.
+    It watches nights only: other flows may send heartbeats more rarely than it waits, and of runs of seconds heartbeats may arrive
+    after their end. The slot of a killed `ingest` is free again when its lease ends.
     """
     actions: list[ActionTypes] = [ChangeFlowRunState(name=None, state=StateType.CRASHED, message="missing heartbeats", force=False)]
     return Automation(
@@ -182,7 +183,7 @@ def _crash_zombies() -> Automation:
             after={"prefect.flow-run.heartbeat"},
             expect={"prefect.flow-run.*"},
             match=ResourceSpecification({"prefect.resource.id": ["prefect.flow-run.*"]}),
-            match_related=ResourceSpecification({"prefect.resource.role": "flow", "prefect.resource.name": [FLOW, INGEST]}),
+            match_related=ResourceSpecification({"prefect.resource.role": "flow", "prefect.resource.name": FLOW}),
             for_each={"prefect.resource.id"},
             posture=Posture.Proactive,
             threshold=1,

@@ -32,8 +32,11 @@ class Up:
     @property
     def prefect(self) -> str:
         """Address of Prefect's API."""
-        url = announced_url(self.home)
-        assert url is not None, self.said
+        deadline = time.monotonic() + 120
+        while (url := announced_url(self.home)) is None:  # a busy machine: it answers late
+            assert self.process.poll() is None, self.said
+            assert time.monotonic() < deadline, self.said
+            time.sleep(0.5)
         return url
 
     @property
@@ -47,7 +50,7 @@ class Up:
     def ask(self, url: str, method: str = "GET", **more: Any) -> Any:
         """What a server answers to somebody who knows the secret."""
         user, _, password = self.secret.partition(":")
-        with httpx.Client(auth=(user, password), timeout=30) as client:
+        with httpx.Client(auth=(user, password), timeout=120) as client:
             if method != "GET" and url.startswith(self.prefect):
                 token = client.get(f"{self.prefect}/csrf-token", params={"client": "test"}).json()["token"]
                 client.headers.update({"Prefect-Csrf-Client": "test", "Prefect-Csrf-Token": token})
