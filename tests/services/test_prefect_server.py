@@ -163,15 +163,15 @@ def test_flow_process_says_nothing_on_the_terminal(prefect_server: str, home: Ho
 @pytest.mark.slow
 def test_a_server_forgets_runs_that_ended_long_ago(home: Home):
     """With their states and logs; a real server, whose clock is not waited for: the runs' dates are moved."""
-    quick = {"PREFECT_SERVER_SERVICES_DB_VACUUM_LOOP_SECONDS": "1", "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "false"}
-    with server(home, free_port(), quick) as (_, url):
+    with server(home, free_port(), {"PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "false"}) as (_, url):
         flow = post(home, f"{url}/flows/", {"name": "nightly-retrain"})["id"]
         state = {"type": "COMPLETED", "name": "Completed"}
         old, new = (post(home, f"{url}/flow_runs/", {"flow_id": flow, "state": state})["id"] for _ in range(2))
-        with closing(sqlite3.connect(home.prefect / "prefect.db", timeout=30)) as database, database:
-            for run, days in ((old, 91), (new, 89)):
-                query = "update flow_run set end_time = datetime('now', ?), state_type = 'COMPLETED' where id = ?"
-                assert database.execute(query, [f"-{days} days", run]).rowcount == 1
+    with closing(sqlite3.connect(home.prefect / "prefect.db", timeout=30)) as database, database:
+        for run, days in ((old, 91), (new, 89)):
+            query = "update flow_run set end_time = datetime('now', ?), state_type = 'COMPLETED' where id = ?"
+            assert database.execute(query, [f"-{days} days", run]).rowcount == 1
+    with server(home, free_port(), {"PREFECT_SERVER_SERVICES_DB_VACUUM_LOOP_SECONDS": "1"}):
         deadline = time.monotonic() + 120
         while (left := runs_of(home)) == {old, new}:
             assert time.monotonic() < deadline
