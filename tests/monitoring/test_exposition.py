@@ -145,6 +145,16 @@ def test_a_home_without_nights_has_its_bytes(tmp_path: Path):
     assert read(home) == {f"{HOME_BYTES} .": 1, f"{HOME_BYTES} store": 5}
 
 
+def test_a_damaged_log_of_promotions_hides_the_champion_alone(home: Home):
+    a_night(home, "a", 1000.0, verdict="HOLD")
+    promoted(home, "1", "1970-01-01T00:10:00+00:00")
+    log = Tracking.of(home, MODEL).log
+    log.write_bytes(b"{}\n" + log.read_bytes())
+    found = read(home)
+    assert found["clawpipe_night_verdict HOLD"] == 1
+    assert not [name for name in found if "champion" in name]
+
+
 def test_a_night_that_runs_is_no_failure(home: Home):
     a_night(home, "now", 1000.0)
     assert read(home)["clawpipe_night_failures"] == 0
