@@ -45,7 +45,7 @@ def list_(
     elif model or verdict:
         typer.echo("no such versions: `clawpipe models list` shows all")
     else:
-        typer.echo("no versions yet: a night registers its candidate, whatever the verdict; `clawpipe run` makes one")
+        typer.echo("no versions yet: a night registers its candidate unless it is rejected; `clawpipe run -c night.yaml` runs one")
 
 
 def _verdict(word: str | None) -> str | None:

@@ -76,7 +76,7 @@ def test_the_command_filters_and_says_what_it_leaves_out(two, capsys):
 
 def test_without_a_registry_it_says_what_makes_versions(tracking, capsys, monkeypatch):
     monkeypatch.setenv("CLAWPIPE_HOME", str(tracking.home))
-    assert "`clawpipe run` makes one" in command(capsys)
+    assert "`clawpipe run -c night.yaml` runs one" in command(capsys)
     assert not tracking.home.exists()
 
 
