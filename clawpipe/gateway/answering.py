@@ -68,8 +68,8 @@ class Answering:
             await exchange.respond_json(stripped(body, asked.client_options), headers=headers)
 
     async def stream(self, exchange: Exchange, asked: Asked, reply: Reply, headers: dict[str, str]) -> None:
-        """Pass on chunks as they come. The last one waits until the turn is on the disk; the head, which leaves before that, does not
-        say whether it is captured."""
+        """Pass on chunks as they come. The last one waits until the turn is on the disk. The head leaves before anybody knows
+        whether the turn can be captured, and does not say so."""
         collected = asked.form.collected()
         headers |= {"cache-control": "no-cache"} | (OFF if asked.uncaptured else {})
         await exchange.start(200, headers)

@@ -218,10 +218,13 @@ def _calls(fields: Fields, number: int) -> Iterator[ToolCall]:
         yield ToolCall(f"call_{number}_0", "", given, malformed=True)
         return
     for place, call in enumerate(as_list([*listed, *([single] if single else [])], "messages[].tool_calls")):
-        function = call.get("function")
-        function = function if isinstance(function, dict) else call
         call_id = call.get("id")
         name = call_id if isinstance(call_id, str) else f"call_{number}_{place}"
+        if isinstance(custom := call.get("custom"), dict):  # its input is a free text, which no format of calls writes
+            yield ToolCall(name, str(custom.get("name")), str(custom.get("input") or ""), malformed=True)
+            continue
+        function = call.get("function")
+        function = function if isinstance(function, dict) else call
         yield tool_call(function.get("name"), function.get("arguments", {}), name)
 
 
