@@ -160,7 +160,8 @@ class Calls:
         return [call.written() for call in self._calls]
 
     def _of(self, fragment: Fragment, taken: Sequence[Call]) -> Call:
-        known = self._by_id.get(fragment.id or "")
+        at_index = self._by_index.get(fragment.index if fragment.index is not None else -1)
+        known = at_index if at_index and fragment.id and at_index.id == fragment.id else self._by_id.get(fragment.id or "")
         if known and fragment.repeats(known):
             return known
         last = self._calls[-1] if self._calls else None

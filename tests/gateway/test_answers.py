@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import contextmanager
 
 import aiohttp
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clawpipe.gateway.adapters import _answer_unseen
 from clawpipe.gateway.answers import ClientOptions, Collected, stripped
 from clawpipe.gateway.events import events, is_done
 from clawpipe.gateway.forms import CollectedText
@@ -136,6 +138,12 @@ def test_calls_without_ids_are_told_apart_by_name_or_index():
     at_once = [calling(called(name="weather", arguments=OSLO), called(name="weather", arguments=ROME))]
     assert calls_of(*whole) == calls_of(*at_once) == [("weather", None, OSLO), ("weather", None, ROME)]
     assert calls_of(*other) == [("clock", None, ""), ("weather", None, ROME)]
+
+
+def test_one_id_for_all_calls_is_not_one_call():
+    bodies = [calling(*(called("c", "weather", given[:4], index) for index, given in ((0, OSLO), (1, ROME))))]
+    bodies += [calling(called("c", arguments=given[4:], index=index)) for index, given in ((0, OSLO), (1, ROME))]
+    assert calls_of(*bodies) == [("weather", "c", OSLO), ("weather", "c", ROME)]
 
 
 def test_repeated_names_are_not_glued():
@@ -400,3 +408,46 @@ def test_any_chunking_of_any_stream_gives_the_same_record(stream):
     [answer] = found.answers(with_tokens=False)
     assert {name: value for name, value in answer.message.items() if value} == message
     assert answer.finish_reason == "stop"
+
+
+class Version:
+    """A version on trial that only counts."""
+
+    def __init__(self):
+        self.failed: list[bool] = []
+
+    @contextmanager
+    def answering(self):
+        yield
+
+    def count_answer(self, collected, failed):
+        self.failed.append(failed)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "failed"),
+    [
+        (200, {"choices": [{"message": {"content": "a"}, "finish_reason": "stop"}]}, False),
+        (200, {"choices": [{"message": {"content": "a"}, "finish_reason": "length"}]}, False),
+        (200, {"choices": [{"message": {"content": "a"}, "finish_reason": None}]}, True),
+        (200, {"error": {"message": "gone"}}, True),
+        (200, {"choices": [{"message": {"content": ""}, "finish_reason": "error"}]}, True),
+        (200, [], True),
+        (400, {"error": {"message": "the client's fault"}}, False),
+        (500, {"error": {"message": "gone"}}, True),
+    ],
+)
+def test_an_unseen_answer_fails_where_a_seen_one_would(status, body, failed):
+    class Upstream:
+        async def ask(self, *_):
+            reply = Reply([])
+            reply.status = status
+            reply.read = read
+            return reply
+
+    async def read():
+        return json.dumps(body).encode()
+
+    version = Version()
+    asyncio.run(_answer_unseen(version, Upstream(), {"model": "m", "messages": []}))
+    assert version.failed == [failed]
