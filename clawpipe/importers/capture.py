@@ -151,6 +151,7 @@ def conversation_of(session: Session, chain: Sequence[Reply], line: Line) -> Con
         tools=tools,
         origin=origin,
         row=row | counted(read.messages, read.failed),
+        failed=read.failed,
         unread=read.unread,
         lines=len(chain),
     )
