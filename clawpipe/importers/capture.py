@@ -167,6 +167,7 @@ def conversation_of(session: Session, chain: Sequence[Reply], line: Line) -> Con
         tools=tools,
         origin=origin,
         row=row | counted(read.messages, read.failed),
+        failed=read.failed,
         unread=read.unread,
         lines=len(chain),
         context=sum(message.role == "assistant" for message in read.messages) - len(chain),

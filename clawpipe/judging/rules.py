@@ -21,6 +21,7 @@ from clawpipe.errors import ConfigError
 from clawpipe.judging.base import Origin, Row, Score, with_mean
 from clawpipe.judging.exchanges import Exchange, exchanges_of
 from clawpipe.messages import ToolCall
+from clawpipe.patterns import occurs
 
 SHIPPED = Path(__file__).with_name("rules.yaml")
 _MOST_QUOTED = 200  # characters of the user's words in a hint
@@ -183,7 +184,7 @@ def _check_pattern(pattern: str) -> None:
         duckdb.execute("select regexp_matches('', ?)", [pattern])
     except (duckdb.Error, re.error) as error:
         raise ValueError(f"{pattern!r} is no pattern: {str(error).splitlines()[0]}") from None
-    if re.search(pattern, ""):
+    if occurs(pattern, "") is not False:
         raise ValueError(f"{pattern!r} occurs in every text")
 
 
