@@ -17,6 +17,7 @@ from typing import Any
 from clawpipe.extensions import ExtensionPoint
 from clawpipe.messages import Message
 from clawpipe.schemas import argument_error, check_schema
+from clawpipe.wire.arguments import comparable, comparable_json
 
 Check = Callable[[Message, Any], bool]
 
@@ -65,8 +66,10 @@ def json_schema(reply: Message, answer: Any) -> bool:
 def tool_call(reply: Message, answer: Any) -> bool:
     """Whether the reply calls exactly what `answer` says, in any order: `{"name": ..., "arguments": {...}}`, or a list of these."""
     wanted = answer if isinstance(answer, list) else [answer]
-    made = [None if call.malformed else [call.name, json.loads(call.arguments)] for call in reply.tool_calls]
-    return _sorted(made) == _sorted([[call["name"], call.get("arguments", {})] for call in wanted])
+    if any(call.malformed for call in reply.tool_calls):
+        return False
+    asked = [(call["name"], comparable_json(call.get("arguments", {}))) for call in wanted]
+    return sorted(map(comparable, reply.tool_calls)) == sorted(asked)
 
 
 def state(reply: Message, answer: Any) -> bool:
@@ -125,13 +128,9 @@ def _last_number(text: str) -> float | None:
     return float(numbers[-1].replace(",", "")) if numbers else None
 
 
-def _value(result: Any) -> Any:
-    """Return what a result says: text that is JSON is the value that it writes."""
+def _value(result: Any) -> str:
+    """Return what a result says, so that it can be compared: text that is JSON is the value that it writes."""
     try:
-        return json.loads(result) if isinstance(result, str) else result
+        return comparable_json(json.loads(result) if isinstance(result, str) else result)
     except ValueError:
-        return str(result).strip()
-
-
-def _sorted(calls: list[Any]) -> list[str]:
-    return sorted(json.dumps(call, sort_keys=True) for call in calls)
+        return comparable_json(str(result).strip())

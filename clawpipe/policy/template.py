@@ -27,6 +27,7 @@ from clawpipe.policy.calls import codec
 from clawpipe.policy.own_template import difference, own_format
 from clawpipe.policy.renderer import Renderer, file_digest, text_only
 from clawpipe.store.digests import sha256_json
+from clawpipe.wire.arguments import arguments_of
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -243,7 +244,7 @@ class TemplateRenderer(Renderer):
                 {
                     "id": _short_id(call.id),
                     "type": "function",
-                    "function": {"name": safe(call.name), "arguments": safe(json.loads(call.arguments))},
+                    "function": {"name": safe(call.name), "arguments": safe(arguments_of(call))},
                 }
                 for call in message.tool_calls
                 if not call.malformed
