@@ -95,7 +95,7 @@ class ToolsEnvironment(PromptsEnvironment):
                 if (now := episode.result(call)) != result:
                     raise ValueError(f"{call.name} returned {result[:80]!r} and, repeated, {now[:80]!r}: its state cannot be known")
             asked = answer if isinstance(answer, list) else [answer]
-            calls = [ToolCall("", call["name"], json.dumps(call.get("arguments", {}))) for call in asked]
+            calls = [ToolCall("", call["name"], json.dumps(call.get("arguments") or {})) for call in asked]
             return [episode.result(call) for call in calls]
         finally:
             episode.close()

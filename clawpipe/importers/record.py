@@ -30,6 +30,7 @@ Status = Literal["completed", "partial", "truncated", "aborted"]
 SIDE = ("heartbeat", "memory", "cron", "side")  # turn types of the sources that no user asked for
 NO_CONTENT, NO_TEXT = "turns without content", "turns with parts that are no text"  # why turns are not trained on
 MALFORMED = "turns with malformed calls"  # likewise
+CUT_SHORT = "turns that were cut short"
 
 
 @dataclass(frozen=True)
@@ -138,6 +139,7 @@ class Conversation:
         row: every column of a row that clawpipe exported; None for other formats.
         unread: indices of the messages in which a placeholder replaces content that is not text; `extra` holds that content.
         lines: the number of lines of the file that the conversation was read from.
+        context: how many of the assistant messages are the history that the record repeats, and no turns of it.
     """
 
     messages: tuple[Message, ...]
@@ -159,6 +161,13 @@ class Conversation:
     row: Mapping[str, Any] | None = None
     unread: frozenset[int] = frozenset()
     lines: int = 1
+    context: int = 0
+
+    @property
+    def turns(self) -> Counter[Kind]:
+        """The number of turns by kind, without those that are context."""
+        context: dict[Kind, int] = {"side": self.context}
+        return Counter(self.kinds) - Counter(context)
 
 
 @dataclass(frozen=True)

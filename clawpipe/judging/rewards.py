@@ -21,6 +21,7 @@ from clawpipe.json_types import JsonObject, Row
 from clawpipe.judging.base import Origin, Score
 from clawpipe.judging.exchanges import Exchange, exchanges_of
 from clawpipe.messages import ToolCall, ToolSpec
+from clawpipe.patterns import fits
 from clawpipe.schemas import argument_error
 from clawpipe.wire.arguments import arguments_of
 
@@ -55,8 +56,8 @@ def repetition(text: str, words: int) -> float:
 
 
 def follows_format(text: str, pattern: re.Pattern[str]) -> float:
-    """Return 1 if the whole text has the form of a regular expression, else 0."""
-    return float(pattern.fullmatch(text) is not None)
+    """Return 1 if the whole text has the form of a regular expression, else 0; 0 as well if that takes too long."""
+    return float(fits(pattern, text) is True)
 
 
 def fits_schema(calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> float:

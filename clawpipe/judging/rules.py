@@ -19,6 +19,7 @@ from clawpipe.config.load import explain, read_yaml
 from clawpipe.errors import ConfigError
 from clawpipe.judging.base import Origin, Row, Score, with_mean
 from clawpipe.judging.exchanges import Exchange, exchanges_of
+from clawpipe.patterns import occurs
 from clawpipe.wire.arguments import comparable
 
 SHIPPED = Path(__file__).with_name("rules.yaml")
@@ -179,7 +180,7 @@ def _check_pattern(pattern: str) -> None:
         duckdb.execute("select regexp_matches('', ?)", [pattern])
     except (duckdb.Error, re.error) as error:
         raise ValueError(f"{pattern!r} is no pattern: {str(error).splitlines()[0]}") from None
-    if re.search(pattern, ""):
+    if occurs(pattern, "") is not False:
         raise ValueError(f"{pattern!r} occurs in every text")
 
 

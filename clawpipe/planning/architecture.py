@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from clawpipe.config.training import Lora
 from clawpipe.errors import ClawpipeError, ConfigError, NotFoundError
+from clawpipe.patterns import fits
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ def is_target(target_modules: str | tuple[str, ...], module: str) -> bool:
     if target_modules == "all-linear":
         return True
     if isinstance(target_modules, str):
-        return re.fullmatch(target_modules, module) is not None
+        return fits(target_modules, module) is True
     return any(f".{module}".endswith(f".{name}") for name in target_modules)
 
 
