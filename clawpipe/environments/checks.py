@@ -17,6 +17,7 @@ from clawpipe.extensions import ExtensionPoint
 from clawpipe.messages import Message
 from clawpipe.patterns import OUT_OF_TIME, occurs
 from clawpipe.schemas import argument_error, check_schema
+from clawpipe.wire.arguments import comparable_json
 
 Check = Callable[[Message, Any], bool]
 
@@ -67,20 +68,15 @@ def tool_call(reply: Message, answer: Any) -> bool:
     empty list: nothing. Numbers are equal by value: 2.0 is 2, but "2" is not, nor is true 1."""
     wanted = [[call["name"], call.get("arguments") or {}] for call in _calls(answer)]
     made = [None if call.malformed else [call.name, json.loads(call.arguments)] for call in reply.tool_calls]
-    return _says_something(reply) and sorted(map(written, made)) == sorted(map(written, wanted))
+    return _says_something(reply) and sorted(map(comparable_json, made)) == sorted(map(comparable_json, wanted))
 
 
 def state(reply: Message, answer: Any) -> bool:
     """Whether calls return, once an episode is over, what `answer` says: `{"name": ..., "arguments": {...}, "result": ...}`, or a
     list of these. The environment makes the calls; the reply's content is a JSON list of what they returned. A result that is JSON
     is compared as a value."""
-    returned = [written(_value(result)) for result in json.loads(reply.content)]
-    return returned == [written(_value(call["result"])) for call in _calls(answer)]
-
-
-def written(value: Any) -> str:
-    """Return JSON that is equal for equal values: keys in order, whole numbers without a fraction. 1, "1" and true stay apart."""
-    return json.dumps(_whole(value), sort_keys=True)
+    returned = [comparable_json(_value(result)) for result in json.loads(reply.content)]
+    return returned == [comparable_json(_value(call["result"])) for call in _calls(answer)]
 
 
 def why_wrong(check: str, reply: Message, answer: Any) -> str:
@@ -151,12 +147,3 @@ def _value(result: Any) -> Any:
         return json.loads(result) if isinstance(result, str) else result
     except ValueError:
         return str(result).strip()
-
-
-def _whole(value: Any) -> Any:
-    """Return JSON with each whole number as an integer."""
-    if isinstance(value, dict):
-        return {key: _whole(part) for key, part in value.items()}
-    if isinstance(value, list):
-        return [_whole(part) for part in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value

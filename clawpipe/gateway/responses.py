@@ -21,7 +21,8 @@ _STATE = ("conversation", "prompt", "background")  # fields that name what only 
 _TEXTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
 _ROLES = ("system", "developer", "user", "assistant")
 _MOST_BYTES = 64 << 20  # of conversations that are kept for `previous_response_id`
-_LAST = ("response.completed", "response.incomplete", "response.failed", "error")
+_LAST = ("response.completed", "response.incomplete", "response.failed", "response.cancelled", "error")
+_FAILED = ("failed", "cancelled")
 
 
 class UncapturedError(Exception):
@@ -134,21 +135,21 @@ class CollectedResponse(Collected):
         """Add a whole response or one event."""
         kind, response = body.get("type"), body.get("response")
         self.over = self.over or kind in _LAST
-        if kind in ("response.failed", "error"):
-            self._items = {}
-        elif isinstance(response, dict):
-            self._add_response(kind, response)
+        self.failed = self.failed or kind == "error" or bool(body.get("error"))
+        if isinstance(response, dict):
+            self._add_response(response, kind in _LAST)
         elif isinstance(kind, str):
             self._add_part(kind, body)
         else:
-            self._add_response("response.completed", body)
+            self._add_response(body, is_last=True)
 
-    def _add_response(self, kind: Any, body: JsonObject) -> None:
+    def _add_response(self, body: JsonObject, is_last: bool) -> None:
         self.response_id = body["id"] if isinstance(body.get("id"), str) else self.response_id
         self.model = body["model"] if isinstance(body.get("model"), str) else self.model
-        if kind in ("response.completed", "response.incomplete"):
+        self.failed = self.failed or body.get("status") in _FAILED or bool(body.get("error"))
+        if is_last:
             output = body.get("output")
-            self._items = dict(enumerate(output if isinstance(output, list) else []))
+            self._items = dict(enumerate(output if isinstance(output, list) else [])) or self._items
             self._finish(body)
 
     def _add_part(self, kind: str, event: JsonObject) -> None:
@@ -172,12 +173,33 @@ class CollectedResponse(Collected):
             for name, own in (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens"), ("total_tokens",) * 2)
             if own in usage
         } or None
+        self._reason = self._reason_of(response)
+
+    def _reason_of(self, response: JsonObject) -> str | None:
+        """Return the finish reason that a chat would have; None if the response did not finish."""
+        status, details = response.get("status", "completed"), response.get("incomplete_details")
+        if status == "incomplete":
+            filtered = isinstance(details, dict) and details.get("reason") == "content_filter"
+            return "content_filter" if filtered else "length"
         calls = any(isinstance(one, dict) and one.get("type") == "function_call" for one in self._items.values())
-        self._reason = "length" if response.get("status") == "incomplete" else "tool_calls" if calls else "stop"
+        return ("tool_calls" if calls else "stop") if status == "completed" else None
 
     @property
     def is_empty(self) -> bool:
         return not self._messages()
+
+    @property
+    def reasons(self) -> list[str | None]:
+        """The finish reason of the one answer; None if it did not come."""
+        return [self._reason]
+
+    def uncaptured(self) -> str | None:
+        """Return why there is nothing to record, or no record can hold it; None if one can."""
+        try:
+            messages_of(item for _, item in sorted(self._items.items()))
+        except UncapturedError as error:
+            return str(error)
+        return super().uncaptured()
 
     def answers(self, with_tokens: bool) -> list[Answer]:
         """Return the one answer."""

@@ -205,6 +205,6 @@ class ServedPolicy:
 
 
 def _texts(message: RequestMessage) -> Iterator[str]:
-    yield message.text
+    yield from (message.text, *message.thoughts)
     for call in message.tool_calls or ():
-        yield call.function.arguments
+        yield str(call.function.arguments or "")
