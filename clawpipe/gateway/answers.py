@@ -13,10 +13,10 @@ from clawpipe.gateway.calls import UnheldError
 from clawpipe.gateway.events import data_of, is_error, loaded
 from clawpipe.gateway.streamed import StreamedMessage
 from clawpipe.json_types import JsonObject
+from clawpipe.wire.thoughts import FIELDS
 
 _HIDDEN = ("prompt_token_ids", "prompt_logprobs", "kv_transfer_params")
 _OF_CHOICE = ("token_ids", "prompt_token_ids", "stop_reason_ids")
-_REASONING = ("reasoning_content", "reasoning")
 NO_TOKENS = "the engine gives none"
 NO_JSON = "no JSON"
 
@@ -200,9 +200,9 @@ def _without_thoughts(choice: JsonObject) -> JsonObject | None:
     """Return a choice without its thoughts; None if it is a chunk's that held nothing else."""
     place = "delta" if isinstance(choice.get("delta"), dict) else "message"
     message = choice.get(place)
-    if not isinstance(message, dict) or not message.keys() & set(_REASONING):
+    if not isinstance(message, dict) or not message.keys() & set(FIELDS):
         return choice
-    left = {name: value for name, value in message.items() if name not in _REASONING}
+    left = {name: value for name, value in message.items() if name not in FIELDS}
     says = left or choice.get("finish_reason") or "message" in choice
     return choice | {place: left} if says else None
 

@@ -14,7 +14,7 @@ from clawpipe.capture.records import is_line
 from clawpipe.capture.sessions import Reply, Session
 from clawpipe.errors import ConfigError
 from clawpipe.extensions import is_reference
-from clawpipe.importers.capture import Captured, Captures, chains, conversation_of, corrections, faults
+from clawpipe.importers.capture import Captured, Captures, chains, conversation_of, corrections, faults, taught
 from clawpipe.importers.chat_fast_path import FAST_FORMAT, read_fast
 from clawpipe.importers.formats import CAPTURE, FAMILIES, FORMATS, Format, Part
 from clawpipe.importers.mapping import Mapping as FieldMapping
@@ -189,15 +189,16 @@ class Reader:
         """Yield the records of one chain of replies; if that fails, refuse each of their lines."""
         line = self.captures.line_of(chain[0])
         try:
+            conversation, silent = taught(conversation_of(session, chain, line))
             made = [
-                self._heard(conversation_of(session, chain, line)),
+                self._heard(conversation),
                 *corrections(session, chain, Origin(CAPTURE, line.file, line.number)),
             ]
             for part in made:
                 _check_part(part)
                 if self._check:
                     self._check(part)
-            self.reading.silent += faults(chain)
+            self.reading.silent += faults(chain) + silent
             yield from made
         except (RefusedError, RecursionError) as error:
             for one in dict.fromkeys(map(self.captures.line_of, chain)):
