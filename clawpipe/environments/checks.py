@@ -17,7 +17,7 @@ from clawpipe.extensions import ExtensionPoint
 from clawpipe.messages import Message
 from clawpipe.patterns import OUT_OF_TIME, occurs
 from clawpipe.schemas import argument_error, check_schema
-from clawpipe.wire.arguments import comparable_json
+from clawpipe.wire.arguments import comparable, comparable_json
 
 Check = Callable[[Message, Any], bool]
 
@@ -66,9 +66,9 @@ def json_schema(reply: Message, answer: Any) -> bool:
 def tool_call(reply: Message, answer: Any) -> bool:
     """Whether the reply calls exactly what `answer` says, in any order: `{"name": ..., "arguments": {...}}`, or a list of these; an
     empty list: nothing. Numbers are equal by value: 2.0 is 2, but "2" is not, nor is true 1."""
-    wanted = [[call["name"], call.get("arguments") or {}] for call in _calls(answer)]
-    made = [None if call.malformed else [call.name, json.loads(call.arguments)] for call in reply.tool_calls]
-    return _says_something(reply) and sorted(map(comparable_json, made)) == sorted(map(comparable_json, wanted))
+    wanted = [(call["name"], comparable_json(call.get("arguments") or {})) for call in _calls(answer)]
+    readable = not any(call.malformed for call in reply.tool_calls)
+    return readable and _says_something(reply) and sorted(map(comparable, reply.tool_calls)) == sorted(wanted)
 
 
 def state(reply: Message, answer: Any) -> bool:
@@ -141,9 +141,9 @@ def _calls(answer: Any) -> list[Any]:
     return answer if isinstance(answer, list) else [answer]
 
 
-def _value(result: Any) -> Any:
-    """Return what a result says: text that is JSON is the value that it writes."""
+def _value(result: Any) -> str:
+    """Return what a result says, so that it can be compared: text that is JSON is the value that it writes."""
     try:
-        return json.loads(result) if isinstance(result, str) else result
+        return comparable_json(json.loads(result) if isinstance(result, str) else result)
     except ValueError:
-        return str(result).strip()
+        return comparable_json(str(result).strip())

@@ -18,6 +18,7 @@ from clawpipe.errors import ConfigError
 from clawpipe.json_types import JsonObject, Row
 from clawpipe.messages import Message, ToolCall, ToolSpec
 from clawpipe.schemas import argument_error
+from clawpipe.wire.arguments import arguments_of
 
 
 class ToolsEnvironment(PromptsEnvironment):
@@ -171,6 +172,6 @@ class ToolsEpisode:
             return "error: malformed call"
         if call.name not in self._tools:
             return f"error: unknown tool {call.name}"
-        arguments: JsonObject = json.loads(call.arguments)
+        arguments = arguments_of(call)
         wrong = argument_error(self._tools[call.name].parameters, arguments)
         return f"error: {wrong}" if wrong else self._server.call(call.name, arguments)

@@ -37,11 +37,11 @@ class Answering:
 
     def __init__(self, recorder: Recorder, metrics: Metrics, when_full: WhenFull, captured: Callable[[Turn, Asked], None]) -> None:
         self._recorder, self._metrics, self._when_full, self._captured = recorder, metrics, when_full, captured
-        self._left: set[asyncio.Task[None]] = set()  # records of turns whose client disconnected
+        self._records: set[asyncio.Task[str | None]] = set()  # those that are being written
 
     async def settle(self) -> None:
         """Wait for the records of clients that went away."""
-        await asyncio.gather(*self._left)
+        await asyncio.gather(*self._records, return_exceptions=True)
 
     async def whole(self, exchange: Exchange, asked: Asked, reply: Reply, headers: dict[str, str]) -> None:
         """Pass on an answer that is not streamed, with a header that says whether it was captured.
@@ -52,6 +52,7 @@ class Answering:
         try:
             data = await reply.read()
         except (aiohttp.ClientError, TimeoutError) as error:
+            count_answer(asked, None, failed=True)
             raise unavailable(error) from None
         collected, body = asked.form.collected(), loaded(data)
         if isinstance(body, dict):
@@ -60,7 +61,7 @@ class Answering:
             collected.unheld = NO_JSON
         ending = collected.ending("marked")
         count_answer(asked, collected, failed=ending == "broken")
-        why = await self._record(asked, reply, collected, ending)
+        why = await asyncio.shield(self._recording(asked, reply, collected, ending))
         headers |= OFF if asked.uncaptured else {CAPTURED_HEADER: "no" if why else "yes"}
         if asked.uncaptured or not isinstance(body, dict):
             await exchange.respond(200, data, headers)
@@ -81,27 +82,31 @@ class Answering:
         ending = collected.ending(transport)
         count_answer(asked, collected, failed=ending == "broken")
         try:
-            await self._record(asked, reply, collected, ending)
+            await asyncio.shield(self._recording(asked, reply, collected, ending))
         except ApiError as error:
             last = event_of(error.body())
         await exchange.send(last)
         await exchange.send(b"", more=False)
 
     def _record_left(self, asked: Asked, reply: Reply, collected: Collected) -> None:
-        """Record the answer so far of a turn whose client disconnected, in a task of its own."""
+        """Record the answer so far of a turn whose client disconnected."""
         ending = collected.ending("left")
         if ending == "complete":
             count_answer(asked, collected, failed=False)
         if asked.captured and not collected.is_empty:
-            task = asyncio.ensure_future(self._record_quietly(asked, reply, collected, ending))
-            self._left.add(task)
-            task.add_done_callback(self._left.discard)
+            self._recording(asked, reply, collected, ending)
 
-    async def _record_quietly(self, asked: Asked, reply: Reply, collected: Collected, ending: Ending) -> None:
-        try:
-            await self._record(asked, reply, collected, ending)
-        except ApiError as error:
-            log.warning("a turn whose client left was not captured: %s", error.message)
+    def _recording(self, asked: Asked, reply: Reply, collected: Collected, ending: Ending) -> asyncio.Task[str | None]:
+        """Begin to record a turn, which goes on when its client leaves. What it raises is logged, too."""
+        task = asyncio.ensure_future(self._record(asked, reply, collected, ending))
+        self._records.add(task)
+        task.add_done_callback(self._recorded)
+        return task
+
+    def _recorded(self, task: asyncio.Task[str | None]) -> None:
+        self._records.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            log.warning("a turn was not captured: %s", error)
 
     async def _record(self, asked: Asked, reply: Reply, collected: Collected, ending: Ending) -> str | None:
         """Record a turn. Returns None once it is on the disk, else why it is not, which is counted.

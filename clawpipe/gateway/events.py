@@ -13,6 +13,7 @@ from clawpipe.json_types import JsonObject
 
 DONE = b"data: [DONE]\n\n"
 _END = re.compile(rb"(?:\r\n|\n|\r(?!\n)){2}")
+_ERROR = re.compile(rb"""error:|event: ?error\s*\Z|\{\s*"error\"""")
 _LONGEST = 64 << 20  # bytes of an event; the first one may hold the prompt's tokens
 _SHALLOW = 250  # objects and lists; so few cannot be nested deeper than orjson writes
 
@@ -71,8 +72,9 @@ def is_done(event: bytes) -> bool:
 
 
 def is_error(event: bytes) -> bool:
-    """Whether an event is called an error by its name or, as llama.cpp did, by the name of its field; its data may say so, too."""
-    return any(line.startswith(b"error:") or re.fullmatch(rb"event: ?error\s*", line) for line in event.splitlines())
+    """Whether an event is an error by its name, by the name of its field (older llama.cpp) or without a field (older Ollama). The
+    data of an event may say so, too."""
+    return any(_ERROR.match(line) for line in event.splitlines())
 
 
 def data_of(event: bytes) -> bytes:

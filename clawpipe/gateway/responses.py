@@ -15,6 +15,7 @@ from clawpipe.capture.records import Answer
 from clawpipe.gateway.answers import Collected
 from clawpipe.json_types import JsonObject
 from clawpipe.serving.errors import ApiError
+from clawpipe.wire.texts import joined_texts
 
 History = Callable[[str], list[JsonObject] | None]  # the conversation up to and with a response, by the response's id
 _STATE = ("conversation", "prompt", "background")  # fields that name what only the engine knows
@@ -81,27 +82,27 @@ def messages_of(items: Iterable[Any]) -> list[JsonObject]:
 def _message(item: JsonObject) -> JsonObject:
     match item.get("type", "message"):
         case "message" if item.get("role") in _ROLES:
-            return {"role": item["role"], "content": _content(item.get("content"))}
+            return {"role": item["role"], "content": _content(item.get("content"), item["role"])}
         case "function_call":
             function = {"name": item.get("name"), "arguments": item.get("arguments")}
             return {"role": "assistant", "tool_calls": [{"id": item.get("call_id"), "type": "function", "function": function}]}
         case "function_call_output":
-            return {"role": "tool", "tool_call_id": item.get("call_id"), "content": _content(item.get("output"))}
+            return {"role": "tool", "tool_call_id": item.get("call_id"), "content": _content(item.get("output"), "tool")}
         case "reasoning":
-            thoughts = _content(item.get("content") or item.get("summary") or "")
+            thoughts = _content(item.get("content") or item.get("summary") or "", "reasoning")
             return {"role": "assistant", "reasoning_content": thoughts} if thoughts else {"role": "assistant"}
         case _:
             raise UncapturedError("an item that no chat has")
 
 
-def _content(content: Any) -> str:
+def _content(content: Any, role: str) -> str:
     """Return the text of parts. Raises UncapturedError if one is no text."""
     if isinstance(content, str):
         return content
     parts = content if isinstance(content, list) else []
     kinds = {str(part.get("type")) if isinstance(part, dict) else "" for part in parts}
     if kinds <= {*_TEXTS, "refusal"}:
-        return "".join(str(part.get("text") or part.get("refusal") or "") for part in parts)
+        return joined_texts(role, [str(part.get("text") or part.get("refusal") or "") for part in parts])
     raise UncapturedError("a part that is no text")
 
 
@@ -218,7 +219,7 @@ class CollectedResponse(Collected):
 
 def _quiet_content(content: Any) -> str:
     try:
-        return _content(content or "")
+        return _content(content or "", "assistant")
     except UncapturedError:
         return ""
 

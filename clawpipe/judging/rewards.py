@@ -23,6 +23,7 @@ from clawpipe.judging.exchanges import Exchange, exchanges_of
 from clawpipe.messages import ToolCall, ToolSpec
 from clawpipe.patterns import fits
 from clawpipe.schemas import argument_error
+from clawpipe.wire.arguments import arguments_of
 
 _WORD = re.compile(r"\w+")
 _NAMED_OTHERWISE = {"Han": "CJK"}  # in the names of Unicode's letters
@@ -68,7 +69,7 @@ def fits_schema(calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> float:
 
 
 def _fits(call: ToolCall, schemas: Mapping[str, JsonObject]) -> bool:
-    return call.name in schemas and not argument_error(schemas[call.name], json.loads(call.arguments))
+    return call.name in schemas and not argument_error(schemas[call.name], arguments_of(call))
 
 
 def in_script(text: str, script: str) -> float:

@@ -58,8 +58,9 @@ def _listed(call: JsonObject, unnamed: str) -> ToolCall:
 
 
 def arguments_of(call: ToolCall) -> JsonObject:
-    """Return the arguments of a call; empty if it is malformed."""
-    return {} if call.malformed else json.loads(call.arguments)
+    """Return the arguments of a call; empty if they are no JSON object."""
+    found = None if call.malformed else parsed(call.arguments)
+    return found if isinstance(found, dict) else {}
 
 
 def neutral_arguments(arguments: JsonObject) -> str:

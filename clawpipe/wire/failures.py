@@ -8,7 +8,7 @@
 | an object with `success` or `ok` false, or `isError` or `is_error` true | yes |
 | any other object, such as one whose `error` is null, false, 0, empty or blank | no |
 | nothing | yes where failures are counted; it is no fault of the turn |
-| a text that begins with "error:", an exception's name and a colon, or a traceback | yes |
+| a text that begins with "error:", an exception's name and a colon, or a traceback; that ends with "command not found" | yes |
 | any other text, such as "Error 404 means that a page is missing" | no |
 
 An exit code other than 0 is no failure: programs that search or compare return one.
@@ -28,7 +28,8 @@ _FAILED_STATES = ("error", "failed", "output-error")
 _SUCCESS = ("success", "ok")
 UNMARKED: Mapping[int, bool] = {}  # tool results whose records say nothing
 MARKS = "failed_results"  # key in `extra` of a stored conversation
-_REPORT = re.compile(r"\s*(?:fatal )?(?:[\w.]*(?:error|exception)|fatal):|\s*traceback \(most recent call last\)", re.IGNORECASE)
+_BEGINNING = r"(?:fatal )?[\w.]*(?:error|exception):|fatal:|traceback \(most recent call last\)"
+_REPORT = re.compile(rf"\A\s*(?:{_BEGINNING})|\bcommand not found\s*\Z", re.IGNORECASE)
 
 
 def call_failed(content: str, mark: bool | None = None) -> bool:
@@ -45,7 +46,7 @@ def reports_failure(content: str, mark: bool | None = None) -> bool:
     if mark is not None:
         return mark
     answer = parsed_object(content)
-    return _REPORT.match(content) is not None if answer is None else _says_so(answer)
+    return _REPORT.search(content) is not None if answer is None else _says_so(answer)
 
 
 def mark_of(record: Mapping[str, Any]) -> bool | None:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 _MARKERS = {"<think>": "</think>", "<thinking>": "</thinking>", "[THINK]": "[/THINK]"}
 _OPENING = re.compile("|".join(map(re.escape, _MARKERS)))
 _CLOSING = re.compile("|".join(map(re.escape, _MARKERS.values())))
+_MARKER = re.compile(f"{_OPENING.pattern}|{_CLOSING.pattern}")
 _CLOSED = re.compile("|".join(f"{re.escape(one)}.*?{re.escape(end)}" for one, end in _MARKERS.items()), re.DOTALL)
 
 
@@ -34,8 +35,8 @@ def with_thoughts(text: str, thoughts: Sequence[str]) -> str:
 
 
 def split_thought(text: str) -> tuple[str, str]:
-    """Split a text behind the thoughts that it begins with; the first part is empty if there is none."""
-    end = 0
+    """Split a text behind the thoughts that it begins with, with their markers; the first part is empty if there is none."""
+    end = _beginning(text)
     while (found := _thought(text, end)) and not text[end : found[0]].strip():
         end = found[1]
     return text[:end], text[end:]
@@ -44,8 +45,13 @@ def split_thought(text: str) -> tuple[str, str]:
 def spoken(text: str) -> str:
     """Return what is left of a text without thoughts and surrounding space."""
     if "<" in text or "[" in text:
-        text = _CLOSED.sub("", split_thought(text[_beginning(text) :])[1])
+        text = _CLOSED.sub("", split_thought(text)[1])
     return text.strip()
+
+
+def words_of(thought: str) -> str:
+    """Return a thought without its markers and the space beside them."""
+    return "".join(part.strip() for part in _MARKER.split(thought))
 
 
 def split_calls(text: str, find: Find) -> tuple[str, list[str]]:

@@ -231,6 +231,8 @@ def test_content_in_parts_grows():
         # llama.cpp: earlier a field of its own
         (b'data: {"choices":[{"index":0,"delta":{"content":"a"}}]}\n\nerror: {"code":500}\n\ndata: [DONE]\n\n', "broken"),
         (sse(delta(content="a"), delta(reason="stop")).replace(b"data: [DONE]", b"event: error\ndata: {}"), "broken"),
+        (sse(delta(content="a"), delta(reason="stop")).replace(b"data: [DONE]", b'{"error":{"message":"gone"}}'), "broken"),
+        (sse(delta(content='error: {"error": 1}'), delta(reason="stop")), "complete"),
         # OpenRouter: a chunk with both, or an error in the choice
         (sse(delta(content="a"), delta(reason="error") | {"error": {"code": "server_error", "message": "gone"}}), "broken"),
         (
@@ -397,6 +399,42 @@ def draw_bytes(draw, deltas):
 def cut(draw, data):
     places = sorted(draw(st.lists(st.integers(0, len(data)), max_size=30)))
     return [data[start:end] for start, end in zip([0, *places], [*places, len(data)], strict=True)]
+
+
+LINES = [
+    b"data: {}",
+    b'data:{"a": 1}',
+    b": still there",
+    b"event: x",
+    b"data: [DONE]",
+    b"data: {",
+    b"",
+    b"x",
+    b"\n",
+    b"\r",
+    b"\r\n",
+]
+
+
+def outcome(*pieces):
+    seen: list[bytes] = []
+
+    async def listed():
+        async for event in events(Reply(pieces)):
+            seen.append(event)
+
+    try:
+        asyncio.run(listed())
+    except aiohttp.ClientPayloadError as error:
+        return seen, str(error)
+    return seen, None
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data(), st.lists(st.sampled_from(LINES), max_size=12))
+def test_bytes_give_the_same_events_wherever_they_are_cut(data, lines):
+    whole = b"".join(lines)
+    assert outcome(*cut(data.draw, whole)) == outcome(whole) == outcome(*(whole[n : n + 1] for n in range(len(whole))))
 
 
 @settings(max_examples=200, deadline=None)
