@@ -138,6 +138,17 @@ def _figures(recorded: np.ndarray, own: np.ndarray, rows: int) -> Agreement:
     distance, around, spread = np.abs(own - recorded), middle - middle.mean(), middle.std()
     tilt = np.mean(gap * around) / spread**2 if spread > 0 else 0.0
     noise = np.std(gap - tilt * around) * math.sqrt(len(own) / max(len(own) - 2, 1))  # of two fitted numbers
-    means = [recorded.mean(), own.mean(), distance.mean(), np.exp(gap).mean()]
-    rest = [np.quantile(distance, _HIGH), distance.max(), gap.mean(), tilt, noise, spread]
-    return Agreement(rows, len(own), *(round(float(value), _DIGITS) for value in [*means, *rest]))
+    found = {
+        "recorded": recorded.mean(),
+        "own": own.mean(),
+        "difference": distance.mean(),
+        "ratio": np.exp(gap).mean(),
+        "high": np.quantile(distance, _HIGH),
+        "largest": distance.max(),
+        "shift": gap.mean(),
+        "tilt": tilt,
+        "noise": noise,
+        "spread": spread,
+    }
+    rounded: dict[str, Any] = {name: round(float(value), _DIGITS) for name, value in found.items()}
+    return Agreement(rows, len(own), **rounded)
