@@ -6,6 +6,7 @@ Listing reads source and imports nothing; only the environment that is asked for
 from __future__ import annotations
 
 import ast
+import inspect
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +18,9 @@ from clawpipe.json_types import Options
 
 _METHODS = {"items", "start", "verify"}  # a class that defines them is an environment when its source is read
 _DERIVED = {"start", "verify"}  # so is one that defines these on top of another class
+_PLAIN = ("tools", "preamble", "items", "distinct_items", "warnings", "verify", "hindsight")  # may not be async
 _SINGLE_TURN = {"question", "check"}  # so is one that defines these on top of the class SingleTurn
+_FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 # Made by name here, so that no step's key holds the source of environments that the step was not given.
 _BUILT_IN = {
     name: f"{__package__}.{name}:{name.capitalize()}Environment"
@@ -47,9 +50,17 @@ def load_environment(name: str, options: Options) -> Environment:
             raises.
     """
     environment = ENVIRONMENTS.make(name, options)
+    for member in _PLAIN:
+        if inspect.iscoroutinefunction(getattr(environment, member, None)):
+            raise ConfigError(f"its {member} is async", name, "write `def`: `start` and the members of an episode may be async")
     if environment.kind not in KINDS:
         raise ConfigError(f"{environment.kind!r} is no kind of environment", name, f"kinds are {', '.join(KINDS)}")
     return environment
+
+
+def is_built_in(name: str) -> bool:
+    """Whether an environment is one of clawpipe's own, and not a user's or a package's."""
+    return name in _BUILT_IN
 
 
 def source_digest(name: str) -> str:
@@ -96,7 +107,7 @@ def _read(file: Path) -> Iterator[EnvironmentInfo]:
         return
     for node in tree.body:
         if isinstance(node, ast.ClassDef):
-            constants, methods = _constants(node), {item.name for item in node.body if isinstance(item, ast.FunctionDef)}
+            constants, methods = _constants(node), {item.name for item in node.body if isinstance(item, _FUNCTION)}
             if _is_single_turn(node) and methods >= _SINGLE_TURN:
                 constants = {"kind": "chat"} | constants
             elif not methods >= (_DERIVED if node.bases else _METHODS):
