@@ -44,7 +44,8 @@ def broken(): raise ValueError("broken")
 def busy(): raise BusyError("no server")
 
 class Mine:
-    name, kind = "mine", "terminal"
+    name = "mine"
+    kind = "terminal"
     def __init__(self, does, in_call="respond", mark="1e6"): self.does, self.in_call, self.mark = does, in_call, mark
     def tools(self): return [ToolSpec("add", "Adds.", {"a": "integer", "b": "string"})]
     def preamble(self): return [Message("system", "Add.")]
@@ -68,7 +69,8 @@ class Mine:
     def verify(self, item, messages, verdict): return Outcome(1.0, True, "", {})
 
 class Awaits(Mine):
-    name, kind = "awaits", "terminal"
+    name = "awaits"
+    kind = "terminal"
     async def start(self, item, seed): return Mine.start(self, item, seed)
     async def respond(self, messages):
         await asyncio.sleep(1e6 if self.item.ordinal == 1 else 0)
@@ -78,7 +80,8 @@ class Awaits(Mine):
     def verify(self, item, messages, verdict): return Outcome(1.0, True, "", {})
 
 class Plain(Mine):
-    name, kind = "plain", "chat"
+    name = "plain"
+    kind = "chat"
     def start(self, item): return super().start(item, None)
 """
 
