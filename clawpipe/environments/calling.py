@@ -6,7 +6,17 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from clawpipe.extensions import CallError
+
 T = TypeVar("T")
+
+
+class CallTimeoutError(CallError):
+    """A call took longer than its deadline."""
+
+
+class EndedError(CallError):
+    """The process that a call ran in has ended, or cannot be understood."""
 
 
 def called(member: Callable[..., T], *arguments: Any, **offered: Any) -> T:

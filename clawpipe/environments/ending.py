@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
-from clawpipe.environments.base import Environment, Hindsight, Outcome, Reason, TaskItem, Verdict, WithHindsight
+from clawpipe.environments.base import Hindsight, Outcome, Reason, TaskItem, Verdict, WithHindsight
 from clawpipe.environments.calling import called
 from clawpipe.json_types import Row
 from clawpipe.messages import Message
@@ -22,6 +22,15 @@ class FailedEpisodeError(Exception):
 
 class EpisodeTimeoutError(FailedEpisodeError):
     """The environment took too long and left no verdict."""
+
+
+class Judges(Protocol):
+    """What says how recorded episodes went: an environment, here or in a process of its own."""
+
+    name: str
+
+    @property
+    def verify(self) -> Callable[..., Outcome]: ...
 
 
 @dataclass(frozen=True)
@@ -68,7 +77,7 @@ def written(verdict: Verdict) -> str:
     return json.dumps(verdict.evidence, sort_keys=True, ensure_ascii=False, allow_nan=False)
 
 
-def outcome_of(environment: Environment, item: TaskItem, messages: Sequence[Message], ending: Ending) -> Outcome:
+def outcome_of(environment: Judges, item: TaskItem, messages: Sequence[Message], ending: Ending) -> Outcome:
     """Return what an environment says of a recorded episode.
 
     Raises:
@@ -77,17 +86,22 @@ def outcome_of(environment: Environment, item: TaskItem, messages: Sequence[Mess
     """
     if ending.error and (ending.reason != "timeout" or ending.verdict is None):
         raise (EpisodeTimeoutError if ending.reason == "timeout" else FailedEpisodeError)(ending.error)
-    return _checked(called(environment.verify, item, messages, verdict=ending.verdict))
+    return checked(called(environment.verify, item, messages, verdict=ending.verdict))
 
 
-def hindsight_of(environment: Environment, item: TaskItem, messages: Sequence[Message], ending: Ending) -> Hindsight | None:
+def hindsight_of(environment: Judges, item: TaskItem, messages: Sequence[Message], ending: Ending) -> Hindsight | None:
     """Return the environment's hindsight about a recorded episode; None if it has none."""
     if not isinstance(environment, WithHindsight):
         return None
     return called(environment.hindsight, item, messages, verdict=ending.verdict)
 
 
-def _checked(outcome: Any) -> Outcome:
+def checked(outcome: Any) -> Outcome:
+    """Return what `verify` has returned.
+
+    Raises:
+        TypeError, ValueError: it is no outcome with a finite value.
+    """
     if not isinstance(outcome, Outcome):
         raise TypeError(f"verify returns an Outcome, not {type(outcome).__name__}")
     if not math.isfinite(outcome.value):

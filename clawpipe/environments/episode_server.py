@@ -1,4 +1,4 @@
-"""Answer the calls of one episode in its own process.
+"""Answer the calls of one episode in its own process, or those about recorded episodes in another.
 
 Requests are JSON lines on a socket, `{"id": 1, "call": "respond", "messages": [...]}`; an answer is `{"id": 1, "ok": ...}`, or
 it has `error`, a line about what the user's code raised, or `raised`, an error of clawpipe's own.
@@ -14,10 +14,12 @@ import queue
 import random
 import socket
 import threading
+import traceback
 from typing import Any
 
-from clawpipe.environments.base import Environment, Finishes, TaskItem
+from clawpipe.environments.base import Environment, Finishes, TaskItem, Verdict, WithHindsight
 from clawpipe.environments.calling import called
+from clawpipe.environments.ending import checked, messages_of
 from clawpipe.environments.play import answer_of, verdict_of
 from clawpipe.errors import ClawpipeError
 from clawpipe.extensions import in_one_line
@@ -50,7 +52,7 @@ class EpisodeServer:
             self._busy = False
 
     def _read(self) -> None:
-        self._tell({"pid": os.getpid()})
+        self._tell(json.dumps({"pid": os.getpid()}))
         with self._connection.makefile("rb") as lines:
             for line in lines:
                 request = json.loads(line)
@@ -62,19 +64,19 @@ class EpisodeServer:
         os._exit(0)
 
     def _serve(self, request: JsonObject) -> None:
+        name = {"id": request["id"]}
         try:
-            answer: JsonObject = {"ok": self._answer(request)}
+            line = json.dumps(name | {"ok": self._answer(request)})
         except ClawpipeError as error:
-            answer = {"raised": error.as_dict()}
+            line = json.dumps(name | {"raised": error.as_dict()})
         except BaseException as error:  # a user's code may exit as well
-            answer = {"error": in_one_line(error)}
-        self._tell({"id": request["id"]} | answer)
+            line = json.dumps(name | _described(error))
+        self._tell(line)
 
-    def _tell(self, answer: JsonObject) -> None:
-        line = json.dumps(answer).encode() + b"\n"
+    def _tell(self, line: str) -> None:
         try:
             with self._sending:
-                self._connection.sendall(line)
+                self._connection.sendall(line.encode() + b"\n")
         except OSError:
             os._exit(0)
 
@@ -83,8 +85,8 @@ class EpisodeServer:
             case {"call": "start", "item": row, "seed": seed}:
                 random.seed(seed)  # a fork's would be that of every other episode
                 self._episode = self._settled(called(self._environment.start, TaskItem.from_row(row), seed=seed))
-            case {"call": "respond", "messages": messages}:
-                said = self._settled(self._episode.respond([Message.from_dict(message) for message in messages]))
+            case {"call": "respond"}:
+                said = self._settled(self._episode.respond(messages_of(request)))
                 answer = answer_of(said)
                 return [[message.as_dict() for message in answer.messages], answer.reward, answer.done]
             case {"call": "finish", "reason": reason}:
@@ -93,8 +95,14 @@ class EpisodeServer:
                     return verdict and verdict.evidence
             case {"call": "close"}:
                 self._settled(self._episode.close())
-            case _:
-                raise ValueError(f"no such call: {request['call']}")
+            case {"call": "verify"}:
+                item, messages, verdict = _recorded(request)
+                outcome = checked(self._settled(called(self._environment.verify, item, messages, verdict=verdict)))
+                return [float(outcome.value), bool(outcome.success), outcome.reason, outcome.evidence]
+            case {"call": "hindsight"} if isinstance(self._environment, WithHindsight):
+                item, messages, verdict = _recorded(request)
+                known = self._settled(called(self._environment.hindsight, item, messages, verdict=verdict))
+                return known and [list(known.hints), [message.as_dict() for message in known.demonstration]]
         return None
 
     def _settled(self, result: Any) -> Any:
@@ -104,6 +112,18 @@ class EpisodeServer:
         if self._loop.is_running():  # `finish` beside a call that hangs in it
             return asyncio.run_coroutine_threadsafe(_awaited(result), self._loop).result()
         return self._loop.run_until_complete(_awaited(result))
+
+
+def _recorded(request: JsonObject) -> tuple[TaskItem, list[Message], Verdict | None]:
+    """Return what is recorded of an episode, from a request."""
+    verdict = Verdict(request["verdict"]) if request["verdict"] is not None else None
+    return TaskItem.from_row(request["item"]), messages_of(request), verdict
+
+
+def _described(error: BaseException) -> JsonObject:
+    """Return an error's class, what follows it in one line, and its traceback."""
+    kind, trace = type(error).__name__, "".join(traceback.format_exception(error))
+    return {"error": in_one_line(error).removeprefix(kind).removeprefix(": ").lstrip(), "kind": kind, "trace": trace}
 
 
 async def _awaited(result: Any) -> Any:

@@ -13,11 +13,12 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from clawpipe import processes
-from clawpipe.environments.base import Answer, Environment, Reason, TaskItem, Verdict
+from clawpipe.environments.base import Answer, Environment, Hindsight, Outcome, Reason, TaskItem, Verdict
+from clawpipe.environments.calling import CallTimeoutError, EndedError
 from clawpipe.environments.discovery import is_built_in, load_environment
 from clawpipe.environments.host import EPISODE, KILL, ORDER
-from clawpipe.environments.play import CallError, CallTimeoutError
 from clawpipe.errors import ConfigError, error_from
+from clawpipe.extensions import CallError
 from clawpipe.json_types import JsonObject, Options
 from clawpipe.messages import Message, ToolSpec
 
@@ -41,7 +42,8 @@ class HostedEnvironment:
     def __init__(self, name: str, options: Options, seconds: float) -> None:
         self._given: JsonObject = {"name": name, "options": options}
         self.seconds = seconds
-        self._lock = threading.Lock()
+        self._lock, self._asking = threading.Lock(), threading.Lock()
+        self._judge: Calls | None = None
         self._process, self._control, told = self._started()
         self.name: str = told["name"]
         self.kind: str = told["kind"]
@@ -62,6 +64,33 @@ class HostedEnvironment:
             CallTimeoutError: it took too long.
         """
         return HostedEpisode(self, item, seed)
+
+    def verify(self, item: TaskItem, messages: Sequence[Message], verdict: Verdict | None) -> Outcome:
+        """Return what the environment says of a recorded episode.
+
+        Raises:
+            CallError: the environment raised.
+            CallTimeoutError: it took too long.
+        """
+        return Outcome(*self._ask("verify", item, messages, verdict))
+
+    def hindsight(self, item: TaskItem, messages: Sequence[Message], verdict: Verdict | None) -> Hindsight | None:
+        """Return the environment's hindsight about a recorded episode, if it has any. Raises as `verify`."""
+        if (known := self._ask("hindsight", item, messages, verdict)) is None:
+            return None
+        return Hindsight(tuple(known[0]), tuple(Message.from_dict(row) for row in known[1]))
+
+    def _ask(self, call: str, item: TaskItem, messages: Sequence[Message], verdict: Verdict | None) -> Any:
+        """Ask about a recorded episode: all such calls in one process, until one hangs or ends it."""
+        recorded = {"item": item.as_row(), "messages": [message.as_dict() for message in messages]}
+        with self._asking:
+            self._judge = self._judge or Calls(self)
+            try:
+                return self._judge.call(call, **recorded, verdict=verdict and verdict.evidence)
+            except (CallTimeoutError, EndedError):
+                self._judge.end()
+                self._judge = None
+                raise
 
     def connect(self) -> socket.socket:
         """Return the connection to a new episode's process; the process that forks them is started again if it has ended."""
@@ -85,6 +114,8 @@ class HostedEnvironment:
 
     def close(self) -> None:
         """End all episodes and the process that has made the environment."""
+        if self._judge:
+            self._judge.end()
         with self._lock:
             self._stop()
 
@@ -116,46 +147,68 @@ class HostedEpisode:
     """An episode in a process of its own."""
 
     def __init__(self, environment: HostedEnvironment, item: TaskItem, seed: int) -> None:
-        self._environment = environment
-        self._lines = Lines(environment.connect())
-        self._calls = self._timeouts = 0
-        self._process: int | None = None
+        self._calls = Calls(environment)
         try:
-            self._process = self._lines.read(_TO_START)["pid"]
-            self._call("start", item=item.as_row(), seed=seed)
+            self._calls.call("start", item=item.as_row(), seed=seed)
         except BaseException:
-            self._end()
+            self._calls.end()
             raise
 
     def respond(self, messages: Sequence[Message]) -> Answer:
-        rows, reward, done = self._call("respond", messages=[message.as_dict() for message in messages])
+        rows, reward, done = self._calls.call("respond", messages=[message.as_dict() for message in messages])
         return Answer([Message.from_dict(row) for row in rows], reward, done)
 
     def finish(self, reason: Reason) -> Verdict | None:
-        evidence = self._call("finish", reason=reason)
+        evidence = self._calls.call("finish", reason=reason)
         return Verdict(evidence) if evidence is not None else None
 
     def close(self) -> None:
         try:
-            if not self._lines.ended and self._timeouts < _MOST_TIMEOUTS:
-                self._call("close")
+            if self._calls.can_be_asked:
+                self._calls.call("close")
         finally:
-            self._end()
+            self._calls.end()
 
-    def _call(self, call: str, **arguments: Any) -> Any:
-        self._calls += 1
+
+class Calls:
+    """The calls to one forked process of an environment, each with the environment's deadline."""
+
+    def __init__(self, environment: HostedEnvironment) -> None:
+        self._environment = environment
+        self._lines = Lines(environment.connect())
+        self._made = self._timeouts = 0
+        self._process: int | None = None
+        try:
+            self._process = self._lines.read(_TO_START)["pid"]
+        except BaseException:
+            self.end()
+            raise
+
+    @property
+    def can_be_asked(self) -> bool:
+        """Whether the process is there, and has not hung twice."""
+        return not self._lines.ended and self._timeouts < _MOST_TIMEOUTS
+
+    def call(self, call: str, **arguments: Any) -> Any:
+        """Return what the process answers.
+
+        Raises:
+            CallError: the user's code raised; CallTimeoutError: it took too long; EndedError: its process has ended.
+        """
+        self._made += 1
         seconds = self._environment.seconds
         end = time.monotonic() + seconds
         try:
-            self._lines.write({"id": self._calls, "call": call} | arguments, seconds)
-            while (answer := self._lines.read(seconds, end))["id"] != self._calls:
+            self._lines.write({"id": self._made, "call": call} | arguments, seconds)
+            while (answer := self._lines.read(seconds, end))["id"] != self._made:
                 pass  # that of an earlier call, which came too late
         except CallTimeoutError:
             self._timeouts += 1
             raise
         return _ok(answer)
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """End the process, and whatever it has started."""
         self._lines.close()
         if self._process:
             self._environment.kill(self._process)
@@ -165,7 +218,9 @@ def _ok(answer: JsonObject) -> Any:
     if "raised" in answer:
         raise error_from(answer["raised"])
     if "error" in answer:
-        raise CallError(answer["error"])
+        error = CallError.named(answer["kind"], answer["error"])
+        error.add_note(answer["trace"])
+        raise error
     return answer["ok"]
 
 
@@ -193,7 +248,7 @@ class Lines:
 
         Raises:
             CallTimeoutError: it takes longer.
-            CallError: the other side has ended, or says too much.
+            EndedError: the other side has ended, or says too much.
         """
         end = end or time.monotonic() + seconds
         while b"\n" not in self._rest:
@@ -208,7 +263,8 @@ class Lines:
                 self._end()
             self._rest += chunk
             if len(self._rest) > _LONGEST:
-                raise CallError(f"it answered with more than {_LONGEST >> 20} MiB")
+                self.ended = True
+                raise EndedError(f"it answered with more than {_LONGEST >> 20} MiB")
         line, _, self._rest = self._rest.partition(b"\n")
         return json.loads(line)
 
@@ -217,7 +273,7 @@ class Lines:
 
     def _end(self) -> NoReturn:
         self.ended = True
-        raise CallError("its process has ended")
+        raise EndedError("its process has ended")
 
 
 def _late(seconds: float) -> NoReturn:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol, TypeVar
 
 from clawpipe.environments.base import Answer, Finishes, Reason, TaskItem, Verdict
-from clawpipe.environments.calling import called
+from clawpipe.environments.calling import CallTimeoutError, EndedError, called
 from clawpipe.environments.ending import Ending, written
 from clawpipe.errors import ClawpipeError
 from clawpipe.extensions import in_one_line
@@ -18,14 +18,6 @@ from clawpipe.messages import Message, ToolSpec
 T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
 _OVER = Answer(done=True)
-
-
-class CallError(Exception):
-    """A call failed in the process that the environment runs in; the message is the whole of what is known."""
-
-
-class CallTimeoutError(CallError):
-    """A call took longer than its deadline."""
 
 
 class Plays(Protocol):
@@ -114,7 +106,7 @@ class Play:
 
 
 def _told(error: Exception) -> str:
-    return str(error) if isinstance(error, CallError) else in_one_line(error)
+    return str(error) if isinstance(error, CallTimeoutError | EndedError) else in_one_line(error)
 
 
 def answer_of(said: Any) -> Answer:

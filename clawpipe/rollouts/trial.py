@@ -82,7 +82,8 @@ def try_environment(name: str, options: Options, model: str, limits: Limits, out
         episodes = _over_endpoint(name, options, items, model, limits)
     else:
         episodes = _with_engine(name, options, items, model, limits)
-    judged = [verified(environment, episode) for episode in episodes]
+    with open_environment(name, options, EnvironmentSpec().call_timeout) as judge:
+        judged = [verified(judge, episode) for episode in episodes]
     if output:
         _write(output, model, environment, judged)
     return _counted(model, judged, time.monotonic() - begun)

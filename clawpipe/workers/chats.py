@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from clawpipe.contracts.sampled import are_one_row, token_columns
-from clawpipe.environments.base import Environment, TaskItem
-from clawpipe.environments.ending import Ending, outcome_of
+from clawpipe.environments.base import TaskItem
+from clawpipe.environments.ending import Ending, Judges, outcome_of
 from clawpipe.environments.play import Play, Plays
 from clawpipe.json_types import Row
 from clawpipe.messages import Message
@@ -96,7 +96,7 @@ def _talk(model: ChatModel, environment: Plays, item: TaskItem, index: int, max_
     return ChatEpisode(item, index, tuple(messages), reason, sampled=sampled, ending=play.ending)
 
 
-def verified(environment: Environment, episode: ChatEpisode) -> ChatEpisode:
+def verified(environment: Judges, episode: ChatEpisode) -> ChatEpisode:
     """Return an episode with what the environment says of it."""
     try:
         outcome = outcome_of(environment, episode.item, episode.messages, episode.ending)

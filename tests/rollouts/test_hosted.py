@@ -18,12 +18,16 @@ from typing import Any
 import pytest
 
 from clawpipe.config.night import EnvironmentConfig, Rollouts, Runtime
-from clawpipe.environments.base import TaskItem, Verdict
+from clawpipe.environments.base import Hindsight, Outcome, TaskItem, Verdict
 from clawpipe.environments.discovery import list_environments, load_environment
+from clawpipe.environments.ending import Ending, hindsight_of, outcome_of
 from clawpipe.environments.hosted import HostedEnvironment, open_environment
 from clawpipe.environments.letters import LettersEnvironment
+from clawpipe.environments.user_errors import UserErrors
 from clawpipe.errors import BusyError, ConfigError, NotFoundError
 from clawpipe.evaluation.draw import make_task_items
+from clawpipe.extensions import CallError, in_one_line
+from clawpipe.messages import Message
 from clawpipe.policy.base import resolve_base
 from clawpipe.policy.version import base_ref
 from clawpipe.rollouts.generate import Chunk, generate_chunk
@@ -289,3 +293,65 @@ def test_a_night_records_the_timeout_and_goes_on(tmp_path, file, mark, quick_chi
     assert [row["ended"] for row in rows] == ["length", "length", "timeout", "timeout", "length", "length"]
     assert rows[2]["error"] == "respond: it took more than 1 s"
     assert json.loads(rows[2]["verdict"])["reason"] == "timeout"
+
+
+JUDGES = """
+class Judges(Mine):
+    name = "judges"
+    def verify(self, item, messages, verdict):
+        self.item = item
+        evidence = {"verdict": verdict and verdict.evidence, "said": messages[-1].content}
+        return self.do("verify") or Outcome(0.5, True, "right", evidence)
+    def hindsight(self, item, messages, verdict):
+        from clawpipe.environments.base import Hindsight
+        return Hindsight((f"Say {item.ordinal}.",), (Message("assistant", "1"),)) if item.ordinal else None
+"""
+
+
+@pytest.fixture
+def judging(file: Path) -> Path:
+    file.write_text(SOURCE + JUDGES)
+    return file
+
+
+def judged(environment: Any, ordinal: int, verdict: Verdict | None = None) -> Any:
+    item = environment.items("train", 2, 0)[ordinal]
+    return outcome_of(environment, item, [*item.messages, Message("assistant", "hi")], Ending("done", verdict))
+
+
+def test_recorded_episodes_are_judged_in_a_process_as_well(judging, mark):
+    with hosted(judging, mark, "None", "verify", "Judges", 30.0) as environment:
+        evidence = {"verdict": {"a": [1]}, "said": "hi"}
+        assert judged(environment, 0, Verdict({"a": [1]})) == Outcome(0.5, True, "right", evidence)
+        assert judged(environment, 1).evidence == {"verdict": None, "said": "hi"}
+        first, second = environment.items("train", 2, 0)
+        assert hindsight_of(environment, first, [], Ending()) is None
+        assert hindsight_of(environment, second, [], Ending()) == Hindsight(("Say 1.",), (Message("assistant", "1"),))
+
+
+@pytest.mark.parametrize(
+    ("does", "told"),
+    [
+        ("broken()", r"ValueError: broken \(mine\.py, line \d+\)"),
+        ("hang()", "CallTimeoutError: it took more than 1 s"),
+        ("os._exit(3)", "EndedError: its process has ended"),
+        ("exit(0)", r"SystemExit: 0 \("),
+        ("1.0", r"TypeError: verify returns an Outcome, not float"),
+        ("Outcome(0.5, True, '', {'a': {1}})", "TypeError: Object of type set is not JSON serializable"),
+    ],
+)
+def test_what_a_verifier_does_is_told_and_the_next_is_asked(judging, mark, does, told):
+    with hosted(judging, mark, does, "verify", "Judges") as environment:
+        with pytest.raises(CallError) as caught:
+            judged(environment, 1)
+        assert re.match(told, in_one_line(caught.value))
+        assert judged(environment, 0).value == 0.5
+
+
+def test_the_log_has_the_traceback_of_user_code(judging, mark, tmp_path):
+    errors = UserErrors(tmp_path / "verify.log")
+    with hosted(judging, mark, "broken()", "verify", "Judges", 30.0) as environment, pytest.raises(CallError) as caught:
+        judged(environment, 1)
+    errors.add(caught.value, {})
+    assert 'def broken(): raise ValueError("broken")' in (tmp_path / "verify.log").read_text()
+    assert errors.details()["raised"].startswith("the environment raised on 1 row: ValueError: broken (mine.py, line ")
