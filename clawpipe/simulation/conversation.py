@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import random
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 import httpx
@@ -18,8 +16,9 @@ from clawpipe.environments.ending import Ending, outcome_of
 from clawpipe.environments.play import Play
 from clawpipe.environments.split import stable_hash
 from clawpipe.json_types import JsonObject
-from clawpipe.messages import Message, ToolCall
+from clawpipe.messages import Message
 from clawpipe.simulation.words import Mood, reaction
+from clawpipe.wire.arguments import listed_calls
 
 TEMPERATURE = 0.8
 _MOST_TOKENS = 24  # of a turn, as in the demo night
@@ -140,15 +139,4 @@ def _sent(message: Message) -> JsonObject:
 
 
 def _received(message: Any) -> Message:
-    calls = [(call["id"], call["function"]["name"], call["function"]["arguments"]) for call in message.get("tool_calls") or ()]
-    return Message(
-        "assistant",
-        message.get("content") or "",
-        tuple(ToolCall(name, tool, arguments, not _is_object(arguments)) for name, tool, arguments in calls),
-    )
-
-
-def _is_object(text: str) -> bool:
-    with suppress(ValueError, RecursionError):
-        return isinstance(json.loads(text), dict)
-    return False
+    return Message("assistant", message.get("content") or "", tuple(listed_calls(message)))
