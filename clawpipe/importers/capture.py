@@ -25,6 +25,7 @@ from clawpipe.importers.strict_json import RefusedError
 from clawpipe.importers.toolcalls import tools_on_offer
 from clawpipe.json_types import JsonObject, Row
 from clawpipe.messages import Message
+from clawpipe.wire.draw import changes_the_draw
 
 FORMAT = "capture"
 PARENT = "parent_session_id"  # in `extra`, where forgetting a session finds those that it started
@@ -232,12 +233,13 @@ def _tokens(chain: Sequence[Reply]) -> Row | None:
     if not all(turn.prompt and turn.ids and turn.logprobs for turn in turns):
         return None
     known = first.temperature is not None
+    changed = any(changes_the_draw(reply.turn.record.request) for reply in chain)  # older gateways did not look at each setting
     return {
         "tokens": "recorded",
         "renderer_digest": f"captured/{FORMAT}",
         **token_columns(turns),
         "temperature": first.temperature if known else 1.0,
-        "logprobs_kind": first.logprobs_kind if known else "none",
+        "logprobs_kind": first.logprobs_kind if known and not changed else "none",
     }
 
 

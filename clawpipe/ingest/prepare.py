@@ -67,7 +67,7 @@ class Made:
     """Columns by dataset, each with its size in bytes, and counts.
 
     Attributes:
-        counts: trajectories, turns, side_turns, with_tokens, unnamed_policy, unknown_temperature, lost_tokens (to a secret).
+        counts: trajectories, turns, side_turns, with_tokens, unnamed_policy, no_ratio, lost_tokens (to a secret).
         of_files: turns, side_turns and with_session by file.
         redactions: how often each rule applied.
     """
@@ -225,7 +225,7 @@ class Preparer:
         of_file["with_session"] += row["session_id"] not in UNNAMED_SESSIONS
         made.counts["with_tokens"] += row["tokens"] == "recorded"
         made.counts["unnamed_policy"] += row["policy_version"] == UNNAMED
-        made.counts["unknown_temperature"] += row.get("logprobs_kind") == "none"
+        made.counts["no_ratio"] += row.get("logprobs_kind") == "none"
         return row
 
     def _labelled_with(self, conversation: Conversation, label: Label | None) -> Conversation:
