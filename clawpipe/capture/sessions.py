@@ -23,7 +23,7 @@ Relation = Literal["starts", "continues", "regenerates", "branches"]
 Key = tuple[str, str]  # name of the key and id of the session: sessions of two keys never mix
 
 _THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
-_UNCOUNTED = ("system", "developer")
+UNCOUNTED = ("system", "developer")  # roles of messages that do not count when histories are compared
 _NONE: Mapping[Key, int] = {}
 
 
@@ -162,7 +162,7 @@ def _relation(turn: SessionTurn, messages: Sequence[JsonObject], has_earlier: bo
 
 def _after(messages: Sequence[JsonObject], place: int) -> list[JsonObject]:
     """Return the messages after the first `place` ones that count."""
-    counted = [one for one in messages if one.get("role") not in _UNCOUNTED]
+    counted = [one for one in messages if one.get("role") not in UNCOUNTED]
     return counted[place:]
 
 
@@ -170,7 +170,7 @@ def _digests(messages: Sequence[JsonObject]) -> list[bytes]:
     """Return digests of the first 0, 1, 2 and so on messages that count."""
     digests = [b""]
     for message in messages:
-        if message.get("role") not in _UNCOUNTED:
+        if message.get("role") not in UNCOUNTED:
             digests.append(_digest(digests[-1], message))
     return digests
 

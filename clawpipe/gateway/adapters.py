@@ -255,9 +255,10 @@ async def _cards(upstream: Upstream) -> list[JsonObject]:
 
 
 async def _asked(upstream: Upstream, path: str, body: JsonObject) -> tuple[int, str]:
-    """Return status and text of an engine's answer."""
+    """Return status and text of an engine's answer. An error that holds the engine's key has no text: it may be logged."""
     reply = await upstream.ask("POST", path, orjson.dumps(body))
-    return reply.status, (await reply.read()).decode(errors="replace")
+    text = (await reply.read()).decode(errors="replace")
+    return reply.status, "" if reply.status != 200 and upstream.secret.is_in(text) else text
 
 
 def _name(served: Served) -> str:

@@ -14,19 +14,22 @@ from typing import Literal
 import aiohttp
 import orjson
 
+from clawpipe.capture.alarms import REFUSED
 from clawpipe.capture.records import Ending, Feedback, Turn
 from clawpipe.gateway.adapters import Following
 from clawpipe.gateway.answers import EVERYTHING, ClientOptions, Collected, stripped
 from clawpipe.gateway.attribution import OWN_FIELDS, SESSION_HEADER, attribute
+from clawpipe.gateway.capabilities import NO_TOKENS
 from clawpipe.gateway.events import DONE, data_of, event_of, events, is_done, loaded
 from clawpipe.gateway.exchange import Exchange
 from clawpipe.gateway.forms import Form
 from clawpipe.gateway.keys import Key
 from clawpipe.gateway.metrics import Metrics
+from clawpipe.gateway.passing import pass_error, passed_on, sent_on
 from clawpipe.gateway.recorder import CaptureError, Recorder
 from clawpipe.gateway.responses import Conversations, UncapturedError, conversation
-from clawpipe.gateway.turns import IDENTITY, Asked, turn_of
-from clawpipe.gateway.upstream import CHAT, NO_TOKENS, Reply, Upstream, unavailable
+from clawpipe.gateway.turns import Asked, turn_of
+from clawpipe.gateway.upstream import CHAT, Reply, Upstream, unavailable
 from clawpipe.gateway.upstreams import Upstreams
 from clawpipe.json_types import JsonObject
 from clawpipe.serving.errors import ApiError
@@ -34,7 +37,6 @@ from clawpipe.serving.errors import ApiError
 log = logging.getLogger("clawpipe.gateway")
 WhenFull = Literal["refuse", "serve"]
 CAPTURE_HEADER = "x-clawpipe-capture"
-PASSED_ON = ("content-type", "retry-after", "x-request-id", *IDENTITY)  # headers of the engine that the client gets
 FEEDBACK = "/v1/feedback"
 _LONGEST_NAME = 256
 _MOST_GIVEN = 20_000
@@ -127,7 +129,8 @@ class Chat:
             model = body["model"] = version.model
         capabilities = await upstream.capabilities(model) if captured and form.questions else NO_TOKENS
         turn = f"turn-{uuid.uuid4().hex}"
-        return Asked(form, body, request, model, key, whose, uncaptured, upstream, capabilities, time.time(), turn, version)
+        asked = Asked(form, body, request, model, key, whose, uncaptured, upstream, capabilities, time.time(), turn, version)
+        return replace(asked, query=exchange.query, headers=sent_on(exchange.headers))
 
     async def _answer(self, exchange: Exchange, asked: Asked) -> None:
         with asked.version.answering() if asked.version else nullcontext():
@@ -140,12 +143,12 @@ class Chat:
     async def _answered(self, exchange: Exchange, asked: Asked) -> None:
         asked, reply = await self._ask_one_that_answers(asked)
         async with reply:
-            headers = passed_on(reply) | {"x-clawpipe-session": asked.whose.session}
+            headers = passed_on(reply, asked.upstream.secret) | {"x-clawpipe-session": asked.whose.session}
             headers |= asked.version.headers if asked.version else {}
             headers |= {"x-clawpipe-turn": asked.turn, "x-clawpipe-captured": "yes" if asked.captured else "off"}
             if reply.status != 200:
                 _ended(asked, None, failed=reply.status >= 500)
-                await _pass_error(exchange, reply)
+                await pass_error(exchange, reply, asked.upstream.secret)
             elif (reply.content_type or "") == "text/event-stream":
                 await self._stream(exchange, asked, reply, headers)
             else:
@@ -175,19 +178,20 @@ class Chat:
             reply.release()
         reply = await self._post(asked, asked.body)
         if asked.capabilities.tokens and reply.status == 200:  # the questions were what it refused
-            asked = replace(asked, capabilities=NO_TOKENS)
-            if asked.form.path == CHAT:
-                asked.upstream.learn(asked.model, asked.capabilities)
+            log.warning("the engine at %s refuses to say tokens of a request that it answers without", asked.upstream.url)
+            self._metrics.refused.inc()
+            asked.upstream.found.doubt(asked.model)
+            asked = replace(asked, capabilities=replace(NO_TOKENS, why=REFUSED))
         return asked, reply
 
     async def _post(self, asked: Asked, body: JsonObject) -> Reply:
         """Send a request with a digest of its session, so that the engine can keep the session on one version."""
-        session, data = {SESSION_HEADER: _place(asked.key, asked.whose.session)}, orjson.dumps(body)
-        reply = await asked.upstream.ask("POST", asked.form.path, data, session)
+        headers, data = asked.headers | {SESSION_HEADER: _place(asked.key, asked.whose.session)}, orjson.dumps(body)
+        reply = await asked.upstream.ask("POST", asked.form.path + asked.query, data, headers)
         if reply.status == 404 and asked.version:  # the engine was started anew
             reply.release()
             await asked.version.restore(asked.upstream)
-            reply = await asked.upstream.ask("POST", asked.form.path, data, session)
+            reply = await asked.upstream.ask("POST", asked.form.path + asked.query, data, headers)
         return reply
 
     async def _whole(self, exchange: Exchange, asked: Asked, reply: Reply, headers: dict[str, str]) -> None:
@@ -276,7 +280,7 @@ class Chat:
             if turn.api == "responses" and turn.response_id and asked.body.get("store") is not False:
                 messages = conversation(asked.request["messages"], turn.answers[0].message)
                 self._conversations.keep(turn.key, turn.response_id, messages)
-            self._metrics.turn(asked.whose, turn.no_tokens is None)
+            self._metrics.turn(asked.whose, turn.no_tokens)
         else:
             self._uncaptured("forgotten")
 
@@ -292,22 +296,6 @@ def _place(key: Key, session: str) -> str:
 def _ended(asked: Asked, collected: Collected | None, failed: bool) -> None:
     if asked.version:
         asked.version.count_answer(collected, failed)
-
-
-def passed_on(reply: Reply) -> dict[str, str]:
-    """Return the headers of the engine's reply that the client gets."""
-    return {name: reply.headers[name] for name in PASSED_ON if name in reply.headers}
-
-
-async def _pass_error(exchange: Exchange, reply: Reply) -> None:
-    """Pass an error of the engine on, in OpenAI's form if it has another."""
-    status = reply.status if reply.status >= 400 else 502
-    body = loaded(await reply.read())
-    headers = {name: value for name, value in passed_on(reply).items() if name != "content-type"}
-    if isinstance(body, dict) and isinstance(body.get("error"), dict):
-        await exchange.respond_json(body, status, headers)
-    else:
-        await exchange.refuse(ApiError(status, f"the engine answered with {reply.status}", headers=headers))
 
 
 def _not_captured(why: str) -> ApiError:

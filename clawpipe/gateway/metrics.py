@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -12,6 +13,14 @@ from clawpipe.gateway.attribution import Attribution
 from clawpipe.gateway.recorder import Commit
 
 log = logging.getLogger("clawpipe.gateway")
+
+
+class _Recent(NamedTuple):
+    """What alarms depend on."""
+
+    turn_type: str
+    session_from: str
+    no_tokens: str | None
 
 
 class Metrics:
@@ -29,6 +38,9 @@ class Metrics:
             "clawpipe_gateway_uncaptured", "Answers that were not captured.", ["reason"], registry=self.registry
         )
         self.feedback = Counter("clawpipe_gateway_feedback", "Captured feedback on turns.", registry=self.registry)
+        self.refused = Counter(
+            "clawpipe_gateway_tokens_refused", "Requests that were answered only without tokens.", registry=self.registry
+        )
         self.running = Gauge("clawpipe_gateway_running", "Requests that are being answered.", registry=self.registry)
         self.seconds = Histogram("clawpipe_gateway_seconds", "Seconds of a chat completion.", registry=self.registry)
         self._group = Histogram(
@@ -43,7 +55,7 @@ class Metrics:
         self._alarm = Gauge("clawpipe_gateway_alarm", "1 while something is wrong.", ["alarm"], registry=self.registry)
         for name in ALARMS:
             self._alarm.labels(name).set(0)
-        self._recent: deque[Attribution] = deque(maxlen=RECENT)
+        self._recent: deque[_Recent] = deque(maxlen=RECENT)
         self._sounding: set[Alarm] = set()
 
     def group(self, commit: Commit) -> None:
@@ -53,11 +65,11 @@ class Metrics:
         self._writing.inc(commit.writing)
         self._written.inc(commit.bytes)
 
-    def turn(self, whose: Attribution, has_tokens: bool) -> None:
-        """Count a captured turn, and sound or end the alarms."""
+    def turn(self, whose: Attribution, no_tokens: str | None) -> None:
+        """Count a captured turn, and sound or end the alarms. `no_tokens` is why it has none; None if it has."""
         source = DERIVED if whose.session_from == DERIVED else "client"
-        self.turns.labels(whose.turn_type, source, "recorded" if has_tokens else "none").inc()
-        self._recent.append(whose)
+        self.turns.labels(whose.turn_type, source, "none" if no_tokens else "recorded").inc()
+        self._recent.append(_Recent(whose.turn_type, whose.session_from, no_tokens))
         now: set[Alarm] = {*alarms(tuple(self._recent))}
         for name in now ^ self._sounding:
             self._alarm.labels(name).set(int(name in now))
