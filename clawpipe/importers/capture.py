@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from clawpipe.capture.chains import chains_of
+from clawpipe.capture.order import in_written_order
 from clawpipe.capture.records import DamagedError, Feedback, Record, Turn, read_line
 from clawpipe.capture.sessions import Key, Reply, Session, sessions_of
 from clawpipe.contracts.sampled import SampledTurn, token_columns, version_of
@@ -58,7 +59,9 @@ class Captures:
 
     @cached_property
     def _sessions(self) -> dict[Key, Session]:
-        return sessions_of(self._records, self.before)  # asked for when all records are there
+        lines = ((self._lines[id(record)], record) for record in self._records)
+        written = in_written_order((line.file, line.number, record) for line, record in lines)
+        return sessions_of(written, self.before)  # asked for when all records are there
 
     @property
     def turns(self) -> set[str]:
