@@ -97,14 +97,14 @@ def serve_captured(words: Sequence[str], host: str, port: int) -> None:
     from clawpipe.gateway.upstreams import Upstreams
     from clawpipe.ports import LOOPBACK, free_port
     from clawpipe.services.service import running
-    from clawpipe.serving.access import KEY_VARIABLE, listen
+    from clawpipe.serving.access import BEHIND_VARIABLE, KEY_VARIABLE, listen
     from clawpipe.store.home import Home
 
     home, own = Home.from_env(), free_port()
     clients, listener = Clients(home, _more_keys(home, host)), listen(host, port)
     key, url = secrets.token_urlsafe(32), f"http://{LOOPBACK}:{own}"
     command = [sys.executable, "-m", "clawpipe", "serve", *words, "--port", str(own)]
-    with running("serve", command, home.logs / "serve.log", {KEY_VARIABLE: key}) as engine:
+    with running("serve", command, home.logs / "serve.log", {KEY_VARIABLE: key, BEHIND_VARIABLE: "1"}) as engine:
         engine.wait_healthy(f"{url}/healthz", _LOAD_SECONDS)
         typer.echo(f"{words[0]} at {_address(host, listener)}, captured in {home.root / 'captured'}")
         serve(home, Upstreams.named(url, key), clients, listener)

@@ -32,6 +32,7 @@ from clawpipe.gateway.turns import Asked, turn_of
 from clawpipe.gateway.upstream import CHAT, Reply, Upstream, unavailable
 from clawpipe.gateway.upstreams import Upstreams
 from clawpipe.json_types import JsonObject
+from clawpipe.serving.access import CLIENT
 from clawpipe.serving.errors import ApiError
 
 log = logging.getLogger("clawpipe.gateway")
@@ -95,7 +96,7 @@ class Chat:
         """Remember which version gave the answer, in case feedback follows."""
         upstream = asked.upstream
         if asked.version and self._following and turn.response_id:
-            self._following.record_response(f"{turn.key}/{turn.response_id}", asked.version)
+            self._following.record_response(f"{turn.key}/{turn.response_id}", asked.version, asked.asker)
         if (turn.policy_version or turn.model_version) and turn.response_id:
             for name in (turn.id, turn.response_id):
                 self._given[turn.key, name] = turn.response_id, upstream
@@ -136,7 +137,7 @@ class Chat:
         with asked.version.answering() if asked.version else nullcontext():
             await self._answered(exchange, asked)
         if asked.version and self._following and asked.form.path == CHAT:
-            self._following.shadow_request(asked.version, asked.upstream, asked.body)
+            self._following.shadow_request(asked.version, asked.upstream, asked.body, asked.asker)
         if asked.whose.done:
             self.end_session(asked.key, asked.whose.session)
 
@@ -185,8 +186,10 @@ class Chat:
         return asked, reply
 
     async def _post(self, asked: Asked, body: JsonObject) -> Reply:
-        """Send a request with a digest of its session, so that the engine can keep the session on one version."""
-        headers, data = asked.headers | {SESSION_HEADER: _place(asked.key, asked.whose.session)}, orjson.dumps(body)
+        """Send a request with digests of its session and of its key's name, so that the engine can keep the session on one version,
+        and weigh what each client says of it."""
+        whose = {SESSION_HEADER: _place(asked.key, asked.whose.session), CLIENT: _place(asked.key, "")}
+        headers, data = asked.headers | whose, orjson.dumps(body)
         reply = await asked.upstream.ask("POST", asked.form.path + asked.query, data, headers)
         if reply.status == 404 and asked.version:  # the engine was started anew
             reply.release()
@@ -295,7 +298,7 @@ def _place(key: Key, session: str) -> str:
 
 def _ended(asked: Asked, collected: Collected | None, failed: bool) -> None:
     if asked.version:
-        asked.version.count_answer(collected, failed)
+        asked.version.count_answer(collected, failed, asked.asker, asked.body)
 
 
 def _not_captured(why: str) -> ApiError:

@@ -15,6 +15,7 @@ from clawpipe.gateway.keys import Key
 from clawpipe.gateway.passing import IDENTITY
 from clawpipe.gateway.upstream import Reply, Upstream
 from clawpipe.json_types import JsonObject
+from clawpipe.serving.evidence import Asker
 from clawpipe.wire.draw import changes_the_draw
 
 _NEUTRAL: JsonObject = {}
@@ -50,6 +51,10 @@ class Asked:
     @property
     def client_options(self) -> ClientOptions:
         return self.form.client_options(self.body)
+
+    @property
+    def asker(self) -> Asker:
+        return Asker(self.key.name, self.whose.session)
 
     @property
     def captured(self) -> bool:
