@@ -28,6 +28,8 @@ _FOLLOW_HELP = "Alias such as models:/clawpipe-agent@champion: the version that 
 FollowOption = Annotated[str | None, typer.Option(metavar="MODEL", help=_FOLLOW_HELP)]
 GatewayPortOption = Annotated[int, typer.Option(help="Port to listen on.", min=0, max=65535)]
 
+AtOnceOption = Annotated[int, typer.Option(help="Requests that are answered at a time; more are told to come back.", min=1)]
+
 
 class WhenFull(StrEnum):
     """What the gateway does while it cannot capture turns: refuse requests, or answer them without capture."""
@@ -46,6 +48,7 @@ def gateway(
     port: GatewayPortOption = 8100,
     host: HostOption = "127.0.0.1",
     when_full: WhenFullOption = WhenFull.refuse,
+    at_once: AtOnceOption = 256,
     follow: FollowOption = None,
     session_seconds: SessionOption = 3600.0,
     canary_share: ShareOption = 1.0,
@@ -70,7 +73,7 @@ def gateway(
 
     home = Home.from_env()
     engines = Upstreams.named(upstream, os.environ.get("CLAWPIPE_UPSTREAM_KEY", ""))
-    clients = Clients(home, _more_keys(home, host))
+    clients = Clients(home, _more_keys(home, host), at_once)
     listener = listen(host, port)
     typer.echo(f"{engines} behind {_address(host, listener)}, captured in {home.root / 'captured'}")
     following = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hmac
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -34,14 +35,20 @@ class SameOrigin:
 
     Args:
         hosts: names and addresses under which the server may be reached; None allows all.
+        refused: makes the response to a refused request from a sentence.
     """
 
-    def __init__(self, app: ASGIApp, hosts: frozenset[str] | None = THIS_MACHINE) -> None:
-        self._app, self._hosts = app, hosts
+    def __init__(
+        self,
+        app: ASGIApp,
+        hosts: frozenset[str] | None = THIS_MACHINE,
+        refused: Callable[[str], ASGIApp] = lambda what: PlainTextResponse(what, 403),
+    ) -> None:
+        self._app, self._hosts, self._refused = app, hosts, refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in ("http", "websocket") and (refusal := self._refusal(Headers(scope=scope))):
-            await PlainTextResponse(refusal, 403)(scope, receive, send)
+            await self._refused(refusal)(scope, receive, send)
         else:
             await self._app(scope, receive, _with_policy(send))
 

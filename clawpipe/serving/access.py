@@ -34,6 +34,11 @@ def api_key(host: str) -> str:
     return key
 
 
+def is_behind_gateway() -> bool:
+    """Return whether a gateway alone has the server's key."""
+    return bool(os.environ.get(BEHIND_VARIABLE))
+
+
 def listen(host: str, port: int) -> socket.socket:
     """Return a bound socket, before minutes go into loading a model.
 
