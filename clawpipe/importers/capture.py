@@ -175,7 +175,7 @@ def corrections(session: Session, chain: Sequence[Reply], origin: Origin) -> Ite
                     (Message("assistant", feedback.correction),),
                     (read_message(reply.answer.message),),
                     tools=tools_on_offer(request.get("tools")),
-                    extra={"feedback": feedback.id, "turn": reply.turn.record.id},
+                    extra={"key": session.key, "feedback": feedback.id, "turn": reply.turn.record.id},
                     origin=origin,
                     session=session.name,
                     user=reply.turn.record.user,
