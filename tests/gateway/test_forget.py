@@ -96,7 +96,7 @@ def stored(home) -> set[str]:
     return found
 
 
-def test_a_session_of_one_key_is_forgotten_without_that_of_another(home, shared):
+def test_a_session_of_one_key_is_forgotten_without_others(home, shared):
     gateway, say = shared
     [result, *_] = forget(home, Subject(session="shared"), dry_run=True)
     assert (result.keys, result.captured) == (["ann", "bob"], 4)
@@ -118,7 +118,7 @@ def test_a_session_of_one_key_is_forgotten_without_that_of_another(home, shared)
     assert exposure(home, Subject(session="shared", key="bob")).forgotten is None
 
 
-def test_a_session_of_the_only_key_does_not_keep_others_from_its_id(home, shared):
+def test_a_forgotten_session_of_one_key_keeps_nobody_else_out(home, shared):
     gateway, say = shared
     say("ann", "ann speaks alone", "alone")
     [result, *_] = forget(home, Subject(session="alone"))
