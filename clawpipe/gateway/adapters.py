@@ -71,7 +71,7 @@ class AdapterVersion(Version):
     def count_answer(self, collected: Collected | None, failed: bool, asker: Asker, request: JsonObject) -> None:
         """Count an answer by its kinds: failed, empty, or ended at a limit, which may be the request's own. The follower goes back
         when one of them becomes more frequent."""
-        answers = collected.answers(with_tokens=False) if collected else []
+        answers = collected.answers(with_tokens=False) if collected and not collected.uncaptured() else []
         at_limit, limited = any(one.finish_reason == "length" for one in answers), any(request.get(name) for name in _LIMITS)
         cut, runaway = at_limit and limited, at_limit and not limited
         silent = bool(answers) and not any(one.message.get("content") or one.message.get("tool_calls") for one in answers)
@@ -236,15 +236,18 @@ async def _answer_unseen(shadow: AdapterVersion, upstream: Upstream, body: JsonO
         answer, collected = loaded(text.encode()), Collected()
         if isinstance(answer, dict):
             collected.add(answer)
-        shadow.count_answer(collected, status >= 500 or not isinstance(answer, dict), asker, body)
+        broken = status == 200 and collected.ending("marked") == "broken"
+        shadow.count_answer(collected, status >= 500 or broken, asker, body)
 
 
 async def _try_out(upstream: Upstream, version: AdapterVersion) -> None:
     """Let a version answer a fixed prompt at an engine. Raises DataError if it does not."""
     asked: JsonObject = {"model": version.model, "messages": [{"role": "user", "content": "Hello."}]}
     status, text = await _asked(upstream, CHAT, asked | {"max_tokens": _CANARY_TOKENS, "temperature": 0})
-    body = loaded(text.encode())
-    if status != 200 or not isinstance(body, dict) or not body.get("choices"):
+    body, collected = loaded(text.encode()), Collected()
+    if isinstance(body, dict):
+        collected.add(body)
+    if status != 200 or collected.ending("marked") == "broken":
         raise DataError(f"it does not answer a fixed prompt: {status}: {text[:200]}", _where(version.served))
 
 

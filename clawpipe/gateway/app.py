@@ -14,8 +14,9 @@ from starlette.types import Receive, Scope, Send
 
 from clawpipe.capture.records import Done, Record
 from clawpipe.gateway.adapters import Following
+from clawpipe.gateway.answering import WhenFull
 from clawpipe.gateway.attribution import safe_id
-from clawpipe.gateway.chat import Chat, WhenFull
+from clawpipe.gateway.chat import Chat
 from clawpipe.gateway.clients import Clients
 from clawpipe.gateway.events import loaded
 from clawpipe.gateway.exchange import Exchange
@@ -23,7 +24,7 @@ from clawpipe.gateway.forms import FORMS
 from clawpipe.gateway.keys import Key
 from clawpipe.gateway.metrics import Metrics
 from clawpipe.gateway.passing import pass_error, passed_on, sent_on
-from clawpipe.gateway.recorder import CaptureError, Recorder
+from clawpipe.gateway.recorder import UNWRITABLE, CaptureError, Recorder
 from clawpipe.gateway.upstream import unavailable
 from clawpipe.gateway.upstreams import Upstreams
 from clawpipe.json_types import JsonObject
@@ -165,10 +166,10 @@ class Gateway:
         sent, path = body if exchange.method == "POST" else None, exchange.path + exchange.query
         reply = await self._upstreams.ask(exchange.method, path, sent, sent_on(exchange.headers))
         async with reply:
-            if reply.status != 200:
+            if not 200 <= reply.status < 300:
                 await pass_error(exchange, reply, self._upstreams.secret)
                 return
-            await exchange.start(200, passed_on(reply, self._upstreams.secret))
+            await exchange.start(reply.status, passed_on(reply, self._upstreams.secret))
             try:
                 async for data in reply.content.iter_any():
                     await exchange.send(data)
@@ -196,6 +197,8 @@ class Gateway:
 
     async def _write(self, record: Record) -> None:
         try:
-            await self._recorder.write(record)
+            why = await self._recorder.write(record)
         except CaptureError as error:
             raise ApiError(503, error.what, code="capture_unavailable", headers={"retry-after": "30"}) from None
+        if why == UNWRITABLE:
+            raise ApiError(400, "it holds what cannot be stored", code="invalid_value")

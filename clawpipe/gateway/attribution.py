@@ -17,8 +17,8 @@ import orjson
 
 from clawpipe.capture.alarms import DERIVED
 from clawpipe.capture.records import TurnType
-from clawpipe.capture.sessions import UNCOUNTED
 from clawpipe.json_types import JsonObject
+from clawpipe.wire.histories import counts
 
 SESSION_HEADER, AFFINITY_HEADERS = "x-session-id", ("session_id", "x-session-affinity")  # the latter are OpenClaw's
 PARENT_HEADER = "x-parent-session-id"
@@ -86,7 +86,7 @@ def _session(headers: Mapping[str, str], body: JsonObject, key: str, user: str |
 def _derived(body: JsonObject, key: str, user: str | None) -> str:
     """Return a session id of the conversation's beginning: all up to the first user message but system prompts, into which agents
     write the time, and which do not count when turns are compared either."""
-    messages = [one for one in body["messages"] if _object(one).get("role") not in UNCOUNTED]
+    messages = [one for one in body["messages"] if counts(_object(one).get("role"))]
     first = next((place for place, one in enumerate(messages) if _object(one).get("role") == "user"), len(messages))
     beginning = orjson.dumps([key, user, [_said(one) for one in messages[: first + 1]]])
     return f"derived-{hashlib.sha256(beginning).hexdigest()[:32]}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -37,6 +38,9 @@ class Metrics:
         self.uncaptured = Counter(
             "clawpipe_gateway_uncaptured", "Answers that were not captured.", ["reason"], registry=self.registry
         )
+        self.untaught = Counter(
+            "clawpipe_gateway_untaught", "Captured turns that are never trained on.", ["reason"], registry=self.registry
+        )
         self.feedback = Counter("clawpipe_gateway_feedback", "Captured feedback on turns.", registry=self.registry)
         self.refused = Counter(
             "clawpipe_gateway_tokens_refused", "Requests that were answered only without tokens.", registry=self.registry
@@ -65,8 +69,14 @@ class Metrics:
         self._writing.inc(commit.writing)
         self._written.inc(commit.bytes)
 
-    def turn(self, whose: Attribution, no_tokens: str | None) -> None:
-        """Count a captured turn, and sound or end the alarms. `no_tokens` is why it has none; None if it has."""
+    def turn(self, whose: Attribution, no_tokens: str | None, faults: Iterable[str] = ()) -> None:
+        """Count a captured turn and why it will not teach, and sound or end the alarms.
+
+        Args:
+            no_tokens: why it has no tokens; None if it has.
+        """
+        for fault in faults:
+            self.untaught.labels(fault).inc()
         source = DERIVED if whose.session_from == DERIVED else "client"
         self.turns.labels(whose.turn_type, source, "none" if no_tokens else "recorded").inc()
         self._recent.append(_Recent(whose.turn_type, whose.session_from, no_tokens))

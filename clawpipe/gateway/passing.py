@@ -35,6 +35,11 @@ def passed_on(reply: Reply, secret: Secret) -> dict[str, str]:
     return {name: value for name, value in kept.items() if not secret.is_in(value)}
 
 
+def hidden_error() -> ApiError:
+    """Return the error that takes the place of one that holds the engine's key."""
+    return ApiError(502, "the engine failed, and what it says of it is not for clients", code="upstream_failed")
+
+
 async def pass_error(exchange: Exchange, reply: Reply, secret: Secret) -> None:
     """Pass an error of the engine on, in OpenAI's form if it has another. Raises ApiError (503) if the engine breaks off."""
     try:

@@ -15,8 +15,8 @@ from starlette.types import Receive, Scope, Send
 
 from clawpipe.capture.segments import recover, segments_dir
 from clawpipe.gateway.adapters import Following
+from clawpipe.gateway.answering import WhenFull
 from clawpipe.gateway.app import Gateway
-from clawpipe.gateway.chat import WhenFull
 from clawpipe.gateway.clients import Clients
 from clawpipe.gateway.metrics import Metrics
 from clawpipe.gateway.recorder import Recorder
@@ -26,7 +26,6 @@ from clawpipe.privacy.rules import rules_of
 from clawpipe.services.connections import AT_ONCE, LOG_LINES, BoundedServer, FewLines, connections_beside
 from clawpipe.services.web import THIS_MACHINE, SameOrigin
 from clawpipe.serving.access import is_loopback
-from clawpipe.serving.errors import foreign
 from clawpipe.store.home import Home
 
 log = logging.getLogger("clawpipe.gateway")
@@ -57,7 +56,7 @@ def serve(
     rules_of(home.root)
     read_tombstones(home)
     hosts = THIS_MACHINE if is_loopback(listener.getsockname()[0]) else None
-    app = SameOrigin(_Whole(home, upstreams, clients, when_full, following), hosts, foreign)
+    app = SameOrigin(_Whole(home, upstreams, clients, when_full, following), hosts)
     settings = uvicorn.Config(
         app,
         http=connections_beside(clients.at_once),

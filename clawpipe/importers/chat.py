@@ -36,9 +36,9 @@ from clawpipe.importers.record import (
 )
 from clawpipe.importers.sharegpt import read_dialogue
 from clawpipe.importers.strict_json import RefusedError
-from clawpipe.importers.toolcalls import parsed_object
 from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message
+from clawpipe.wire.arguments import parsed_object
 from clawpipe.wire.draw import changes_the_draw, sampling_settings
 
 _SESSION, _USER = ("session_id", "conversation_id"), ("user", "user_id")

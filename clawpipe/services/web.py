@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import base64
 import hmac
-from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import PlainTextResponse
+from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 THIS_MACHINE = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -35,20 +34,14 @@ class SameOrigin:
 
     Args:
         hosts: names and addresses under which the server may be reached; None allows all.
-        refused: makes the response to a refused request from a sentence.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        hosts: frozenset[str] | None = THIS_MACHINE,
-        refused: Callable[[str], ASGIApp] = lambda what: PlainTextResponse(what, 403),
-    ) -> None:
-        self._app, self._hosts, self._refused = app, hosts, refused
+    def __init__(self, app: ASGIApp, hosts: frozenset[str] | None = THIS_MACHINE) -> None:
+        self._app, self._hosts = app, hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in ("http", "websocket") and (refusal := self._refusal(Headers(scope=scope))):
-            await self._refused(refusal)(scope, receive, send)
+            await _refused(refusal)(scope, receive, send)
         else:
             await self._app(scope, receive, _with_policy(send))
 
@@ -77,6 +70,12 @@ class Locked:
     def _is_authorised(self, headers: Headers) -> bool:
         scheme, _, given = headers.get("authorization", "").partition(" ")
         return scheme.lower() == "basic" and hmac.compare_digest(given.strip().encode("latin-1"), self._expected)
+
+
+def _refused(message: str) -> JSONResponse:
+    """Return a refusal in the form of OpenAI's errors, which the clients of the servers here read."""
+    error = {"message": message, "type": "invalid_request_error", "param": None, "code": "foreign_origin"}
+    return JSONResponse({"error": error}, 403)
 
 
 def _with_policy(send: Send) -> Send:

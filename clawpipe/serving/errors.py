@@ -50,11 +50,6 @@ class ApiError(Exception):
         return JSONResponse(self.body(), self.status, self.headers)
 
 
-def foreign(what: str) -> JSONResponse:
-    """Return the response to a request from another site's page."""
-    return ApiError(403, what, code="forbidden").response()
-
-
 def cancelled_error() -> ApiError:
     """Return the error of a cancelled turn, which a client reads only if the server is stopping."""
     return ApiError(503, "the server stops", code="server_stopping", headers={"retry-after": str(RETRY_AFTER_SECONDS)})

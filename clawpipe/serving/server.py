@@ -16,7 +16,6 @@ from clawpipe.services.connections import AT_ONCE, LOG_LINES, BoundedServer, Con
 from clawpipe.services.web import THIS_MACHINE, SameOrigin
 from clawpipe.serving.access import is_loopback
 from clawpipe.serving.app import create_app
-from clawpipe.serving.errors import foreign
 from clawpipe.serving.follow import Follower
 from clawpipe.serving.live import Live
 from clawpipe.serving.versions import Versions
@@ -47,7 +46,7 @@ class Server(BoundedServer):
         **options: Any,
     ) -> None:
         self._versions = versions
-        app = SameOrigin(create_app(versions, key, follower, believes_clients), hosts, foreign)
+        app = SameOrigin(create_app(versions, key, follower, believes_clients), hosts)
         settings: Options = {"http": Connection, "ws": "none", "server_header": False}
         settings |= {"backlog": AT_ONCE, "timeout_graceful_shutdown": _TEAR_OFF_SECONDS, **options}
         super().__init__(uvicorn.Config(app, **settings))

@@ -143,6 +143,8 @@ async def chat(request: web.Request) -> web.StreamResponse:
         return web.json_response({"error": {"message": "not beside this"}}, status=400)
     if (last := content(body["messages"][-1])).startswith("leak "):
         return leaking(int(last.split()[1]), request.headers["authorization"])
+    if last.startswith("confess"):
+        return await confessing(request, bool(body.get("stream")))
     if not body.get("stream"):
         return web.json_response(whole(body))
     response = web.StreamResponse(headers={"content-type": "text/event-stream", "x-clawpipe-policy-version": "f" * 16})
@@ -166,6 +168,17 @@ def leaking(status: int, key: str) -> web.Response:
     error = {"message": f"Incorrect API key provided: {key}", "type": "invalid_request_error", "code": "invalid_api_key"}
     headers = {"x-request-id": f"for {key}", "retry-after": "7", "x-ratelimit-limit-requests": "60"}
     return web.json_response({"error": error}, status=status, headers=headers)
+
+
+async def confessing(request: web.Request, stream: bool) -> web.StreamResponse:
+    """An error that holds the key in an answer with the status 200."""
+    error = {"error": {"message": f"refused: {request.headers['authorization']}", "type": "x", "code": 401}}
+    if not stream:
+        return web.json_response(error)
+    response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+    await response.prepare(request)
+    await response.write(f"data: {json.dumps(error)}\n\ndata: [DONE]\n\n".encode())
+    return response
 
 
 async def tell(_: web.Request) -> web.Response:

@@ -37,7 +37,7 @@ def raw(gateway, data: bytes, timeout: float = 60) -> bytes:
 def test_a_foreign_host_or_origin_is_refused(gateway, name, value):
     for path in ("/healthz", "/metrics", CHAT):
         reply = httpx.request("POST", f"{gateway.url}{path}", headers=HEADERS | {name: value})
-        assert (reply.status_code, reply.json()["error"]["code"]) == (403, "forbidden")
+        assert (reply.status_code, reply.json()["error"]["code"]) == (403, "foreign_origin")
 
 
 def test_no_key_no_answer(gateway):
@@ -163,6 +163,9 @@ def test_when_nothing_can_be_written_the_policy_decides(home, fake, start, polic
             assert len(fake.asked()) == before
         else:
             assert len(asked) == 60
+            body = {"model": "agent", "messages": [{"role": "user", "content": "lost " * 9000}]}
+            assert gateway.post(CHAT, body).headers["x-clawpipe-captured"] == "no"
+            asked.append(body["messages"][0]["content"])
             lost = sum(text not in captured for text in asked)
             assert lost > 0
             assert f'clawpipe_gateway_uncaptured_total{{reason="not written"}} {float(lost)}' in gateway.get("/metrics").text

@@ -43,6 +43,14 @@ def test_the_key_of_the_engine_stays_with_the_gateway(gateway, status, given, st
     assert "sk-upstream" not in gateway.service.log.read_text()
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_key_is_not_in_errors_of_answers_either(gateway, stream):
+    asked = {"model": "agent", "messages": [{"role": "user", "content": "confess"}], "stream": stream}
+    reply = gateway.post("/v1/chat/completions", asked)
+    assert "sk-upstream" not in reply.text
+    assert "what it says of it is not for clients" in reply.text
+
+
 def test_routes_that_are_passed_on_have_errors_of_one_form(gateway):
     reply = gateway.get("/v1/models/unknown-one")  # the engine's own 404 is a plain text
     assert reply.status_code == 404
