@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from clawpipe.config.block import Block, Fraction, renamed
+from clawpipe.endings import Ending
 
-Ending = Literal["completed", "partial", "truncated", "aborted"]
 Script = Literal[
     "Latin", "Cyrillic", "Greek", "Arabic", "Hebrew", "Devanagari", "Bengali", "Tamil", "Thai",
     "Han", "Hiragana", "Katakana", "Hangul",
@@ -54,7 +54,10 @@ class Filters(Block):
     success_only: bool = Field(default=False, description="keep only trajectories that a verifier calls a success")
     min_score: float | None = Field(default=None, description="lowest verifier score")
     max_score: float | None = Field(default=None, description="highest verifier score")
-    endings: tuple[Ending, ...] = Field(default=(), description="allowed endings of an attempt; empty: any")
+    endings: tuple[Ending, ...] = Field(
+        default=(),
+        description="allowed endings of an attempt; empty: any of own rollouts, completed and partial ones of what others recorded",
+    )
     min_tokens: int | None = Field(default=None, ge=1, description="fewest tokens of a trajectory; curation.max_tokens is the most")
     min_turns: int | None = Field(default=None, ge=1, description="fewest assistant turns")
     max_turns: int | None = Field(default=None, ge=1, description="most assistant turns")

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from clawpipe.config.environment import CONVERSATIONS
 from clawpipe.config.gate import Measure
 from clawpipe.contracts.schema import conformed, schema_of
+from clawpipe.endings import COLUMNS, ending_of, is_cut_short
 from clawpipe.environments.base import TaskItem
 from clawpipe.errors import DataError
 from clawpipe.evaluation.draw import draw, publish_items
@@ -28,7 +29,7 @@ _NO_CALL = "no tool call"
 _UNJUDGED = "no verifier score"  # as curation says it
 _ADVICE = "where nobody has judged them, judge them first or set curation.imitate to any; docs/curation.md has the other reasons"
 _NEAREST = ("verifier", "user", "custom", "judge")  # to what was done, as in curation's 10_join.sql
-_CONVERSATION = ["trajectory_id", *WHOSE, *TOKENS, "messages", "kinds", "tools"]
+_CONVERSATION = ["trajectory_id", *WHOSE, *TOKENS, *COLUMNS, "messages", "kinds", "tools"]
 
 
 def draw_conversations(
@@ -97,6 +98,8 @@ def _successes(store: Store, scores: Sequence[DatasetRef]) -> dict[str, bool]:
 
 def _fault(row: Row, success: bool | None, imitate: str, max_tokens: int, turn_of: Callable[[Row], Turn | None] | None) -> str:
     """Return why a conversation is no evidence of good replies; "" if it is."""
+    if is_cut_short(row):
+        return f"attempt {ending_of(row)}"
     if success is False:
         return "no success"
     if imitate == "success" and success is None:

@@ -48,6 +48,29 @@ def test_how_an_attempt_ended_is_what_its_source_says(tables):
     assert ask(tables)[0] == {}
 
 
+METHODS = ["sft", "kto", "grpo", "ppo", "opd", "combine", "dpo"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_cut_answers_of_others_teach_no_method(method, tables):
+    """All were learnt from as if they were whole."""
+    whole = [("imported", "completed"), ("imported", None), ("rollout", "truncated")]
+    for index, (source, status) in enumerate([("imported", "truncated"), ("captured", "aborted"), *whole]):
+        tables.rollout("a", index, float(index % 2), source=source, status=status)
+        tables.score(f"a-{index}", 1.0, turn=0, hints=["Try again."])
+    result = tables.curate(method, imitate="any") if method == "sft" else tables.curate(method)
+    assert {reason: count for reason, count in result.filtered.items() if reason.startswith("attempt")} == {
+        "attempt truncated": 1,
+        "attempt aborted": 1,
+    }
+
+
+def test_a_setting_lets_cut_answers_teach(tables):
+    for index, status in enumerate(["completed", "truncated", "aborted"]):
+        tables.rollout("a", index, 1.0, source="imported", status=status)
+    assert ask(tables, endings=["completed", "truncated"]) == ({"attempt aborted": 1}, ["a-0", "a-1"])
+
+
 def spans(*kinds):
     return [{"start": 3 + k, "end": 4 + k, "kind": kind, "finish_reason": "stop"} for k, kind in enumerate(kinds)]
 
