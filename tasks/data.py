@@ -74,7 +74,7 @@ def find_duplicates(
 
 @step()
 def find_heldout(trajectories: DatasetRef, items: DatasetRef, config: Near) -> StepResult:
-    """Find trajectories that quote a held-out question or contain a near-copy of one."""
+    """Find trajectories or pairs that quote a held-out question or contain a near-copy of one."""
     return near_heldout(open_store(Home.from_env()), trajectories, items, config)
 
 
@@ -109,6 +109,14 @@ def curate(
 
 
 @step()
-def add_stored_pairs(made: list[DatasetRef], stored: list[DatasetRef], items: DatasetRef) -> StepResult:
-    """Join the night's preference pairs with the stored ones that the settings name."""
-    return join_pairs(open_store(Home.from_env()), made, stored, items)
+def add_stored_pairs(
+    made: list[DatasetRef],
+    stored: list[DatasetRef],
+    items: DatasetRef,
+    config: Curation,
+    versions: list[str],
+    near: list[DatasetRef],
+) -> StepResult:
+    """Join the night's preference pairs with the stored ones that the settings name, which pass the same filters."""
+    store = open_store(Home.from_env())
+    return join_pairs(store, made, stored, items, config, versions=versions, tables=stored_tables(store, near))

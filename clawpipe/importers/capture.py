@@ -18,7 +18,6 @@ from clawpipe.capture.chains import chains_of
 from clawpipe.capture.records import DamagedError, Feedback, Record, Turn, read_line
 from clawpipe.capture.sessions import Key, Reply, Session, sessions_of
 from clawpipe.contracts.sampled import SampledTurn, token_columns, version_of
-from clawpipe.endings import ending_of_reason
 from clawpipe.importers.message import ReadMessages, read_message, read_messages
 from clawpipe.importers.record import Conversation, Judgement, Kind, Origin, Preference, Status, counted, first_request, prompt_hash
 from clawpipe.importers.sources.lines import Line, Place
@@ -249,23 +248,23 @@ def _sampled(reply: Reply) -> SampledTurn:
 
 def _kinds(messages: Sequence[Message], replies: Mapping[int, Reply]) -> tuple[Kind, ...]:
     count = sum(message.role == "assistant" for message in messages)
-    whole = {index for index, reply in replies.items() if index == count - 1 or _finish(reply) == "stop"}
-    return tuple(_kind(replies[index]) if index in whole else "side" for index in range(count))
+    return tuple(_kind(replies[index]) if index in replies else "side" for index in range(count))
 
 
 def _kind(reply: Reply) -> Kind:
     """Return main for a turn that may teach: a main turn that neither its client nor the engine broke off."""
-    return "main" if reply.turn.record.turn_type == "main" and _status(reply) != "aborted" else "side"
+    record = reply.turn.record
+    return "main" if record.turn_type == "main" and record.ending == "complete" else "side"
 
 
 def _finish(reply: Reply) -> str:
-    return "length" if ending_of_reason(reply.answer.finish_reason or "") == "truncated" else "stop"
+    return "length" if reply.answer.finish_reason == "length" else "stop"
 
 
 def _status(reply: Reply) -> Status:
     if reply.turn.record.ending != "complete":
         return "aborted"
-    return ending_of_reason(reply.answer.finish_reason or "") or "completed"
+    return "truncated" if _finish(reply) == "length" else "completed"
 
 
 def _policy(turn: Turn, has_tokens: bool) -> str | None:

@@ -176,8 +176,9 @@ def test_what_decides_nothing_is_in_no_key_of_what_comes_before():
 WORKERS = "contracts engines environments policy workers"
 ROOMS_OF = {  # the rooms that decide the steps' results, besides config, store, and what lies in clawpipe itself
     "validate validate_scores": "contracts",
-    "make_items make_benchmark draw_heldout hold_out draw_conversations": "contracts environments evaluation",
-    "draw_pairs": "contracts environments evaluation policy",
+    "make_items make_benchmark draw_heldout hold_out": "contracts environments evaluation",
+    "draw_conversations": "contracts environments evaluation similarity",
+    "draw_pairs": "contracts environments evaluation policy similarity",
     "fit_vocabulary": "contracts policy recorded",
     "render": "contracts environments policy recorded",
     "recompute_logprobs check_recorded": f"{WORKERS} recorded",

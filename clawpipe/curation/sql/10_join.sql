@@ -48,7 +48,7 @@ turn_hindsight as (
 ),
 measured as (
     select
-        * exclude (file, row, file_index) replace (
+        * exclude (file, row, file_index, runs) replace (
             case when $method <> 'dpo' or $wants_acts then turns end as turns,
             case when $method <> 'dpo' or $wants_acts then numbers end as numbers
         ),
