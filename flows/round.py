@@ -13,7 +13,18 @@ from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.training.methods import needs, weights_of
 from clawpipe.workers.pool import stop_server
 from flows.opening import Night
-from tasks.data import add_stored_pairs, curate, find_duplicates, find_heldout, render, score, sign, validate, validate_scores
+from tasks.data import (
+    add_stored_pairs,
+    clear_hints,
+    curate,
+    find_duplicates,
+    find_heldout,
+    render,
+    score,
+    sign,
+    validate,
+    validate_scores,
+)
 from tasks.distillation import annotate, probe_teacher
 from tasks.recorded import check_recorded, fit_vocabulary, recompute_logprobs
 from tasks.rollouts import collect_rollouts, generate_chunk
@@ -108,7 +119,10 @@ def judge(this: Round, trajectories: list[DatasetRef]) -> Judged:
         ]
     if this.config.train.spec.uses_ratios:
         valid[:others] = [_with_logprobs(this, dataset) for dataset in valid[:others]]
-    return Judged(valid, [*judged, *stored], near)
+    scores = [*judged, *stored]
+    if weights_of(this.config.train)[1] > 0:  # the hints teach
+        scores = [clear_hints(scores=dataset, items=this.decontamination_items).dataset for dataset in scores]
+    return Judged(valid, scores, near)
 
 
 def choose_training_data(this: Round, judged: Judged) -> TrainingData | None:

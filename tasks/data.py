@@ -11,6 +11,7 @@ from clawpipe.curation.stored_pairs import join_pairs
 from clawpipe.environments.discovery import load_environment
 from clawpipe.environments.user_errors import LOG
 from clawpipe.judging.base import SCORERS, Scorer, score_dataset
+from clawpipe.judging.hint_leaks import clear_hints as clear_hints_of
 from clawpipe.judging.verifier import VerifierScorer
 from clawpipe.similarity.duplicates import near_duplicates, zip_signed
 from clawpipe.similarity.heldout import near_heldout
@@ -51,6 +52,12 @@ def score(
     weights = {made.name: scorer.weight for made, scorer in zip(own, scorers, strict=True)}
     home = Home.from_env()
     return score_dataset(open_store(home), trajectories, items, [verifier, *own], home.logs / LOG, weights)
+
+
+@step()
+def clear_hints(scores: DatasetRef, items: DatasetRef) -> StepResult:
+    """Leave out hints that give away what held-out items ask for."""
+    return clear_hints_of(open_store(Home.from_env()), scores, items)
 
 
 @step()

@@ -50,6 +50,6 @@ def test_only_what_others_recorded_is_cut_short(source: str, status: str | None,
     assert is_cut_short({"source": source, "status": status, "finish_reason": reason}) == cut
 
 
-def test_an_episode_without_a_status_ended_at_its_limit_or_by_itself():
+def test_an_episode_without_a_status_may_end_at_its_limit():
     assert ending_of({"status": None, "finish_reason": "max_turns"}) == "truncated"
     assert ending_of({"status": None, "finish_reason": "stop"}) == "completed"

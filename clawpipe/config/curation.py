@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from clawpipe.config.block import Block, Fraction, renamed
+from clawpipe.config.methods import Method
 from clawpipe.endings import Ending
 
 Script = Literal[
@@ -146,7 +147,9 @@ class Curation(Block):
         "turn's score is its advantage, without groups, and neutral turns are masked out; step: each turn's score is compared with "
         "those of the group's other attempts at the same step",
     )
-    step_weight: float = Field(default=0.0, ge=0, description="weight of a trajectory's mean turn score in its reward")
+    step_weight: float = Field(
+        default=0.0, ge=0, description="weight of a trajectory's mean turn score in the reward that methods compare within groups"
+    )
     turn_baseline: float | None = Field(
         default=None,
         gt=0,
@@ -173,6 +176,22 @@ class Curation(Block):
     quotas: Quotas = Quotas()
     near: Near = Near()
     sampling: Sampling = Sampling()
+
+    def unweighed_by(self, method: Method, w_rl: float) -> str:
+        """Return why a method does not look at a reward with weighed turns; "" if it does.
+
+        Args:
+            w_rl: the weight of the rewards' part, where the method has no weights of its own.
+        """
+        if method.critic:
+            return f"{method.name} takes the score of each turn as a reward of its own"
+        if not (method.weights[0] if method.weights else w_rl):
+            return f"{method.name} learns from hints alone"
+        if method.judged and not method.pairs and (method.name, self.imitate) != ("sft", "chosen"):
+            return f"{method.name} looks at the outcome alone"
+        if not method.judged and self.credit != "group":
+            return f"credit {self.credit} looks at the scores of turns alone"
+        return ""
 
     def result_fields(self) -> frozenset[str]:
         later = {"step_weight": 0.0, "negative_weight": 1.0}  # in no key while off: keys of nights before stay

@@ -16,11 +16,12 @@ import pyarrow.parquet as pq
 
 from clawpipe.config.curation import Near
 from clawpipe.curation.joined_tables import LAYOUTS
-from clawpipe.similarity.words import SHINGLE, Hashes, runs_of, shingles, texts_of, word_hashes, words_of
+from clawpipe.similarity.words import SHINGLE, Hashes, runs_of, shingles, texts_of, word_hashes
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, publish_dataset, read_dataset
 from clawpipe.store.parts import rechunk
 from clawpipe.store.refs import DatasetRef, StepResult
+from clawpipe.words import words_of
 
 SCHEMA = LAYOUTS["near_heldout"]  # of several items, the first by id
 _BATCH = 1024  # rows in memory at a time

@@ -144,7 +144,7 @@ def test_stored_pairs_pass_no_canary(store, items, stored):
     assert joined(store, items, stored(*said, pair("d")), canaries=["CANARY-7f3", "x"]) == (["d"], {"canary": 3})
 
 
-def test_near_copies_of_held_out_questions_are_filtered_from_pairs(store, asked, stored):
+def test_pairs_near_to_held_out_questions_are_filtered(store, asked, stored):
     near = [message("assistant", f"You mean: {QUESTION.replace('today', '').lower()}")]
     rows = stored(pair("a", chosen=near), pair("b"))
     settings = Curation(near={"heldout": True, "heldout_words": 6}).near

@@ -22,7 +22,7 @@ select
         when main_turns < $filters_min_turns::int then 'too few turns'
         when main_turns > $filters_max_turns::int then 'too many turns'
         when $filters_success_only and success is not true then 'no success'
-        when reward is null and coalesce($filters_min_score::double, $filters_max_score::double) is not null then 'no verifier score'
-        when reward < $filters_min_score::double or reward > $filters_max_score::double then 'score out of range'
+        when outcome is null and coalesce($filters_min_score::double, $filters_max_score::double) is not null then 'no verifier score'
+        when outcome < $filters_min_score::double or outcome > $filters_max_score::double then 'score out of range'
     end as reason
 from previous

@@ -64,7 +64,7 @@ forks as (
         'same-prefix' as strategy, chosen.won.side as chosen, rejected.lost.side as rejected, turn as prompt_turn,
         chosen.won.act as chosen_act, rejected.lost.act as rejected_act, chosen.value - rejected.value as margin
     from branches as chosen join branches as rejected using (group_id, temperature, prefix, turn)
-    where chosen.act <> rejected.act and chosen.value > rejected.value and chosen.won is not null and rejected.lost is not null
+    where chosen.act <> rejected.act and differ(chosen.value, rejected.value) and chosen.won is not null and rejected.lost is not null
 ),
 corrections as (
     select

@@ -69,6 +69,9 @@ create temp macro replies(messages, places) as [messages[place].content for plac
 
 create temp macro calls(messages) as flatten([coalesce(m.tool_calls, []) for m in messages]);
 
+-- Whether two rewards differ by more than the rounding of sums of floats, as 0.1 + 0.2 and 0.3 do.
+create temp macro differ(higher, lower) as higher - lower > 1e-9 * greatest(1, abs(higher), abs(lower));
+
 -- Letters alone: digits, punctuation and marks belong to no language.
 create temp macro letters_of(text) as regexp_replace(text, '\P{L}+', '', 'g');
 
