@@ -17,8 +17,8 @@ from typing import Any
 from clawpipe.importers.chat import read_chat
 from clawpipe.importers.record import Conversation
 from clawpipe.importers.strict_json import RefusedError
-from clawpipe.importers.toolcalls import parsed
 from clawpipe.json_types import JsonObject
+from clawpipe.wire.arguments import parsed
 
 _REASONS = "gen_ai.response.finish_reasons"
 _INPUT, _OUTPUT = "gen_ai.input.messages", "gen_ai.output.messages"
