@@ -21,7 +21,17 @@ from clawpipe.importers.mapping import Mapping as FieldMapping
 from clawpipe.importers.openclaw import JudgeRecord, Sessions, TurnRecord
 from clawpipe.importers.outcome import unread_outcomes
 from clawpipe.importers.reading import Reading, Record, Refusal
-from clawpipe.importers.record import Conversation, Origin, Preference, Prompt, check_names, check_storable, check_tokens, silenced
+from clawpipe.importers.record import (
+    Conversation,
+    Origin,
+    Preference,
+    Prompt,
+    check_names,
+    check_storable,
+    check_tokens,
+    ended,
+    silenced,
+)
 from clawpipe.importers.sources.lines import UNREADABLE, BrokenOffError, Line, Place, find_files, read_lines, shown
 from clawpipe.importers.strict_json import BLANK, RefusedError, parse_object
 from clawpipe.importers.user import IMPORTERS, load_format
@@ -271,7 +281,7 @@ class Reader:
         return [self._silenced(one) if isinstance(one, Conversation) else one for one in whole]
 
     def _silenced(self, conversation: Conversation) -> Conversation:
-        conversation, found = silenced(conversation)
+        conversation, found = silenced(ended(conversation))
         self.reading.silent += found
         return conversation
 
