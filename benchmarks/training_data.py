@@ -22,6 +22,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from clawpipe.contracts.schema import schema_of
 from clawpipe.engines.embedded import EmbeddedEngine
 from clawpipe.environments.discovery import load_environment
+from clawpipe.environments.ending import outcome_of
 from clawpipe.json_types import Row
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.vocabulary import load_tokenizer
@@ -73,7 +74,8 @@ def record_demo_groups(base: Path, groups: int, output: Path, seed: int = 0) -> 
     ]
     rollouts = [*halves[0], *halves[1]]
     parts = [rollouts[start : start + GROUP_SIZE] for start in range(0, len(rollouts), GROUP_SIZE)]
-    rewards = [np.array([environment.verify(row.item, row.messages).value for row in part]) for part in parts]
+    outcomes = [[outcome_of(environment, row.item, row.messages, row.play.ending) for row in part] for part in parts]
+    rewards = [np.array([outcome.value for outcome in part]) for part in outcomes]
     order = sorted(range(len(parts)), key=lambda index: rewards[index].std() == 0)
     _write("samples", (row for index in order[:groups] for row in _group(parts[index], rewards[index])), output)
 

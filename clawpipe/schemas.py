@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from clawpipe.json_types import JsonObject
+from clawpipe.patterns import OUT_OF_TIME, occurs
 
 TYPES = frozenset({"string", "number", "integer", "boolean", "array", "object", "null"})
 _TYPE_OF = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
@@ -61,18 +62,63 @@ def argument_error(schema: JsonObject, arguments: Any) -> str:
         schema: passes `check_schema`.
         arguments: JSON.
     """
-    from jsonschema import Draft202012Validator
     from jsonschema.exceptions import best_match
-    from jsonschema.validators import validator_for
     from referencing import Registry
     from referencing.exceptions import Unresolvable
 
-    validator = validator_for(schema, default=Draft202012Validator)(schema, registry=Registry())
+    validator = _validator_for(schema.get("$schema", ""))(schema, registry=Registry())
     try:
         error = best_match(validator.iter_errors(arguments))
     except (RecursionError, Unresolvable):  # an `$id` in the schema may move what its references mean
         return "cannot be checked by the tool's schema"
     return f"{_place(error.absolute_path)}{error.message[:_MOST_SHOWN]}" if error else ""
+
+
+@lru_cache(maxsize=16)
+def _validator_for(dialect: str) -> Any:
+    """Return jsonschema's class for a dialect, with a limit on the time of each pattern, which a client or a user has written."""
+    from jsonschema import Draft202012Validator
+    from jsonschema.validators import extend, validator_for
+
+    known = validator_for({"$schema": dialect}, default=Draft202012Validator)
+    limited = {
+        "pattern": _pattern,
+        "patternProperties": _pattern_properties,
+        "additionalProperties": _additional_properties,
+    }
+    return extend(known, limited)
+
+
+def _pattern(validator: Any, pattern: str, value: Any, schema: JsonObject) -> Iterator[Exception]:
+    if validator.is_type(value, "string"):
+        yield from _unmatched(pattern, value)
+
+
+def _pattern_properties(validator: Any, patterns: JsonObject, value: Any, schema: JsonObject) -> Iterator[Exception]:
+    for name, part in value.items() if validator.is_type(value, "object") else ():
+        for pattern, subschema in patterns.items():
+            if (found := occurs(pattern, name)) is None:
+                yield from _unmatched(pattern, name)
+            elif found:
+                yield from validator.descend(part, subschema, path=name, schema_path=pattern)
+
+
+def _additional_properties(validator: Any, additional: Any, value: Any, schema: JsonObject) -> Iterator[Exception]:
+    """Check the properties that no name and no pattern of the schema covers, as the library does once they are told apart."""
+    from jsonschema import Draft202012Validator
+
+    patterns = schema.get("patternProperties", {})
+    if patterns and validator.is_type(value, "object"):
+        value = {name: part for name, part in value.items() if not any(occurs(pattern, name) is not False for pattern in patterns)}
+    rest = {name: part for name, part in schema.items() if name != "patternProperties"}
+    yield from Draft202012Validator.VALIDATORS["additionalProperties"](validator, additional, value, rest)
+
+
+def _unmatched(pattern: str, text: str) -> Iterator[Exception]:
+    from jsonschema import ValidationError
+
+    if not (found := occurs(pattern, text)):
+        yield ValidationError(f"{text!r} does not match {pattern!r}" if found is False else f"{pattern!r}: {OUT_OF_TIME}")
 
 
 def types_of(schema: Any, root: JsonObject) -> frozenset[str]:

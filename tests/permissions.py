@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -17,6 +19,16 @@ def umask() -> int:
     """The umask of this process, and so of its children."""
     os.umask(found := os.umask(0o077))
     return found
+
+
+@contextmanager
+def private_files() -> Iterator[None]:
+    """Files that this process writes in the block are closed to others, as those of clawpipe's own processes are."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def open_to_others(root: Path) -> list[str]:

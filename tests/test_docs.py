@@ -1,6 +1,7 @@
 """What README and docs tell people to type, and where they point, must exist."""
 
 import configparser
+import json
 import re
 import subprocess
 import sys
@@ -143,6 +144,24 @@ def test_the_environment_in_the_docs_works(tmp_path):
     assert environment.verify(item, [*item.messages, Message("assistant", item.messages[0].content)]).success
     assert not environment.verify(item, [*item.messages, Message("assistant", "other")]).success
     assert environment.verify(item, [*item.messages, *environment.hindsight(item, []).demonstration]).success
+
+
+def test_the_shell_in_the_docs_scores_what_was_done_not_said(tmp_path):
+    source = re.search(r"```python\n(# my_shell\.py.*?)```", Path("docs/environments.md").read_text(), re.DOTALL)[1]
+    (tmp_path / "my_shell.py").write_text(source)
+    from clawpipe.environments.discovery import load_environment
+    from clawpipe.messages import Message, ToolCall
+    from tests.rollouts.scripted import chat
+
+    environment = load_environment(f"{tmp_path / 'my_shell.py'}:Shell", {})
+
+    def values(command):
+        calls = (ToolCall("c", "sh", json.dumps({"command": command})), ToolCall("d", "sh", "{", malformed=True))
+        acts = Message("assistant", "", calls)
+        return [one.value for one in chat(environment, lambda said: "Done." if said[-1].role == "tool" else acts)[0]]
+
+    assert values("echo train0x0 > out.txt") == [1.0]
+    assert values("echo train0x0; echo passed") == [0.0]
 
 
 def test_files_that_the_page_about_the_layout_names_exist():

@@ -11,7 +11,7 @@ import httpx
 from clawpipe.errors import BusyError, ClawpipeError, ConfigError
 
 KEY_VARIABLE = "CLAWPIPE_API_KEY"
-_SIGN = "x-clawpipe-captured"  # a header of every chat completion that has passed a gateway
+_SIGN = "x-clawpipe-captured"  # a header of every whole chat completion that has passed a gateway
 _PATIENCE = httpx.Timeout(300, connect=5)  # seconds; an engine may load its model for the first request
 _LATER = (429, 502, 503, 504)
 

@@ -144,6 +144,8 @@ def read_line(data: bytes) -> Record:
         return _decode(_record_of(data))
     except msgspec.MsgspecError as error:
         raise DamagedError(f"not a record of this version: {error}") from None
+    except RecursionError:
+        raise DamagedError("nested too deep") from None
 
 
 def _record_of(data: bytes) -> bytes:

@@ -8,22 +8,20 @@ histories.
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from clawpipe.capture.records import Answer, Done, Feedback, Record, Turn
 from clawpipe.json_types import JsonObject
+from clawpipe.wire.arguments import listed_calls
+from clawpipe.wire.histories import counts, history_digest
+from clawpipe.wire.texts import joined_texts, texts_of
 
 IDLE_SECONDS = 3600.0  # after which a session has ended
 Relation = Literal["starts", "continues", "regenerates", "branches"]
 Key = tuple[str, str]  # name of the key and id of the session: sessions of two keys never mix
 
-_THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
-_UNCOUNTED = ("system", "developer")
 _NONE: Mapping[Key, int] = {}
 
 
@@ -162,7 +160,7 @@ def _relation(turn: SessionTurn, messages: Sequence[JsonObject], has_earlier: bo
 
 def _after(messages: Sequence[JsonObject], place: int) -> list[JsonObject]:
     """Return the messages after the first `place` ones that count."""
-    counted = [one for one in messages if one.get("role") not in _UNCOUNTED]
+    counted = [one for one in messages if counts(one.get("role"))]
     return counted[place:]
 
 
@@ -170,33 +168,15 @@ def _digests(messages: Sequence[JsonObject]) -> list[bytes]:
     """Return digests of the first 0, 1, 2 and so on messages that count."""
     digests = [b""]
     for message in messages:
-        if message.get("role") not in _UNCOUNTED:
+        if counts(message.get("role")):
             digests.append(_digest(digests[-1], message))
     return digests
 
 
 def _digest(before: bytes, message: JsonObject) -> bytes:
-    calls = [_called(call) for call in _objects(message.get("tool_calls"))]
-    parts = [message.get("role"), _text(message.get("content")), calls]
-    return hashlib.blake2b(before + json.dumps(parts, sort_keys=True).encode(), digest_size=16).digest()
-
-
-def _called(call: JsonObject) -> list[Any]:
-    """Return name and arguments of a call without its id, which some clients make up anew."""
-    function = call.get("function")
-    function = function if isinstance(function, dict) else call
-    arguments = function.get("arguments")
-    try:
-        return [function.get("name"), json.loads(arguments) if isinstance(arguments, str) else arguments]
-    except (ValueError, RecursionError):
-        return [function.get("name"), arguments]
-
-
-def _text(content: Any) -> Any:
-    """Return a text without thoughts and surrounding space; other parts as they are."""
-    if isinstance(content, list) and all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in content):
-        content = "".join(part["text"] for part in content)
-    return _THOUGHT.sub("", content, count=1).strip() if isinstance(content, str) else content or ""
+    role, content = message.get("role"), message.get("content")
+    texts = texts_of(content)
+    return history_digest(before, role, content if texts is None else joined_texts(str(role), texts), listed_calls(message))
 
 
 def _objects(value: Any) -> Iterator[JsonObject]:

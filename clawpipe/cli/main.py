@@ -35,6 +35,7 @@ from clawpipe.cli import (
     models,
     night,
     report,
+    rescore,
     runs,
     serve,
     server,
@@ -80,6 +81,7 @@ app.command("ingest", rich_help_panel="Data")(ingest.ingest)
 app.command("batch", rich_help_panel="Data")(batch.batch)
 app.command("process", rich_help_panel="Data")(batch.process)
 app.command("inspect", rich_help_panel="Data")(inspect.inspect)
+app.command("rescore", rich_help_panel="Data")(rescore.rescore)
 app.command("export", rich_help_panel="Data")(datasets.export)
 app.command("forget", rich_help_panel="Data")(forget.forget)
 app.command("gc", rich_help_panel="Data")(gc.gc)

@@ -175,3 +175,6 @@ def export(
         print_json(written)
     else:
         typer.echo(f"{written['name']} version {written['version']} ({form}) in {written['directory']}")
+        if distance := written["distance"]:
+            where = f"at most {distance['largest']:.2g} nats off the policy's, {distance['mean']:.2g} on average"
+            typer.echo(f"log-probs of the written weights, loaded again: {where} (over {distance['tokens']} tokens)")

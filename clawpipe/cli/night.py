@@ -137,6 +137,7 @@ def plan(
     if check:
         _plan_check(settings, json_output)
         return
+    from clawpipe.planning.architecture import router_note
     from clawpipe.services.prefect_server import no_api
     from clawpipe.store.home import Home
 
@@ -146,13 +147,16 @@ def plan(
 
         settings = labelled(Home.from_env(), settings)
         steps = plan_night(settings)
-    plan = {"night": night_id(settings), "config": settings.model_dump(mode="json"), "steps": steps}
+    notes = [note for note in [router_note(settings.model.base)] if note]
+    plan = {"night": night_id(settings), "config": settings.model_dump(mode="json"), "steps": steps, "notes": notes}
     if json_output:
         print_json(plan)
     else:
         from clawpipe.reporting.summary import plan_table
 
         _print(plan_table(plan))
+        for note in notes:
+            print(note)
 
 
 def _plan_hardware(settings: NightConfig, gpu: str | None, json_output: bool) -> None:

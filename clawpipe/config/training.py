@@ -83,7 +83,9 @@ class RunSettings(Block):
         default="constant",
         description="schedule after the warm-up; linear and cosine fall to 0 at the round's end",
     )
-    warmup_steps: int = Field(default=0, ge=0, description="optimizer steps over which the rate rises from 0 in each round")
+    warmup_steps: int = Field(
+        default=0, ge=0, description="optimizer steps w before the full rate in each round; it rises by 1/(w+1) a step"
+    )
     warmup_ratio: float = Field(default=0.0, ge=0, lt=1, description="warm-up as a share of the round's optimizer steps")
     adam_beta1: float = Field(default=0.9, ge=0, lt=1, description="AdamW's decay of the mean gradient")
     adam_beta2: float = Field(default=0.999, ge=0, lt=1, description="AdamW's decay of the mean squared gradient")

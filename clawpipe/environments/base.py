@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Literal, Protocol, get_args, runtime_checkable
 
@@ -13,6 +13,7 @@ from clawpipe.store.digests import sha256_json
 
 Kind = Literal["tool-call", "terminal", "swe", "gui", "chat"]
 KINDS: tuple[str, ...] = get_args(Kind)
+Reason = Literal["done", "max_turns", "length", "error", "timeout"]  # why an episode ended
 
 
 @dataclass(frozen=True)
@@ -72,14 +73,54 @@ class Hindsight:
     demonstration: tuple[Message, ...] = ()
 
 
-class Episode(Protocol):
-    """One run of one task item."""
+@dataclass(frozen=True)
+class Verdict:
+    """What the world of an episode says when the episode ends. It is recorded for `verify`, and the policy never sees it.
 
-    def respond(self, messages: Sequence[Message]) -> list[Message] | None:
+    Attributes:
+        evidence: plain JSON, such as the results of tests: {"passed": 3, "failed": 1}.
+    """
+
+    evidence: JsonObject
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The environment's answer to a turn of the policy.
+
+    Attributes:
+        messages: what the policy sees next.
+        reward: of the turn, which is recorded and becomes the verifier's score of it; finite. None: it has none.
+        done: whether the episode is over.
+    """
+
+    messages: Sequence[Message] = ()
+    reward: float | None = None
+    done: bool = False
+
+
+class Episode(Protocol):
+    """One run of one task item. It may have `finish`, see `Finishes`."""
+
+    def respond(self, messages: Sequence[Message]) -> list[Message] | Answer | None:
         """Return the environment's answer to `messages`, the last of which is the policy's; None ends the episode."""
         ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class Finishes(Protocol):
+    """An episode whose world is asked at its end: run the tests, look at the files, compare the page."""
+
+    def finish(self, reason: Reason) -> Verdict | None:
+        """Return what the world says. Called once, before `close`.
+
+        Args:
+            reason: why the episode ends: "done", the policy or the environment ended it; "max_turns"; "length", a turn or the whole
+                was cut; "error", `respond` raised; "timeout", a call took too long.
+        """
+        ...
 
 
 class Environment(Protocol):
@@ -110,8 +151,10 @@ class Environment(Protocol):
 
     def start(self, item: TaskItem) -> Episode: ...
 
-    def verify(self, item: TaskItem, messages: Sequence[Message]) -> Outcome:
-        """Return the outcome of an episode, from its recorded messages alone (without the preamble)."""
+    @property
+    def verify(self) -> Callable[..., Outcome]:
+        """`verify(item, messages)`, or `verify(item, messages, verdict)` where episodes have `finish`: return the outcome of an
+        episode, from what is recorded alone: its messages, without the preamble, and its verdict, None if there is none."""
         ...
 
 
@@ -119,8 +162,10 @@ class Environment(Protocol):
 class WithHindsight(Protocol):
     """An environment with hindsight: methods that learn from hints need it."""
 
-    def hindsight(self, item: TaskItem, messages: Sequence[Message]) -> Hindsight | None:
-        """Return hints for an episode, a successful one too; None if there are none. It reads its arguments alone."""
+    @property
+    def hindsight(self) -> Callable[..., Hindsight | None]:
+        """`hindsight(item, messages)`, or with the verdict as `verify`: return hints for an episode, a successful one too; None if
+        there are none. It reads its arguments alone."""
         ...
 
 

@@ -17,6 +17,7 @@ from clawpipe.errors import BusyError, ClawpipeError, ConfigError
 from clawpipe.json_types import JsonObject
 from clawpipe.messages import ToolSpec
 from clawpipe.schemas import check_parameters
+from clawpipe.wire.texts import joined_texts
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -139,4 +140,4 @@ def _tool(tool: Any, server: str) -> ToolSpec:
 
 def _text(result: CallToolResult) -> str:
     """Return the text of a result; a part that is none is named by its kind."""
-    return "\n".join(part.text if part.type == "text" else f"[{part.type}]" for part in result.content)
+    return joined_texts("tool", [part.text if part.type == "text" else f"[{part.type}]" for part in result.content])

@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from clawpipe.environments.base import Outcome, TaskItem
-from clawpipe.environments.checks import CHECKS, Check, unusable
+from clawpipe.environments.checks import CHECKS, Check, unusable, why_wrong
 from clawpipe.environments.single_turn import OneReply
 from clawpipe.environments.split import heldout, is_heldout_split, stable_hash
 from clawpipe.environments.tool_files import load_tools
@@ -213,8 +213,9 @@ class PromptsEnvironment:
         truth: Row = json.loads(item.truth)
         if truth["check"] == UNCHECKED:
             raise ValueError("the prompt has no answer to check against")
-        right = bool(self._check(truth["check"])(messages[-1], truth["answer"]))
-        return Outcome(float(right), right, truth["check"] if right else f"not {truth['check']}", truth)
+        check, answer = truth["check"], truth["answer"]
+        right = bool(self._check(check)(messages[-1], answer))
+        return Outcome(float(right), right, check if right else why_wrong(check, messages[-1], answer), truth)
 
     def _check(self, name: str) -> Check:
         if name not in self._checks:

@@ -21,11 +21,12 @@ from typing import NamedTuple
 
 from clawpipe.environments.base import Hindsight, Outcome, TaskItem, question_item
 from clawpipe.environments.shop_data import CITIES, EXAMPLES, FRAMES, OBJECTS, QUESTIONS
-from clawpipe.environments.shop_tools import TOOLS, Shop, ToolError, arguments_of
+from clawpipe.environments.shop_tools import TOOLS, Shop, ToolError
 from clawpipe.environments.split import heldout, is_heldout_split, stable_hash
 from clawpipe.errors import DataError
 from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message, ToolCall, ToolSpec
+from clawpipe.wire.arguments import arguments_of
 
 _SALT = "shop-199"  # chosen so that either side has a fair share of questions: 4 of 10 or more for every tool
 _OPERANDS = range(2, 51)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import operator
 import sqlite3
 from collections.abc import Callable
@@ -13,8 +12,8 @@ from functools import lru_cache
 from clawpipe.environments.shop_data import CITIES, OBJECTS, SKIES
 from clawpipe.environments.split import stable_hash
 from clawpipe.expressions import parse_expression
-from clawpipe.json_types import JsonObject
 from clawpipe.messages import ToolCall, ToolSpec
+from clawpipe.wire.arguments import arguments_of
 
 Number = int | float
 
@@ -142,15 +141,6 @@ def _goods(seed: int, item: str) -> tuple[str, str, str]:
 
 def _draw(seed: int, name: str, below: int) -> int:
     return stable_hash(f"{seed}/{name}") % below
-
-
-def arguments_of(call: ToolCall) -> JsonObject:
-    """Return the arguments of a call; empty if they are no JSON object."""
-    try:
-        arguments = json.loads(call.arguments)
-    except (ValueError, RecursionError):
-        return {}
-    return arguments if isinstance(arguments, dict) else {}
 
 
 def _only_argument(spec: ToolSpec, call: ToolCall) -> str:

@@ -18,6 +18,7 @@ from clawpipe.errors import ConfigError
 from clawpipe.json_types import JsonObject, Row
 from clawpipe.messages import Message, ToolCall, ToolSpec
 from clawpipe.schemas import argument_error
+from clawpipe.wire.arguments import arguments_of
 
 
 class ToolsEnvironment(PromptsEnvironment):
@@ -94,7 +95,7 @@ class ToolsEnvironment(PromptsEnvironment):
                 if (now := episode.result(call)) != result:
                     raise ValueError(f"{call.name} returned {result[:80]!r} and, repeated, {now[:80]!r}: its state cannot be known")
             asked = answer if isinstance(answer, list) else [answer]
-            calls = [ToolCall("", call["name"], json.dumps(call.get("arguments", {}))) for call in asked]
+            calls = [ToolCall("", call["name"], json.dumps(call.get("arguments") or {})) for call in asked]
             return [episode.result(call) for call in calls]
         finally:
             episode.close()
@@ -171,6 +172,6 @@ class ToolsEpisode:
             return "error: malformed call"
         if call.name not in self._tools:
             return f"error: unknown tool {call.name}"
-        arguments: JsonObject = json.loads(call.arguments)
+        arguments = arguments_of(call)
         wrong = argument_error(self._tools[call.name].parameters, arguments)
         return f"error: {wrong}" if wrong else self._server.call(call.name, arguments)

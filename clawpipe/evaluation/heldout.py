@@ -13,9 +13,9 @@ from clawpipe.config.generation import Generation
 from clawpipe.contracts.schema import schema_of
 from clawpipe.environments.base import Environment, TaskItem
 from clawpipe.environments.discovery import load_environment
+from clawpipe.environments.ending import COLUMNS, Ending, messages_of, outcome_of
 from clawpipe.environments.user_errors import UserErrors
 from clawpipe.json_types import Row
-from clawpipe.messages import Message
 from clawpipe.rollouts.generate import generate_shards
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import publish_dataset, publish_files, read_dataset
@@ -82,7 +82,7 @@ def results_of(
         raised: collects the environment's errors.
     """
     judge = load_environment(environment.name, environment.options)
-    trajectories = read_dataset(store, run, ["item_id", "trajectory_id", "messages", "seed"]).to_pylist()
+    trajectories = read_dataset(store, run, ["item_id", "trajectory_id", "messages", "seed", *COLUMNS]).to_pylist()
     known = {row["item_id"]: TaskItem.from_row(row) for row in items}
     return [_result(judge, known[row["item_id"]], row, policy.policy_version, raised) for row in trajectories]
 
@@ -99,7 +99,7 @@ def _result(environment: Environment, item: TaskItem, row: Row, policy_version: 
         "seed": row["seed"],
     }
     try:
-        outcome = environment.verify(item, [Message.from_dict(message) for message in row["messages"]])
+        outcome = outcome_of(environment, item, messages_of(row), Ending.from_row(row))
     except Exception as error:  # a user's environment may raise anything, and one item must not end the night
         raised.add(error, row)
         return result | {"error": f"{type(error).__name__}: {error}"}

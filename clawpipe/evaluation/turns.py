@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -14,6 +13,7 @@ from clawpipe.messages import Message, ToolCall
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import read_dataset
 from clawpipe.store.refs import DatasetRef
+from clawpipe.wire.arguments import arguments_of
 
 TOKENS = ("tokens", "token_ids", "loss_mask", "rendered_ids", "rendered_mask")  # columns that `scored_tokens` reads
 
@@ -35,7 +35,7 @@ class Turn:
 
     @property
     def expected(self) -> list[JsonObject]:
-        return [{"name": call.name, "arguments": json.loads(call.arguments)} for call in self.calls]
+        return [{"name": call.name, "arguments": arguments_of(call)} for call in self.calls]
 
 
 def call_turn(row: Row) -> Turn | None:

@@ -39,20 +39,24 @@ def export_version(home: Home, name: str, form: Format, directory: Path) -> Json
     package, info = download(Tracking.of(home, "none"), name)  # which holds the model's name
     store = open_store(home)
     policy = restore_policy(store, package)
-    write_files(store, policy, form, directory)
+    distance = write_files(store, policy, form, directory)
     summary = {"name": info.name, "version": info.version, "format": form, "directory": str(directory)}
-    return summary | {"policy_version": policy.policy_version}
+    return summary | {"policy_version": policy.policy_version, "distance": distance}
 
 
-def write_files(store: Store, policy: ModelRef, form: Format, directory: Path) -> None:
+def write_files(store: Store, policy: ModelRef, form: Format, directory: Path) -> JsonObject | None:
     """Write a policy into `directory`, which appears when it is complete.
 
     Args:
         form: `adapter` as peft reads it, `merged` weights in full precision, or `quantized`: the merged weights in the bits
             that were evaluated, as transformers and vLLM read them (bitsandbytes or torchao tensors in safetensors).
 
+    Returns:
+        How far the written weights are from the policy, see `clawpipe.export.measured`; None where files were copied.
+
     Raises:
         ConfigError: the directory exists, or the policy has no such form.
+        TrainingError: the weights say something else than the policy; nothing is left of them.
     """
     if directory.exists():
         raise ConfigError("it is there already", str(directory), "name a directory that does not exist")
@@ -61,9 +65,10 @@ def write_files(store: Store, policy: ModelRef, form: Format, directory: Path) -
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
     try:
-        _fill(staging, policy, policy_spec(store, policy), form)
+        distance = _fill(staging, policy, policy_spec(store, policy), form)
         give_to_user(staging)
         os.replace(staging, directory)
+        return distance
     finally:
         shutil.rmtree(staging, ignore_errors=True)
 
@@ -79,24 +84,33 @@ def _require(policy: ModelRef, form: Format) -> None:
         )
 
 
-def _fill(directory: Path, policy: ModelRef, spec: PolicySpec, form: Format) -> None:
+def _fill(directory: Path, policy: ModelRef, spec: PolicySpec, form: Format) -> JsonObject | None:
     if form == "adapter":
         assert spec.adapter
         _copy(Path(spec.adapter), directory)
         summary = json.loads((directory / _CONFIG).read_bytes()) | {"base_model_name_or_path": policy.base_name}
         (directory / _CONFIG).write_text(json.dumps(summary, indent=2, sort_keys=True) + "\n")
-    elif form == "quantized":
-        from clawpipe.policy.load import load_base, resolve_device  # loads torch, which a cached night does not need
+        return None
+    if form == "merged" and not spec.adapter:
+        _copy(Path(spec.base), directory)
+        return None
+    return _made(directory, spec, form)
 
+
+def _made(directory: Path, spec: PolicySpec, form: Format) -> JsonObject:
+    """Write weights that are not in the store, and measure them."""
+    from clawpipe.export.measured import require_same  # loads torch, which a cached night does not need
+    from clawpipe.policy.load import load_base, resolve_device
+    from clawpipe.workers.merge import merge
+
+    if form == "quantized":
         model = load_base(Path(spec.base), spec.dtype, resolve_device("auto"), quantization=spec.quantization)
         model.save_pretrained(directory)
         copy_companions(Path(spec.base), directory)
-    elif spec.adapter:
-        from clawpipe.workers.merge import merge
-
-        merge(Path(spec.base), Path(spec.adapter), spec.dtype, directory)
     else:
-        _copy(Path(spec.base), directory)
+        assert spec.adapter
+        merge(Path(spec.base), Path(spec.adapter), spec.dtype, directory)
+    return require_same(spec, directory, quantized=form == "quantized")
 
 
 def _copy(source: Path, directory: Path) -> None:

@@ -68,7 +68,7 @@ class AdapterVersion(Version):
 
     def count_answer(self, collected: Collected | None, failed: bool) -> None:
         """Count an answer by its kinds: failed, empty or cut off. The follower goes back when one of them becomes more frequent."""
-        answers = collected.answers(with_tokens=False) if collected else []
+        answers = collected.answers(with_tokens=False) if collected and not collected.uncaptured() else []
         empty = bool(answers) and not any(one.message.get("content") or one.message.get("tool_calls") for one in answers)
         runaway = any(one.finish_reason == "length" for one in answers)
         self.count({"total": True, "failed": failed, "empty": empty, "runaway": runaway})
@@ -231,15 +231,17 @@ async def _answer_unseen(shadow: AdapterVersion, upstream: Upstream, body: JsonO
         answer, collected = loaded(text.encode()), Collected()
         if isinstance(answer, dict):
             collected.add(answer)
-        shadow.count_answer(collected, failed=status >= 500 or not isinstance(answer, dict))
+        shadow.count_answer(collected, failed=status >= 500 or (status == 200 and collected.ending("marked") == "broken"))
 
 
 async def _try_out(upstream: Upstream, version: AdapterVersion) -> None:
     """Let a version answer a fixed prompt at an engine. Raises DataError if it does not."""
     asked: JsonObject = {"model": version.model, "messages": [{"role": "user", "content": "Hello."}]}
     status, text = await _asked(upstream, CHAT, asked | {"max_tokens": _CANARY_TOKENS, "temperature": 0})
-    body = loaded(text.encode())
-    if status != 200 or not isinstance(body, dict) or not body.get("choices"):
+    body, collected = loaded(text.encode()), Collected()
+    if isinstance(body, dict):
+        collected.add(body)
+    if status != 200 or collected.ending("marked") == "broken":
         raise DataError(f"it does not answer a fixed prompt: {status}: {text[:200]}", _where(version.served))
 
 

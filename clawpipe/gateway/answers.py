@@ -6,13 +6,18 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from clawpipe.capture.records import Answer
+from clawpipe.capture.endings import Transport, ending_of_answer
+from clawpipe.capture.records import Answer, Ending
+from clawpipe.gateway.calls import UnheldError
+from clawpipe.gateway.events import data_of, is_error, loaded
+from clawpipe.gateway.streamed import StreamedMessage
 from clawpipe.json_types import JsonObject
 
 _HIDDEN = ("prompt_token_ids", "prompt_logprobs", "kv_transfer_params")
 _OF_CHOICE = ("token_ids", "prompt_token_ids", "stop_reason_ids")
 _REASONING = ("reasoning_content", "reasoning")
 NO_TOKENS = "the engine gives none"
+NO_JSON = "no JSON"
 
 
 @dataclass(frozen=True)
@@ -52,23 +57,25 @@ def with_questions(body: JsonObject) -> JsonObject:
 class _Choice:
     """The parts of one choice that have arrived."""
 
-    message: JsonObject = field(default_factory=dict)
+    message: StreamedMessage = field(default_factory=StreamedMessage)
     finish_reason: str | None = None
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
 
     def answer(self, has_tokens: bool) -> Answer:
         tokens = (self.ids, self.logprobs) if has_tokens else (None, None)
-        return Answer({"role": "assistant"} | self.message, self.finish_reason, *tokens)
+        return Answer({"role": "assistant"} | self.message.written(), self.finish_reason, *tokens)
 
 
 class Collected:
-    """The answers of one request, collected from a whole body or from chunks.
+    """The answers of one request, collected from a whole body or from chunks. What is collected is never changed afterwards.
 
     Attributes:
         response_id, model, usage: as the engine says them.
         prompt: token ids of the prompt, if the engine says them.
         over: whether a chunk said that it is the last one.
+        failed: whether an error was among the chunks, in the body or in a choice.
+        unheld: why no record can hold the answer; None if one can.
     """
 
     over = False
@@ -78,10 +85,24 @@ class Collected:
         self.model: str | None = None
         self.usage: JsonObject | None = None
         self.prompt: list[int] | None = None
+        self.failed = False
+        self.unheld: str | None = None
         self._choices: dict[int, _Choice] = {}
+
+    def add_event(self, event: bytes) -> Any:
+        """Add an event of a stream, and return the JSON that it holds; None if it holds none."""
+        data = data_of(event)
+        body = loaded(data)
+        self.failed = self.failed or is_error(event)
+        if isinstance(body, dict):
+            self.add(body)
+        elif data.strip():
+            self.unheld = self.unheld or NO_JSON
+        return body
 
     def add(self, body: JsonObject) -> None:
         """Add a whole answer or one chunk. What has another form than OpenAI's is passed over."""
+        self.failed = self.failed or bool(body.get("error")) or body.get("object") == "error"
         self.response_id = self.response_id or _typed(body.get("id"), str)
         self.model = self.model or _typed(body.get("model"), str)
         self.usage = _typed(body.get("usage"), dict) or self.usage
@@ -92,7 +113,11 @@ class Collected:
 
     def _add_choice(self, given: JsonObject) -> None:
         choice = self._choices.setdefault(_typed(given.get("index"), int) or 0, _Choice())
-        merge(choice.message, _typed(given.get("message"), dict) or _typed(given.get("delta"), dict) or {})
+        self.failed = self.failed or bool(given.get("error"))
+        try:
+            choice.message.add_choice(given)
+        except UnheldError as error:
+            self.unheld = self.unheld or error.args[0]
         choice.finish_reason = _typed(given.get("finish_reason"), str) or choice.finish_reason
         beside = _typed(given.get("provider_specific_fields"), dict) or {}  # LiteLLM moves the ids there
         choice.ids += _ids(given.get("token_ids")) or _ids(beside.get("token_ids")) or []
@@ -103,6 +128,25 @@ class Collected:
     @property
     def is_empty(self) -> bool:
         return not self._choices
+
+    def uncaptured(self) -> str | None:
+        """Return why there is nothing to record, or no record can hold it; None if one can."""
+        if self.unheld or self.is_empty:
+            return self.unheld or "no answer in it"
+        try:
+            self.answers(with_tokens=False)
+        except UnheldError as error:
+            return str(error)
+        return None
+
+    def ending(self, transport: Transport) -> Ending:
+        """Return how the answer ended, if its bytes ended in this way."""
+        return ending_of_answer(self.reasons, transport, self.failed)
+
+    @property
+    def reasons(self) -> list[str | None]:
+        """The finish reason of each choice that began; None where none came."""
+        return [choice.finish_reason for choice in self._choices.values()]
 
     def no_tokens(self) -> str | None:
         """Return why the tokens cannot be used; None if they can."""
@@ -123,59 +167,42 @@ class Collected:
         return [choice.answer(with_tokens and bool(choice.ids)) for _, choice in sorted(self._choices.items())]
 
 
-def merge(message: JsonObject, delta: JsonObject) -> None:
-    """Add a delta to a message: texts grow, tool calls by their index."""
-    for name, value in delta.items():
-        if name == "tool_calls" and isinstance(value, list):
-            for place, call in enumerate(value):
-                _merge_call(message.setdefault("tool_calls", []), call, place)
-        elif isinstance(value, str) and isinstance(message.get(name), str) and name != "role":
-            message[name] += value
-        elif value is not None or name not in message:
-            message[name] = value
-
-
-def _merge_call(calls: list[JsonObject], delta: Any, place: int) -> None:
-    if not isinstance(delta, dict):
-        return
-    place = index if isinstance(index := delta.get("index"), int) else place
-    while len(calls) <= place < 1024:
-        calls.append({"type": "function", "function": {}})
-    call = calls[place]
-    merge(call["function"], _typed(delta.get("function"), dict) or {})
-    call.update({name: value for name, value in delta.items() if name not in ("index", "function") and value is not None})
-
-
 def stripped(body: JsonObject, client_options: ClientOptions) -> JsonObject | None:
-    """Return an answer or chunk without the fields that the client did not ask for; None if nothing of a chunk is left."""
+    """Return an answer or chunk without the fields that the client did not ask for; None if nothing of a chunk is left. The body
+    that is given, of which others hold parts, stays as it is."""
+    hidden = (() if client_options.token_ids else _HIDDEN) + (() if client_options.usage else ("usage",))
+    kept = {name: value for name, value in body.items() if name not in hidden}
     choices = _typed(body.get("choices"), list)
-    if not client_options.usage and "usage" in body:
-        del body["usage"]
-        if choices == []:
-            return None
-    if not client_options.token_ids:
-        for name in _HIDDEN:
-            body.pop(name, None)
-    kept = [choice for choice in choices or () if not isinstance(choice, dict) or _strip_choice(choice, client_options)]
-    if choices and not kept:
+    if choices == [] and "usage" in body.keys() - kept.keys():
         return None
-    return body
+    if not choices:
+        return kept
+    kept["choices"] = [left for one in choices if (left := _stripped_choice(one, client_options)) is not None]
+    return kept if kept["choices"] else None
 
 
-def _strip_choice(choice: JsonObject, client_options: ClientOptions) -> bool:
-    """Strip one choice. Returns whether it still says something."""
-    if not client_options.token_ids:
-        for name in _OF_CHOICE:
-            choice.pop(name, None)
-        if isinstance(beside := choice.get("provider_specific_fields"), dict):
-            beside.pop("token_ids", None)
-    if not client_options.logprobs and choice.get("logprobs") is not None:
-        choice["logprobs"] = None
-    message = choice.get("delta") if isinstance(choice.get("delta"), dict) else choice.get("message")
-    if client_options.reasoning or not isinstance(message, dict):
-        return True
-    hidden = [message.pop(name) for name in _REASONING if name in message]
-    return bool(message or choice.get("finish_reason") or "message" in choice or not hidden)
+def _stripped_choice(choice: Any, client_options: ClientOptions) -> Any:
+    """Return a choice without what the client did not ask for; None if it says nothing any more."""
+    if not isinstance(choice, dict):
+        return choice
+    hidden = () if client_options.token_ids else _OF_CHOICE
+    kept = {name: value for name, value in choice.items() if name not in hidden}
+    if not client_options.token_ids and isinstance(beside := kept.get("provider_specific_fields"), dict):
+        kept["provider_specific_fields"] = {name: value for name, value in beside.items() if name not in _OF_CHOICE}
+    if not client_options.logprobs and kept.get("logprobs") is not None:
+        kept["logprobs"] = None
+    return kept if client_options.reasoning else _without_thoughts(kept)
+
+
+def _without_thoughts(choice: JsonObject) -> JsonObject | None:
+    """Return a choice without its thoughts; None if it is a chunk's that held nothing else."""
+    place = "delta" if isinstance(choice.get("delta"), dict) else "message"
+    message = choice.get(place)
+    if not isinstance(message, dict) or not message.keys() & set(_REASONING):
+        return choice
+    left = {name: value for name, value in message.items() if name not in _REASONING}
+    says = left or choice.get("finish_reason") or "message" in choice
+    return choice | {place: left} if says else None
 
 
 def _ids(value: Any) -> list[int] | None:

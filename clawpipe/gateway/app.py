@@ -14,15 +14,16 @@ from starlette.types import Receive, Scope, Send
 
 from clawpipe.capture.records import Done, Record
 from clawpipe.gateway.adapters import Following
+from clawpipe.gateway.answering import WhenFull
 from clawpipe.gateway.attribution import safe_id
-from clawpipe.gateway.chat import Chat, WhenFull, passed_on
+from clawpipe.gateway.chat import Chat, pass_error, passed_on
 from clawpipe.gateway.clients import Clients
 from clawpipe.gateway.events import loaded
 from clawpipe.gateway.exchange import Exchange
 from clawpipe.gateway.forms import FORMS
 from clawpipe.gateway.keys import Key
 from clawpipe.gateway.metrics import Metrics
-from clawpipe.gateway.recorder import CaptureError, Recorder
+from clawpipe.gateway.recorder import UNWRITABLE, CaptureError, Recorder
 from clawpipe.gateway.upstream import unavailable
 from clawpipe.gateway.upstreams import Upstreams
 from clawpipe.serving.errors import ApiError
@@ -141,7 +142,10 @@ class Gateway:
     async def _passed(self, exchange: Exchange, body: bytes) -> None:
         reply = await self._upstreams.ask(exchange.method, exchange.path, body if exchange.method == "POST" else None)
         async with reply:
-            await exchange.start(reply.status if not 300 <= reply.status < 400 else 502, passed_on(reply))
+            if not 200 <= reply.status < 300:
+                await pass_error(exchange, reply)
+                return
+            await exchange.start(reply.status, passed_on(reply))
             try:
                 async for data in reply.content.iter_any():
                     await exchange.send(data)
@@ -169,6 +173,8 @@ class Gateway:
 
     async def _write(self, record: Record) -> None:
         try:
-            await self._recorder.write(record)
+            why = await self._recorder.write(record)
         except CaptureError as error:
             raise ApiError(503, error.what, code="capture_unavailable", headers={"retry-after": "30"}) from None
+        if why == UNWRITABLE:
+            raise ApiError(400, "it holds what cannot be stored", code="invalid_value")

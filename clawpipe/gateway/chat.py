@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import logging
 import time
 import uuid
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Literal
 
-import aiohttp
 import orjson
 
-from clawpipe.capture.records import Ending, Feedback, Turn
+from clawpipe.capture.records import Feedback, Turn
+from clawpipe.capture.untaught import BY_CONTENT, holds_more_than_text
 from clawpipe.gateway.adapters import Following
-from clawpipe.gateway.answers import EVERYTHING, ClientOptions, Collected, stripped
+from clawpipe.gateway.answering import Answering, WhenFull, count_answer, not_captured
 from clawpipe.gateway.attribution import OWN_FIELDS, SESSION_HEADER, attribute
-from clawpipe.gateway.events import DONE, data_of, event_of, events, is_done, loaded
+from clawpipe.gateway.events import loaded
 from clawpipe.gateway.exchange import Exchange
 from clawpipe.gateway.forms import Form
 from clawpipe.gateway.keys import Key
 from clawpipe.gateway.metrics import Metrics
-from clawpipe.gateway.recorder import CaptureError, Recorder
+from clawpipe.gateway.recorder import Recorder
 from clawpipe.gateway.responses import Conversations, UncapturedError, conversation
-from clawpipe.gateway.turns import IDENTITY, Asked, turn_of
-from clawpipe.gateway.upstream import CHAT, NO_TOKENS, Reply, Upstream, unavailable
+from clawpipe.gateway.turns import IDENTITY, Asked
+from clawpipe.gateway.upstream import CHAT, NO_TOKENS, Reply, Upstream
 from clawpipe.gateway.upstreams import Upstreams
 from clawpipe.json_types import JsonObject
 from clawpipe.serving.errors import ApiError
 
 log = logging.getLogger("clawpipe.gateway")
-WhenFull = Literal["refuse", "serve"]
 CAPTURE_HEADER = "x-clawpipe-capture"
 PASSED_ON = ("content-type", "retry-after", "x-request-id", *IDENTITY)  # headers of the engine that the client gets
 FEEDBACK = "/v1/feedback"
@@ -59,7 +56,7 @@ class Chat:
         # By key, and id of turn or response: the response's id, and who gave it.
         self._given: dict[tuple[str, str], tuple[str, Upstream]] = {}
         self._conversations = Conversations()
-        self._cancelled: set[asyncio.Task[None]] = set()  # records of turns whose client disconnected
+        self._answers = Answering(recorder, metrics, when_full, self._captured)
 
     async def answer(self, form: Form, exchange: Exchange, key: Key) -> None:
         """Answer one request. Raises ApiError if it is refused, or the engine does not answer."""
@@ -100,9 +97,16 @@ class Chat:
         while len(self._given) > _MOST_GIVEN:
             del self._given[next(iter(self._given))]
 
+    def _captured(self, turn: Turn, asked: Asked) -> None:
+        """Remember a turn that is on the disk, for feedback on it and for requests that go on with it by its id."""
+        self._note(turn, asked)
+        if turn.api == "responses" and turn.response_id and asked.body.get("store") is not False:
+            messages = conversation(asked.request["messages"], turn.answers[0].message)
+            self._conversations.keep(turn.key, turn.response_id, messages)
+
     async def settle(self) -> None:
         """Wait for the records of clients that went away."""
-        await asyncio.gather(*self._cancelled)
+        await self._answers.settle()
 
     async def _asked(self, form: Form, exchange: Exchange, key: Key, body: JsonObject) -> Asked:
         model, off = body.get("model"), not key.capture or exchange.headers.get(CAPTURE_HEADER, "").strip().lower() in _OFF
@@ -114,12 +118,14 @@ class Chat:
         if not isinstance(model, str) or not 0 < len(model) <= _LONGEST_NAME:
             raise ApiError(400, "model: not the name of a model", "model", "invalid_value")
         whose = attribute(exchange.headers, request, key.name, key.owner)
+        if holds_more_than_text(request["messages"]):
+            whose = replace(whose, turn_type="side", turn_type_from=BY_CONTENT)
         for name in OWN_FIELDS:
             body.pop(name, None)
             request.pop(name, None)
         captured = uncaptured is None
         if captured and self._recorder.fault and self._when_full == "refuse":
-            raise _not_captured(self._recorder.fault)
+            raise not_captured(self._recorder.fault)
         place = _place(key, whose.session)
         upstream = self._upstreams.of(place)
         version = self._following.of(model, place) if self._following else None
@@ -142,14 +148,14 @@ class Chat:
         async with reply:
             headers = passed_on(reply) | {"x-clawpipe-session": asked.whose.session}
             headers |= asked.version.headers if asked.version else {}
-            headers |= {"x-clawpipe-turn": asked.turn, "x-clawpipe-captured": "yes" if asked.captured else "off"}
+            headers |= {"x-clawpipe-turn": asked.turn}
             if reply.status != 200:
-                _ended(asked, None, failed=reply.status >= 500)
-                await _pass_error(exchange, reply)
+                count_answer(asked, None, failed=reply.status >= 500)
+                await pass_error(exchange, reply)
             elif (reply.content_type or "") == "text/event-stream":
-                await self._stream(exchange, asked, reply, headers)
+                await self._answers.stream(exchange, asked, reply, headers)
             else:
-                await self._whole(exchange, asked, reply, headers)
+                await self._answers.whole(exchange, asked, reply, headers)
 
     async def _ask_one_that_answers(self, asked: Asked) -> tuple[Asked, Reply]:
         """Send the request to the session's engine, or to another one if that does not answer. Raises ApiError (503) if none
@@ -190,108 +196,10 @@ class Chat:
             reply = await asked.upstream.ask("POST", asked.form.path, data, session)
         return reply
 
-    async def _whole(self, exchange: Exchange, asked: Asked, reply: Reply, headers: dict[str, str]) -> None:
-        try:
-            data = await reply.read()
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise unavailable(error) from None
-        collected, body = asked.form.collected(), loaded(data)
-        if isinstance(body, dict):
-            collected.add(body)
-        _ended(asked, collected, failed=not isinstance(body, dict))
-        if asked.uncaptured or not isinstance(body, dict):
-            self._uncaptured(asked.uncaptured or "no JSON")
-            await exchange.respond(200, data, headers)
-            return
-        await self._record(asked, reply, collected, "complete")
-        await exchange.respond_json(stripped(body, asked.client_options), headers=headers)
-
-    async def _stream(self, exchange: Exchange, asked: Asked, reply: Reply, headers: dict[str, str]) -> None:
-        """Pass the chunks on as they come. The last one waits until the turn is on the disk."""
-        collected, client_options, ending, last = asked.form.collected(), asked.client_options, "cancelled", DONE
-        await exchange.start(200, headers | {"cache-control": "no-cache"})
-        try:
-            async for event in events(reply):
-                if is_done(event):
-                    ending = "complete"
-                    break
-                sent = event if asked.uncaptured and asked.form.questions else _stripped_event(event, collected, client_options)
-                if collected.over:
-                    ending, last = "complete", event
-                    break
-                if sent:
-                    await exchange.send(sent)
-            ending = ending if ending == "complete" else "broken"
-        except (aiohttp.ClientError, TimeoutError):
-            ending = "broken"
-        finally:
-            if ending == "cancelled":
-                self._record_cancelled(asked, reply, collected)
-        _ended(asked, collected, failed=ending == "broken")
-        await self._end_stream(exchange, asked, reply, collected, ending, last)
-
-    async def _end_stream(
-        self, exchange: Exchange, asked: Asked, reply: Reply, collected: Collected, ending: Ending, last: bytes
-    ) -> None:
-        try:
-            if asked.captured and not (ending == "broken" and collected.is_empty):
-                await self._record(asked, reply, collected, ending)
-            elif asked.uncaptured:
-                self._uncaptured(asked.uncaptured)
-        except ApiError as error:
-            last = event_of(error.body())
-        if ending == "broken":
-            last = event_of(unavailable(None).body())
-        await exchange.send(last)
-        await exchange.send(b"", more=False)
-
-    def _record_cancelled(self, asked: Asked, reply: Reply, collected: Collected) -> None:
-        """Record the answer so far of a turn whose client disconnected, in a task of its own."""
-        if asked.captured and not collected.is_empty:
-            task = asyncio.ensure_future(self._record_quietly(asked, reply, collected))
-            self._cancelled.add(task)
-            task.add_done_callback(self._cancelled.discard)
-
-    async def _record_quietly(self, asked: Asked, reply: Reply, collected: Collected) -> None:
-        try:
-            await self._record(asked, reply, collected, "cancelled")
-        except ApiError as error:
-            log.warning("a cancelled turn was not captured: %s", error.message)
-
-    async def _record(self, asked: Asked, reply: Reply, collected: Collected, ending: Ending) -> None:
-        """Record a turn, and return once it is on the disk. Raises ApiError (503) if that fails and `when_full` is `refuse`."""
-        if collected.is_empty:
-            self._uncaptured("no answer in it")
-            return
-        turn = turn_of(asked, reply, collected, ending)
-        try:
-            kept = await self._recorder.write(turn)
-        except CaptureError as error:
-            self._uncaptured("not written")
-            if self._when_full == "refuse":
-                raise _not_captured(error.what) from None
-            return
-        if kept:
-            self._note(turn, asked)
-            if turn.api == "responses" and turn.response_id and asked.body.get("store") is not False:
-                messages = conversation(asked.request["messages"], turn.answers[0].message)
-                self._conversations.keep(turn.key, turn.response_id, messages)
-            self._metrics.turn(asked.whose, turn.no_tokens is None)
-        else:
-            self._uncaptured("forgotten")
-
-    def _uncaptured(self, reason: str) -> None:
-        self._metrics.uncaptured.labels(reason).inc()
-
 
 def _place(key: Key, session: str) -> str:
     """Return a digest that names a session without revealing its owner."""
     return hashlib.sha256(f"{key.name}/{session}".encode()).hexdigest()[:32]
-
-
-def _ended(asked: Asked, collected: Collected | None, failed: bool) -> None:
-    if asked.version:
-        asked.version.count_answer(collected, failed)
 
 
 def passed_on(reply: Reply) -> dict[str, str]:
@@ -299,7 +207,7 @@ def passed_on(reply: Reply) -> dict[str, str]:
     return {name: reply.headers[name] for name in PASSED_ON if name in reply.headers}
 
 
-async def _pass_error(exchange: Exchange, reply: Reply) -> None:
+async def pass_error(exchange: Exchange, reply: Reply) -> None:
     """Pass an error of the engine on, in OpenAI's form if it has another."""
     status = reply.status if reply.status >= 400 else 502
     body = loaded(await reply.read())
@@ -308,20 +216,3 @@ async def _pass_error(exchange: Exchange, reply: Reply) -> None:
         await exchange.respond_json(body, status, headers)
     else:
         await exchange.refuse(ApiError(status, f"the engine answered with {reply.status}", headers=headers))
-
-
-def _not_captured(why: str) -> ApiError:
-    message = f"the turn cannot be captured, and is refused because of that: {why}"
-    return ApiError(503, message, code="capture_unavailable", headers={"retry-after": "30"})
-
-
-def _stripped_event(event: bytes, collected: Collected, client_options: ClientOptions) -> bytes | None:
-    """Collect a chunk, and return what the client gets of it. What is no chunk passes as it is."""
-    body = loaded(data_of(event))
-    if not isinstance(body, dict):
-        return event
-    collected.add(body)
-    if client_options == EVERYTHING:
-        return event
-    left = stripped(body, client_options)
-    return None if left is None else event_of(left)

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 from starlette.types import Receive, Scope, Send
 
+from clawpipe.gateway.events import is_too_deep
 from clawpipe.json_types import JsonObject
 from clawpipe.serving.errors import ApiError
 
@@ -55,12 +56,15 @@ class Exchange:
         """Read the body as a JSON object.
 
         Raises:
-            ApiError: 400, it is none; 408 and 413 as for `body`.
+            ApiError: 400, it is none, or is nested too deep; 408 and 413 as for `body`.
         """
+        data = await self.body()
         try:
-            body = orjson.loads(await self.body())
+            body = orjson.loads(data)
         except orjson.JSONDecodeError as error:
             raise ApiError(400, f"the body is no JSON: {error.msg}", code="invalid_json") from None
+        if is_too_deep(data, body):
+            raise ApiError(400, "the body's objects and lists are nested too deep", code="invalid_json")
         if not isinstance(body, dict):
             raise ApiError(400, "the body is no JSON object", code="invalid_json")
         return body

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -27,6 +28,9 @@ class Metrics:
         )
         self.uncaptured = Counter(
             "clawpipe_gateway_uncaptured", "Answers that were not captured.", ["reason"], registry=self.registry
+        )
+        self.untaught = Counter(
+            "clawpipe_gateway_untaught", "Captured turns that are never trained on.", ["reason"], registry=self.registry
         )
         self.feedback = Counter("clawpipe_gateway_feedback", "Captured feedback on turns.", registry=self.registry)
         self.running = Gauge("clawpipe_gateway_running", "Requests that are being answered.", registry=self.registry)
@@ -53,8 +57,10 @@ class Metrics:
         self._writing.inc(commit.writing)
         self._written.inc(commit.bytes)
 
-    def turn(self, whose: Attribution, has_tokens: bool) -> None:
-        """Count a captured turn, and sound or end the alarms."""
+    def turn(self, whose: Attribution, has_tokens: bool, faults: Iterable[str] = ()) -> None:
+        """Count a captured turn and why it will not teach, and sound or end the alarms."""
+        for fault in faults:
+            self.untaught.labels(fault).inc()
         source = DERIVED if whose.session_from == DERIVED else "client"
         self.turns.labels(whose.turn_type, source, "recorded" if has_tokens else "none").inc()
         self._recent.append(whose)

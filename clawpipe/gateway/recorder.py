@@ -31,6 +31,8 @@ _MOST = 512  # records in a group
 _TICK_SECONDS = 0.5
 _CHECK_SECONDS = 1.0
 _REDACTED = "a text of it was redacted"
+FORGOTTEN, UNWRITABLE = "forgotten", "no line can hold it"  # why a record is never written
+_FAULTS = (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError)  # of a record, not of the disk
 
 
 class CaptureError(BusyError):
@@ -47,7 +49,7 @@ class Commit:
     writing: float
 
 
-_Waiting = tuple[Record, asyncio.Future[bool]]
+_Waiting = tuple[Record, asyncio.Future[str | None]]
 
 
 class Recorder:
@@ -71,13 +73,14 @@ class Recorder:
         self._thread = threading.Thread(target=self._run, name="recorder")
         self._thread.start()
 
-    async def write(self, record: Record) -> bool:
-        """Return when the record is on the disk; False if its session or user was forgotten, and nothing was written.
+    async def write(self, record: Record) -> str | None:
+        """Return None once the record is on the disk; why it never will be if its session or user was forgotten, or if it cannot be
+        encoded.
 
         Raises:
             CaptureError: it could not be written.
         """
-        done: asyncio.Future[bool] = self._loop.create_future()
+        done: asyncio.Future[str | None] = self._loop.create_future()
         self._queue.put((record, done))
         return await done
 
@@ -110,26 +113,33 @@ class Recorder:
         return None not in group
 
     def _commit(self, redact: Redactor, waiting: Sequence[_Waiting]) -> None:
-        kept = [not self._is_forgotten(record) for record, _ in waiting]
+        reasons = [FORGOTTEN if self._is_forgotten(record) else None for record, _ in waiting]
         error: Exception | None = None
         try:
-            if self._blind:
-                raise OSError(0, self._blind)
-            began = time.perf_counter()
-            records = redacted(redact, [record for (record, _), keep in zip(waiting, kept, strict=True) if keep])
-            lines = b"".join(map(line_of, records))
-            redacted_at = time.perf_counter()
-            self._append(lines)
-            self._observe(Commit(len(records), len(lines), redacted_at - began, time.perf_counter() - redacted_at))
+            self._write(redact, [record for record, _ in waiting], reasons)
             self.fault = None
         except OSError as failure:
             self.fault = failure.strerror or type(failure).__name__
             log.error("captured turns cannot be written: %s", self.fault)
             error = CaptureError(f"the turn could not be captured: {self.fault}")
-        except Exception as failure:  # whatever a record is like, the others' requests must not wait for ever
+        except Exception as failure:  # whatever happens, the requests must not wait for ever
             log.exception("a group of records could not be written")
             error = CaptureError(f"the turn could not be captured: {type(failure).__name__}")
-        self._tell([future for _, future in waiting], kept, error)
+        self._tell([future for _, future in waiting], reasons, error)
+
+    def _write(self, redact: Redactor, records: Sequence[Record], reasons: list[str | None]) -> None:
+        """Write the records without a reason against it. `reasons` gets one for each that cannot be encoded."""
+        if self._blind:
+            raise OSError(0, self._blind)
+        began = time.perf_counter()
+        places = [place for place, reason in enumerate(reasons) if reason is None]
+        lines = dict(zip(places, encoded(redact, [records[place] for place in places]), strict=True))
+        for place in (place for place, line in lines.items() if line is None):
+            reasons[place] = UNWRITABLE
+        data = b"".join(line for line in lines.values() if line is not None)
+        redacted_at = time.perf_counter()
+        self._append(data)
+        self._observe(Commit(reasons.count(None), len(data), redacted_at - began, time.perf_counter() - redacted_at))
 
     def _append(self, lines: bytes) -> None:
         """Append to the segment. One that failed is not written to again, so what it holds stays as it is."""
@@ -151,11 +161,11 @@ class Recorder:
             self._segment.close()
             self._segment = None
 
-    def _tell(self, futures: Sequence[asyncio.Future[bool]], kept: Sequence[bool], error: Exception | None) -> None:
+    def _tell(self, futures: Sequence[asyncio.Future[str | None]], reasons: Sequence[str | None], error: Exception | None) -> None:
         def tell() -> None:
-            for future, keep in zip(futures, kept, strict=True):
+            for future, reason in zip(futures, reasons, strict=True):
                 if not future.done():  # its request may be gone
-                    future.set_exception(error) if error else future.set_result(keep)
+                    future.set_exception(error) if error else future.set_result(reason)
 
         with suppress(RuntimeError):  # the loop has ended: nobody waits
             self._loop.call_soon_threadsafe(tell)
@@ -192,6 +202,23 @@ def _next_group(waiting: queue.SimpleQueue[_Waiting | None]) -> list[_Waiting | 
         while len(group) < _MOST and group[-1] is not None:
             group.append(waiting.get_nowait())
     return group
+
+
+def encoded(redact: Redactor, records: Sequence[Record]) -> list[bytes | None]:
+    """Return the redacted lines of records; None for each that cannot be encoded, which harms no other."""
+    try:
+        return [line_of(record) for record in redacted(redact, records)]
+    except _FAULTS:
+        return [_encoded_alone(redact, record) for record in records]
+
+
+def _encoded_alone(redact: Redactor, record: Record) -> bytes | None:
+    try:
+        [clean] = redacted(redact, [record])
+        return line_of(clean)
+    except _FAULTS as error:
+        log.warning("a record cannot be encoded, and is left out: %s", type(error).__name__)
+        return None
 
 
 def redacted(redact: Redactor, records: Sequence[Record]) -> list[Record]:

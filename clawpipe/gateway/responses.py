@@ -15,13 +15,15 @@ from clawpipe.capture.records import Answer
 from clawpipe.gateway.answers import Collected
 from clawpipe.json_types import JsonObject
 from clawpipe.serving.errors import ApiError
+from clawpipe.wire.texts import joined_texts
 
 History = Callable[[str], list[JsonObject] | None]  # the conversation up to and with a response, by the response's id
 _STATE = ("conversation", "prompt", "background")  # fields that name what only the engine knows
 _TEXTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
 _ROLES = ("system", "developer", "user", "assistant")
 _MOST_BYTES = 64 << 20  # of conversations that are kept for `previous_response_id`
-_LAST = ("response.completed", "response.incomplete", "response.failed", "error")
+_LAST = ("response.completed", "response.incomplete", "response.failed", "response.cancelled", "error")
+_FAILED = ("failed", "cancelled")
 
 
 class UncapturedError(Exception):
@@ -80,27 +82,27 @@ def messages_of(items: Iterable[Any]) -> list[JsonObject]:
 def _message(item: JsonObject) -> JsonObject:
     match item.get("type", "message"):
         case "message" if item.get("role") in _ROLES:
-            return {"role": item["role"], "content": _content(item.get("content"))}
+            return {"role": item["role"], "content": _content(item.get("content"), item["role"])}
         case "function_call":
             function = {"name": item.get("name"), "arguments": item.get("arguments")}
             return {"role": "assistant", "tool_calls": [{"id": item.get("call_id"), "type": "function", "function": function}]}
         case "function_call_output":
-            return {"role": "tool", "tool_call_id": item.get("call_id"), "content": _content(item.get("output"))}
+            return {"role": "tool", "tool_call_id": item.get("call_id"), "content": _content(item.get("output"), "tool")}
         case "reasoning":
-            thoughts = _content(item.get("content") or item.get("summary") or "")
+            thoughts = _content(item.get("content") or item.get("summary") or "", "reasoning")
             return {"role": "assistant", "reasoning_content": thoughts} if thoughts else {"role": "assistant"}
         case _:
             raise UncapturedError("an item that no chat has")
 
 
-def _content(content: Any) -> str:
+def _content(content: Any, role: str) -> str:
     """Return the text of parts. Raises UncapturedError if one is no text."""
     if isinstance(content, str):
         return content
     parts = content if isinstance(content, list) else []
     kinds = {str(part.get("type")) if isinstance(part, dict) else "" for part in parts}
     if kinds <= {*_TEXTS, "refusal"}:
-        return "".join(str(part.get("text") or part.get("refusal") or "") for part in parts)
+        return joined_texts(role, [str(part.get("text") or part.get("refusal") or "") for part in parts])
     raise UncapturedError("a part that is no text")
 
 
@@ -134,21 +136,21 @@ class CollectedResponse(Collected):
         """Add a whole response or one event."""
         kind, response = body.get("type"), body.get("response")
         self.over = self.over or kind in _LAST
-        if kind in ("response.failed", "error"):
-            self._items = {}
-        elif isinstance(response, dict):
-            self._add_response(kind, response)
+        self.failed = self.failed or kind == "error" or bool(body.get("error"))
+        if isinstance(response, dict):
+            self._add_response(response, kind in _LAST)
         elif isinstance(kind, str):
             self._add_part(kind, body)
         else:
-            self._add_response("response.completed", body)
+            self._add_response(body, is_last=True)
 
-    def _add_response(self, kind: Any, body: JsonObject) -> None:
+    def _add_response(self, body: JsonObject, is_last: bool) -> None:
         self.response_id = body["id"] if isinstance(body.get("id"), str) else self.response_id
         self.model = body["model"] if isinstance(body.get("model"), str) else self.model
-        if kind in ("response.completed", "response.incomplete"):
+        self.failed = self.failed or body.get("status") in _FAILED or bool(body.get("error"))
+        if is_last:
             output = body.get("output")
-            self._items = dict(enumerate(output if isinstance(output, list) else []))
+            self._items = dict(enumerate(output if isinstance(output, list) else [])) or self._items
             self._finish(body)
 
     def _add_part(self, kind: str, event: JsonObject) -> None:
@@ -172,12 +174,33 @@ class CollectedResponse(Collected):
             for name, own in (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens"), ("total_tokens",) * 2)
             if own in usage
         } or None
+        self._reason = self._reason_of(response)
+
+    def _reason_of(self, response: JsonObject) -> str | None:
+        """Return the finish reason that a chat would have; None if the response did not finish."""
+        status, details = response.get("status", "completed"), response.get("incomplete_details")
+        if status == "incomplete":
+            filtered = isinstance(details, dict) and details.get("reason") == "content_filter"
+            return "content_filter" if filtered else "length"
         calls = any(isinstance(one, dict) and one.get("type") == "function_call" for one in self._items.values())
-        self._reason = "length" if response.get("status") == "incomplete" else "tool_calls" if calls else "stop"
+        return ("tool_calls" if calls else "stop") if status == "completed" else None
 
     @property
     def is_empty(self) -> bool:
         return not self._messages()
+
+    @property
+    def reasons(self) -> list[str | None]:
+        """The finish reason of the one answer; None if it did not come."""
+        return [self._reason]
+
+    def uncaptured(self) -> str | None:
+        """Return why there is nothing to record, or no record can hold it; None if one can."""
+        try:
+            messages_of(item for _, item in sorted(self._items.items()))
+        except UncapturedError as error:
+            return str(error)
+        return super().uncaptured()
 
     def answers(self, with_tokens: bool) -> list[Answer]:
         """Return the one answer."""
@@ -196,7 +219,7 @@ class CollectedResponse(Collected):
 
 def _quiet_content(content: Any) -> str:
     try:
-        return _content(content or "")
+        return _content(content or "", "assistant")
     except UncapturedError:
         return ""
 

@@ -15,8 +15,8 @@ from starlette.types import Receive, Scope, Send
 
 from clawpipe.capture.segments import recover, segments_dir
 from clawpipe.gateway.adapters import Following
+from clawpipe.gateway.answering import WhenFull
 from clawpipe.gateway.app import Gateway
-from clawpipe.gateway.chat import WhenFull
 from clawpipe.gateway.clients import Clients
 from clawpipe.gateway.metrics import Metrics
 from clawpipe.gateway.recorder import Recorder

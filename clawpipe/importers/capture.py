@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,9 +18,23 @@ from typing import Any
 from clawpipe.capture.chains import chains_of
 from clawpipe.capture.records import DamagedError, Feedback, Record, Turn, read_line
 from clawpipe.capture.sessions import Key, Reply, Session, sessions_of
+from clawpipe.capture.untaught import BY_CONTENT, NO_TEXT, fault_of
 from clawpipe.contracts.sampled import SampledTurn, token_columns, version_of
+from clawpipe.endings import ending_of_reason
 from clawpipe.importers.message import ReadMessages, read_message, read_messages
-from clawpipe.importers.record import Conversation, Judgement, Kind, Origin, Preference, Status, counted, first_request, prompt_hash
+from clawpipe.importers.record import (
+    CUT_SHORT,
+    Conversation,
+    Judgement,
+    Kind,
+    Origin,
+    Preference,
+    Status,
+    counted,
+    first_request,
+    prompt_hash,
+)
+from clawpipe.importers.record import NO_TEXT as OTHER_PARTS
 from clawpipe.importers.sources.lines import Line, Place
 from clawpipe.importers.strict_json import RefusedError
 from clawpipe.importers.toolcalls import tools_on_offer
@@ -27,6 +42,7 @@ from clawpipe.json_types import JsonObject, Row
 from clawpipe.messages import Message
 
 FORMAT = "capture"
+UNPAIRED = "corrections of such turns"
 PARENT = "parent_session_id"  # in `extra`, where forgetting a session finds those that it started
 
 
@@ -151,18 +167,23 @@ def conversation_of(session: Session, chain: Sequence[Reply], line: Line) -> Con
         tools=tools,
         origin=origin,
         row=row | counted(read.messages, read.failed),
+        failed=read.failed,
         unread=read.unread,
         lines=len(chain),
+        context=sum(message.role == "assistant" for message in read.messages) - len(chain),
     )
 
 
 def corrections(session: Session, chain: Sequence[Reply], origin: Origin) -> Iterator[Preference]:
-    """Yield a pair for each turn that somebody corrected: the correction is chosen, the answer rejected.
+    """Yield a pair for each turn that somebody corrected: the correction is chosen, the answer rejected. A turn with a fault gives
+    none: its question or its answer is not known whole.
 
     Raises:
         RefusedError: a message cannot be read.
     """
     for reply in chain:
+        if fault_of(reply.turn.record, reply.answer):
+            continue
         request = reply.turn.record.request
         for feedback in reply.turn.feedback if reply is reply.turn.chosen else ():
             if feedback.correction:
@@ -176,6 +197,17 @@ def corrections(session: Session, chain: Sequence[Reply], origin: Origin) -> Ite
                     session=session.name,
                     user=reply.turn.record.user,
                 )
+
+
+def faults(chain: Sequence[Reply]) -> Counter[str]:
+    """Return how many replies of a chain do not teach although their client calls them main turns, by reason."""
+    found: Counter[str] = Counter()
+    for reply in chain:
+        record = reply.turn.record
+        if (fault := fault_of(record, reply.answer)) and (record.turn_type == "main" or record.turn_type_from == BY_CONTENT):
+            found[OTHER_PARTS if fault == NO_TEXT else CUT_SHORT] += 1
+            found[UNPAIRED] += any(one.correction for one in reply.turn.feedback if reply is reply.turn.chosen)
+    return +found
 
 
 def judgement_of(feedback: Feedback, turn: int) -> Judgement:
@@ -248,23 +280,23 @@ def _sampled(reply: Reply) -> SampledTurn:
 
 def _kinds(messages: Sequence[Message], replies: Mapping[int, Reply]) -> tuple[Kind, ...]:
     count = sum(message.role == "assistant" for message in messages)
-    return tuple(_kind(replies[index]) if index in replies else "side" for index in range(count))
+    whole = {index for index, reply in replies.items() if index == count - 1 or _finish(reply) == "stop"}
+    return tuple(_kind(replies[index]) if index in whole else "side" for index in range(count))
 
 
 def _kind(reply: Reply) -> Kind:
-    """Return main for a turn that may teach: a main turn that neither its client nor the engine broke off."""
-    record = reply.turn.record
-    return "main" if record.turn_type == "main" and record.ending == "complete" else "side"
+    """Return main for a turn that may teach: a main turn without a fault."""
+    return "main" if reply.turn.record.turn_type == "main" and not fault_of(reply.turn.record, reply.answer) else "side"
 
 
 def _finish(reply: Reply) -> str:
-    return "length" if reply.answer.finish_reason == "length" else "stop"
+    return "length" if ending_of_reason(reply.answer.finish_reason or "") == "truncated" else "stop"
 
 
 def _status(reply: Reply) -> Status:
     if reply.turn.record.ending != "complete":
         return "aborted"
-    return "truncated" if _finish(reply) == "length" else "completed"
+    return ending_of_reason(reply.answer.finish_reason or "") or "aborted"
 
 
 def _policy(turn: Turn, has_tokens: bool) -> str | None:
@@ -281,6 +313,7 @@ def _extra(session: Session, replies: Mapping[int, Reply], read: ReadMessages) -
             "response_id": reply.turn.record.response_id,
             "relation": reply.turn.relation,
             **({"no_tokens": reply.turn.record.no_tokens} if reply.turn.record.no_tokens else {}),
+            **({"fault": fault} if (fault := fault_of(reply.turn.record, reply.answer)) else {}),
         }
         for index, reply in replies.items()
     ]

@@ -36,9 +36,9 @@ from clawpipe.importers.record import (
 )
 from clawpipe.importers.sharegpt import read_dialogue
 from clawpipe.importers.strict_json import RefusedError
-from clawpipe.importers.toolcalls import parsed_object
 from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message
+from clawpipe.wire.arguments import parsed_object
 
 _SESSION, _USER = ("session_id", "conversation_id"), ("user", "user_id")
 _HEADERS = {"x-session-id": "session_id", "x-turn-type": "turn_type", "x-user-id": "user_id"}

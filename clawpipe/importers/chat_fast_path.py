@@ -18,8 +18,9 @@ from msgspec import UNSET, UnsetType
 from clawpipe.importers.chat import session_in
 from clawpipe.importers.record import Conversation, Origin, all_main, check_names, counted, first_request
 from clawpipe.importers.strict_json import MAX_DEPTH, RefusedError, check_bytes, count_keys, may_repeat_a_key
-from clawpipe.importers.toolcalls import tool_call, tools_on_offer
+from clawpipe.importers.toolcalls import tools_on_offer
 from clawpipe.messages import Message
+from clawpipe.wire.arguments import tool_call
 
 FAST_FORMAT = "chat"  # the name of its format
 _TOOLS, _LISTS = 64 << 10, 500  # bytes and lists of tool schemas; below this, parsers agree

@@ -20,9 +20,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from clawpipe.importers.record import Fields
-from clawpipe.importers.toolcalls import is_marked_failed, parsed, tool_call
 from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message, ToolCall
+from clawpipe.wire.arguments import custom_call, parsed, tool_call
+from clawpipe.wire.failures import mark_of
+from clawpipe.wire.texts import joined_texts
 
 _REFERENCES = ("url", "file_id", "path", "id", "uri", "fileUri")
 _TEXTS = ("text", "value", "content", "refusal")
@@ -52,7 +54,7 @@ class Step:
     """One reply with the tool results that follow it.
 
     Attributes:
-        failed: indices of the answers that their parts mark as failures.
+        failed: whether an answer is marked as a failure, by its index, where its part says either.
         unread: parts of unknown kinds, whole; each has a placeholder in `texts`.
         beside: further fields of known parts, with the part's number under `part`.
     """
@@ -61,7 +63,7 @@ class Step:
     thoughts: list[str] = field(default_factory=list)
     calls: list[ToolCall] = field(default_factory=list)
     answers: list[Message] = field(default_factory=list)
-    failed: set[int] = field(default_factory=set)
+    failed: dict[int, bool] = field(default_factory=dict)
     unread: list[JsonObject] = field(default_factory=list)
     beside: list[JsonObject] = field(default_factory=list)
 
@@ -143,8 +145,9 @@ class _Parts:
         self._next_step(after_answers=self._speaks)
         return self.steps[-1]
 
-    def call(self, name: Any, arguments: Any, call_id: str | None) -> ToolCall:
-        made = tool_call(name, arguments, call_id or f"call_{self._number}_{self._calls}")
+    def call(self, name: Any, arguments: Any, call_id: str | None, kind: str = "") -> ToolCall:
+        make = custom_call if kind == "custom_tool_call" else tool_call
+        made = make(name, arguments, call_id or f"call_{self._number}_{self._calls}")
         self._calls += 1
         return made
 
@@ -181,7 +184,7 @@ def answer_text(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, list) and value and all(isinstance(part, dict) and "type" in part for part in value):
-        return "".join(map(_part_text, value))
+        return joined_texts("tool", map(_part_text, value))
     if isinstance(value, dict) and value.keys() <= {"type", "value"} and isinstance(value.get("type"), str):
         return answer_text(value.get("value", ""))
     return json.dumps(value, ensure_ascii=False)
@@ -250,7 +253,7 @@ def _call(parts: _Parts, fields: Fields, kind: str) -> bool:
     name = _name(fields, _NAMES)
     if name is None:
         return False
-    parts.speaks_on().calls.append(parts.call(name, _arguments(fields), _name(fields, _IDS)))
+    parts.speaks_on().calls.append(parts.call(name, _arguments(fields), _name(fields, _IDS), kind))
     return True
 
 
@@ -262,8 +265,7 @@ def _spelled_calls(value: Any) -> list[JsonObject]:
 
 
 def _arguments(fields: Fields) -> Any:
-    given = _first(fields, _ARGUMENTS)
-    return {} if given is None else given
+    return _first(fields, _ARGUMENTS)
 
 
 def _answer(parts: _Parts, fields: Fields, kind: str) -> bool:
@@ -275,8 +277,9 @@ def _answer(parts: _Parts, fields: Fields, kind: str) -> bool:
 
 
 def _add_answer(step: Step, fields: Fields, call_id: str | None, name: str | None) -> None:
-    if is_marked_failed(fields.rest) or fields.peek("errorText") is not None:
-        step.failed.add(len(step.answers))
+    mark = True if fields.peek("errorText") is not None else mark_of(fields.rest)
+    if mark is not None:
+        step.failed[len(step.answers)] = mark
     step.answers.append(Message("tool", _answered(fields), (), call_id, name))
 
 

@@ -36,9 +36,11 @@ from clawpipe.importers.record import (
 )
 from clawpipe.importers.responses import is_item, messages_of
 from clawpipe.importers.sharegpt import read_dialogue
-from clawpipe.importers.toolcalls import count_tool_calls, parsed, tools_on_offer
+from clawpipe.importers.toolcalls import count_tool_calls, tools_on_offer
 from clawpipe.json_types import JsonObject, Options
-from clawpipe.messages import Message, Role, ToolCall
+from clawpipe.messages import Message, Role
+from clawpipe.wire.arguments import parsed
+from clawpipe.wire.spelled import spelled_object
 
 _ROLES: dict[str, Role] = {"system": "system", "human": "user", "gpt": "assistant", "tool": "tool"}
 _TOOLS = re.compile(r"<tools>\s*(\[.*?\])\s*</tools>", re.DOTALL)
@@ -175,14 +177,8 @@ def _written(message: Message) -> str:
     if message.role == "tool":
         body = {"tool_call_id": message.tool_call_id, "name": message.name or "unknown", "content": _parsed(message.content)}
         return f"<tool_response>\n{json.dumps(body, ensure_ascii=False)}\n</tool_response>"
-    calls = "".join(f"\n<tool_call>\n{_written_call(call)}\n</tool_call>" for call in message.tool_calls)
+    calls = "".join(f"\n<tool_call>\n{spelled_object(call)}\n</tool_call>" for call in message.tool_calls)
     return message.content + calls
-
-
-def _written_call(call: ToolCall) -> str:
-    if call.malformed:
-        return call.arguments
-    return json.dumps({"name": call.name, "arguments": json.loads(call.arguments)}, ensure_ascii=False)
 
 
 def _parsed(content: str) -> Any:

@@ -14,8 +14,8 @@ from typing import Any
 from clawpipe.importers.chat import read_chat
 from clawpipe.importers.record import Conversation
 from clawpipe.importers.strict_json import RefusedError
-from clawpipe.importers.toolcalls import parsed
 from clawpipe.json_types import JsonObject
+from clawpipe.wire.arguments import parsed
 
 _SPEAKING = ("GENERATION", "AGENT")
 _KINDS = (*_SPEAKING, "SPAN", "EVENT", "TOOL", "CHAIN", "RETRIEVER", "EVALUATOR", "EMBEDDING", "GUARDRAIL")

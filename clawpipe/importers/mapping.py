@@ -15,8 +15,8 @@ from typing import Any
 
 from clawpipe.errors import ConfigError
 from clawpipe.importers.strict_json import RefusedError
-from clawpipe.importers.toolcalls import parsed
 from clawpipe.json_types import JsonObject
+from clawpipe.wire.arguments import parsed
 
 _CONTENT = (
     "messages",

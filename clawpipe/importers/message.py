@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, get_args
 
 from clawpipe.importers.content import Step, read_parts
 from clawpipe.importers.record import Fields, as_list
 from clawpipe.importers.strict_json import RefusedError
-from clawpipe.importers.toolcalls import is_marked_failed, parsed, tool_call
 from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message, Role, ToolCall
+from clawpipe.wire.arguments import listed_calls, parsed, tool_call
+from clawpipe.wire.failures import UNMARKED, mark_of
+from clawpipe.wire.texts import joined_texts
+from clawpipe.wire.thoughts import with_thoughts
 
 ROLES: dict[str, Role] = {
     **{role: role for role in get_args(Role)},
@@ -23,7 +25,6 @@ ROLES: dict[str, Role] = {
 }  # the names of the roles in all known formats
 CALLERS = ("function_call", "tool_call")  # roles with a call as their text
 _SPEAKERS = get_args(Role)
-_INNER_THOUGHT = re.compile(r"\s*<think>")
 _SYSTEM = ("system", "system_prompt", "systemInstruction", "system_instruction")  # fields for a system prompt beside the messages
 WEIGHTS = ("weight", "loss_weight")  # of an assistant message in a fine-tuning row
 
@@ -36,14 +37,14 @@ class ReadMessages(NamedTuple):
             (`unread`, whole, each with a placeholder in the text) and further fields of known parts (`beside`).
         unread: indices of the messages with a placeholder.
         muted: indices of the messages with weight 0.
-        failed: indices of the tool results that their record marks as failures.
+        failed: whether a tool result is marked as a failure, by its index, where its record says either.
     """
 
     messages: tuple[Message, ...]
     unknown: list[JsonObject]
     unread: frozenset[int] = frozenset()
     muted: frozenset[int] = frozenset()
-    failed: frozenset[int] = frozenset()
+    failed: Mapping[int, bool] = UNMARKED
 
 
 def read_messages(given: Iterable[Any], where: str = "messages") -> ReadMessages:
@@ -56,9 +57,7 @@ def read_messages(given: Iterable[Any], where: str = "messages") -> ReadMessages
     reader = _Reader(where, asked=any(part.get("role") in ("user", "human") for part in listed))
     for number, part in enumerate(listed):
         reader.add(part, number)
-    return ReadMessages(
-        tuple(reader.messages), reader.unknown, frozenset(reader.unread), frozenset(reader.muted), frozenset(reader.failed)
-    )
+    return ReadMessages(tuple(reader.messages), reader.unknown, frozenset(reader.unread), frozenset(reader.muted), reader.failed)
 
 
 def read_message(part: JsonObject, number: int = 0) -> Message:
@@ -83,7 +82,7 @@ class _Reader:
     def __init__(self, where: str, *, asked: bool) -> None:
         self.messages: list[Message] = []
         self.unknown: list[JsonObject] = []
-        self.unread, self.muted, self.failed = set[int](), set[int](), set[int]()
+        self.unread, self.muted, self.failed = set[int](), set[int](), dict[int, bool]()
         self._where, self._asked = where, asked
         self._calling = False  # the message before was a call with a role of its own
 
@@ -121,18 +120,19 @@ class _Reader:
             steps[0].thoughts = [thought]
         name = fields.take("name", str, default=None) or fields.take("tool_name", str, default=None) if role == "tool" else None
         answered = fields.take("tool_call_id", str, default=None)
-        if role == "tool" and is_marked_failed(fields.rest):
-            self.failed.add(len(self.messages))
+        mark = mark_of(fields.rest) if role == "tool" else None
+        if mark is not None:
+            self.failed[len(self.messages)] = mark
         for step in steps:
             self._add_step(role, step, calls, answered, name)
             calls = ()
 
     def _add_step(self, role: Role, step: Step, calls: tuple[ToolCall, ...], answered: str | None, name: str | None) -> None:
-        message = Message(role, _with_thoughts("".join(step.texts), step.thoughts), (*calls, *step.calls), answered, name)
+        message = Message(role, with_thoughts(joined_texts(role, step.texts), step.thoughts), (*calls, *step.calls), answered, name)
         own = [message] if message.content or message.tool_calls or not step.answers else []
         place = len(self.messages) + (len(step.answers) if own and role != "assistant" else 0)
         first = len(self.messages) + (len(own) if role == "assistant" else 0)
-        self.failed.update(first + number for number in step.failed)
+        self.failed.update({first + number: mark for number, mark in step.failed.items()})
         self.messages += [*own, *step.answers] if role == "assistant" else [*step.answers, *own]
         if step.unread:
             self.unread.add(place)
@@ -142,7 +142,7 @@ class _Reader:
 
     def _add_calls(self, fields: Fields, number: int) -> None:
         """Add the calls in a text; calls of several messages in a row become one message."""
-        text = "".join(text for step in _steps(fields, number, speaks=False) for text in step.texts)
+        text = joined_texts("assistant", [text for step in _steps(fields, number, speaks=False) for text in step.texts])
         before = self.messages.pop().tool_calls if self._calling else ()
         self.messages.append(Message("assistant", "", (*before, *spelled_calls(text, number))))
 
@@ -188,7 +188,8 @@ def _steps(fields: Fields, number: int, *, speaks: bool) -> list[Step]:
     if isinstance(parts, list) and parts and isinstance(fields.peek("content"), str | None):
         fields.take("parts", list)
         steps = read_parts(parts, number, speaks=speaks)
-        if fields.peek("content") in ("", "".join(text for step in steps for text in step.texts)):  # further content stays
+        texts = [text for step in steps for text in step.texts]
+        if fields.peek("content") in ("", *(joined_texts(role, texts) for role in ("assistant", "user"))):  # further content stays
             fields.take("content", str)
         return steps
     content = fields.take("content", str, list, dict, default=None)
@@ -210,25 +211,11 @@ def _of_content(content: str | list[Any] | JsonObject | None, number: int, *, sp
     return read_parts(content, number, speaks=speaks)
 
 
-def _calls(fields: Fields, number: int) -> Iterator[ToolCall]:
-    given = fields.take("tool_calls", list, str, default=[])
-    single = fields.take("function_call", dict, default=None)
-    listed = parsed(given) if isinstance(given, str) else given
-    if not isinstance(listed, list):
-        yield ToolCall(f"call_{number}_0", "", given, malformed=True)
-        return
-    for place, call in enumerate(as_list([*listed, *([single] if single else [])], "messages[].tool_calls")):
-        function = call.get("function")
-        function = function if isinstance(function, dict) else call
-        call_id = call.get("id")
-        name = call_id if isinstance(call_id, str) else f"call_{number}_{place}"
-        yield tool_call(function.get("name"), function.get("arguments", {}), name)
-
-
-def _with_thoughts(text: str, thoughts: Sequence[str]) -> str:
-    """Put reasoning from a separate field before the text, in the tags that models write."""
-    thought = "\n".join(thoughts)
-    return f"<think>\n{thought}\n</think>\n{text}" if thought and not _INNER_THOUGHT.match(text) else text
+def _calls(fields: Fields, number: int) -> list[ToolCall]:
+    listed = fields.take("tool_calls", list, str, default=[])
+    if isinstance(listed, list):
+        listed = list(as_list(listed, "messages[].tool_calls"))
+    return listed_calls({"tool_calls": listed, "function_call": fields.take("function_call", dict, default=None)}, number)
 
 
 def _written(message: Message) -> JsonObject:

@@ -7,9 +7,9 @@ from typing import Any, get_args
 
 from clawpipe.importers.record import Conversation, Fields, Kind, Status, Tokens, all_main, as_list, first_request
 from clawpipe.importers.strict_json import RefusedError
-from clawpipe.importers.toolcalls import parsed
 from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message, Role, ToolCall
+from clawpipe.wire.arguments import parsed
 
 _LISTS = ("messages", "token_ids", "loss_mask", "logprobs", "turns")
 

@@ -205,6 +205,7 @@ def _conversation(placed: Sequence[Placed], judged: Mapping[tuple[str, int], Seq
         origin=placed[0][1],
         unread=last.unread,
         lines=len(chain),
+        context=replies - len(turns),
         **counted(messages),
     )
 

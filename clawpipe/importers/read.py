@@ -15,7 +15,7 @@ from clawpipe.capture.sessions import Reply, Session
 from clawpipe.errors import ConfigError
 from clawpipe.extensions import is_reference
 from clawpipe.importers.answered import unread_answers
-from clawpipe.importers.capture import Captured, Captures, chains, conversation_of, corrections
+from clawpipe.importers.capture import Captured, Captures, chains, conversation_of, corrections, faults
 from clawpipe.importers.chat_fast_path import FAST_FORMAT, read_fast
 from clawpipe.importers.formats import CAPTURE, FAMILIES, FORMATS, Format, Part
 from clawpipe.importers.hints import shape_of
@@ -202,11 +202,15 @@ class Reader:
         """Yield the records of one chain of replies; if that fails, refuse each of their lines."""
         line = self.captures.line_of(chain[0])
         try:
-            made = [conversation_of(session, chain, line), *corrections(session, chain, Origin(CAPTURE, line.file, line.number))]
+            made = [
+                self._heard(conversation_of(session, chain, line)),
+                *corrections(session, chain, Origin(CAPTURE, line.file, line.number)),
+            ]
             for part in made:
                 _check_part(part)
                 if self._check:
                     self._check(part)
+            self.reading.silent += faults(chain)
             yield from made
         except (RefusedError, RecursionError) as error:
             for one in dict.fromkeys(map(self.captures.line_of, chain)):
@@ -298,6 +302,13 @@ class Reader:
         conversation, found = silenced(conversation)
         self.reading.silent += found
         return conversation
+
+    def _heard(self, conversation: Conversation) -> Conversation:
+        """Return a captured conversation without turns of which nothing can be learned; recorded tokens are what was sampled."""
+        if conversation.row is None or conversation.row["tokens"] != "none":
+            return conversation
+        conversation = self._silenced(conversation)
+        return replace(conversation, row={**(conversation.row or {}), "kinds": conversation.kinds})
 
     def _refused(self, line: Line, error: Exception) -> Refusal:
         reason = str(error) if isinstance(error, RefusedError) else "nested too deeply"

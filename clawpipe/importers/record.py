@@ -16,17 +16,21 @@ import orjson
 from clawpipe.contracts.logprobs import HIGHEST, LOWEST
 from clawpipe.contracts.logprobs import Kind as LogprobKind
 from clawpipe.importers.strict_json import RefusedError
-from clawpipe.importers.toolcalls import count_tool_calls, parsed, tools_on_offer
+from clawpipe.importers.toolcalls import count_tool_calls, tools_on_offer
 from clawpipe.json_types import JsonObject, Options
 from clawpipe.messages import Message
+from clawpipe.wire.arguments import parsed
+from clawpipe.wire.failures import UNMARKED
+from clawpipe.wire.thoughts import spoken
 
-_THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
 _PATH = re.compile(r"^[/~\\]|(^|[/\\])\.\.([/\\]|$)")
 
 Kind = Literal["main", "side"]
 Status = Literal["completed", "partial", "truncated", "aborted"]
 SIDE = ("heartbeat", "memory", "cron", "side")  # turn types of the sources that no user asked for
 NO_CONTENT, NO_TEXT = "turns without content", "turns with parts that are no text"  # why turns are not trained on
+MALFORMED = "turns with malformed calls"  # likewise
+CUT_SHORT = "turns that were cut short"
 
 
 @dataclass(frozen=True)
@@ -129,11 +133,13 @@ class Conversation:
         kinds: main or side for each assistant message.
         status: how the conversation ended, where the record holds it.
         tool_calls, tool_errors: the number of calls and of failed calls, from the record or by `count_tool_calls`.
+        failed: whether a tool result is marked as a failure, by the index of its message, where its record says either.
         tools: JSON array of the tools on offer.
         extra: every field of the record that no other attribute holds.
         row: every column of a row that clawpipe exported; None for other formats.
         unread: indices of the messages in which a placeholder replaces content that is not text; `extra` holds that content.
         lines: the number of lines of the file that the conversation was read from.
+        context: how many of the assistant messages are the history that the record repeats, and no turns of it.
     """
 
     messages: tuple[Message, ...]
@@ -149,11 +155,19 @@ class Conversation:
     status: Status | None = None
     tool_calls: int | None = None
     tool_errors: int | None = None
+    failed: Mapping[int, bool] = field(default_factory=dict)
     tools: str | None = None
     origin: Origin | None = None
     row: Mapping[str, Any] | None = None
     unread: frozenset[int] = frozenset()
     lines: int = 1
+    context: int = 0
+
+    @property
+    def turns(self) -> Counter[Kind]:
+        """The number of turns by kind, without those that are context."""
+        context: dict[Kind, int] = {"side": self.context}
+        return Counter(self.kinds) - Counter(context)
 
 
 @dataclass(frozen=True)
@@ -236,9 +250,10 @@ def prompt_hash(prompt: str) -> str:
     return hashlib.sha256(prompt.strip().encode()).hexdigest()
 
 
-def counted(messages: Sequence[Message], failed: Container[int] = ()) -> Options:
-    """Return the attributes of a conversation that count its tool calls. `failed` is as for `count_tool_calls`."""
-    return dict(zip(("tool_calls", "tool_errors"), count_tool_calls(messages, failed), strict=True))
+def counted(messages: Sequence[Message], failed: Mapping[int, bool] = UNMARKED) -> Options:
+    """Return the attributes of a conversation about its tool calls. `failed` is as for `count_tool_calls`."""
+    calls, errors = count_tool_calls(messages, failed)
+    return {"tool_calls": calls, "tool_errors": errors, "failed": failed}
 
 
 def first_request(messages: Sequence[Message]) -> str:
@@ -277,18 +292,17 @@ def main_but_muted(messages: Sequence[Message], muted: Container[int]) -> tuple[
 
 def says_something(message: Message) -> bool:
     """Whether a message has a tool call or a text to train on; a thought without a text after it does not count."""
-    content = message.content
-    return bool(message.tool_calls) or bool((content if content[:1] not in "< \n\t\r" else _THOUGHT.sub("", content, 1)).strip())
+    return bool(message.tool_calls or spoken(message.content))
 
 
 def silenced(conversation: Conversation) -> tuple[Conversation, Counter[str]]:
-    """Make main turns without content or with placeholders side turns, and count them by reason.
+    """Make main turns without content, with placeholders or with malformed calls side turns, and count them by reason.
 
     A conversation with recorded tokens stays as it is: its tokens are what was sampled, whatever the text shows.
     """
     recorded = conversation.tokens is not None and conversation.tokens.logprobs is not None
     replies = [(place, message) for place, message in enumerate(conversation.messages) if message.role == "assistant"]
-    if recorded or (not conversation.unread and all(says_something(message) for _, message in replies)):
+    if recorded or not (conversation.unread or any(_reason_for_side(False, message) for _, message in replies)):
         return conversation, Counter()
     reasons = [_reason_for_side(place in conversation.unread, message) for place, message in replies]
     pairs = list(zip(conversation.kinds, reasons, strict=True))
@@ -297,7 +311,9 @@ def silenced(conversation: Conversation) -> tuple[Conversation, Counter[str]]:
 
 
 def _reason_for_side(unread: bool, message: Message) -> str:
-    return NO_TEXT if unread else "" if says_something(message) else NO_CONTENT
+    if unread or not says_something(message):
+        return NO_TEXT if unread else NO_CONTENT
+    return MALFORMED if any(call.malformed for call in message.tool_calls) else ""
 
 
 def as_list(value: Any, where: str) -> Iterator[JsonObject]:

@@ -13,9 +13,10 @@ from typing import Any
 from clawpipe.importers.message import CALLERS, ROLES, WEIGHTS, ReadMessages, read_messages, spelled_calls
 from clawpipe.importers.record import Fields, as_list
 from clawpipe.importers.strict_json import RefusedError
-from clawpipe.importers.toolcalls import split_calls, tagged
+from clawpipe.importers.toolcalls import split_calls
 from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message, ToolCall
+from clawpipe.wire.spelled import tagged
 
 _RESPONSE = tagged("tool_response")
 

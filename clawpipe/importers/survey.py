@@ -82,7 +82,7 @@ class Survey:
             yield f"{reading.unmatched} judge records are about turns that are in none of the files"
 
     def _add(self, record: Conversation) -> None:
-        kinds = Counter(record.kinds)
+        kinds = record.turns
         self.counts.update(kinds)
         self.counts["conversations"] += 1
         self.counts["with_tokens"] += record.tokens is not None

@@ -16,8 +16,8 @@ from typing import Any
 from clawpipe.importers.chat import read_chat
 from clawpipe.importers.record import Conversation
 from clawpipe.importers.strict_json import RefusedError
-from clawpipe.importers.toolcalls import parsed
 from clawpipe.json_types import JsonObject
+from clawpipe.wire.arguments import parsed
 
 _INPUT, _OUTPUT = "gen_ai.input.messages", "gen_ai.output.messages"
 _NUMBERED = re.compile(r"gen_ai\.(prompt|completion)\.(\d{1,4})\.(role|content|finish_reason)")

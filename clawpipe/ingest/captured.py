@@ -31,13 +31,15 @@ _ROWS = """
 
 
 class StoredTurn(NamedTuple):
-    """A stored turn: its id and place, its session and number there, and the key that it was asked with."""
+    """A stored turn: its id and place, its session and number there, the key that it was asked with, and whether a fault keeps it
+    from teaching."""
 
     id: str
     place: Place
     session: str
     number: int
     key: str
+    faulty: bool = False
 
 
 def stored_turns(store: Store, files: Sequence[Path], sessions: Collection[str], everything: bool) -> dict[str, StoredTurn]:
@@ -56,7 +58,8 @@ def stored_turns(store: Store, files: Sequence[Path], sessions: Collection[str],
     for trajectory_id, name, extra in rows:
         parsed = orjson.loads(extra or "{}")
         for turn in parsed.get("turns", ()):
-            stored = StoredTurn(turn["id"], Place(trajectory_id, FORMAT, turn["reply"]), name, turn["turn"], parsed.get("key", ""))
+            place, key = Place(trajectory_id, FORMAT, turn["reply"]), parsed.get("key", "")
+            stored = StoredTurn(turn["id"], place, name, turn["turn"], key, "fault" in turn)
             found |= {one: stored for one in (turn["id"], turn["response_id"]) if one}
     return found
 
@@ -83,7 +86,8 @@ def orphan_feedback_scores(
 def orphan_corrections(
     store: Store, files: Sequence[Path], feedback: Sequence[tuple[Feedback, Origin]], stored: Mapping[str, StoredTurn]
 ) -> Iterator[Preference]:
-    """Yield a pair for each stored turn that somebody corrected since: the correction is chosen, the answer rejected.
+    """Yield a pair for each stored turn that somebody corrected since: the correction is chosen, the answer rejected. A turn with a
+    fault gives none.
 
     Args:
         files: rows of `trajectories`.
@@ -91,7 +95,11 @@ def orphan_corrections(
         stored: see `stored_turns`.
     """
     origins = {one.id: origin for one, origin in feedback}
-    corrected = [(one, turn) for one, turn in _with_turns([one for one, _ in feedback], stored) if turn and one.correction]
+    corrected = [
+        (one, turn)
+        for one, turn in _with_turns([one for one, _ in feedback], stored)
+        if turn and not turn.faulty and one.correction
+    ]
     if not corrected:
         return
     with session(store, files) as duck:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from clawpipe.capture.records import Record
 from clawpipe.capture.segments import read_segment, segments, segments_dir
 from clawpipe.capture.sessions import Session, SessionTurn, sessions_of
+from clawpipe.capture.untaught import faults_of
 from clawpipe.errors import NotFoundError
 from clawpipe.ingest.admission import stored_files
 from clawpipe.ingest.captured import StoredTurn, stored_turns
@@ -40,6 +41,7 @@ class TurnStatus(BaseModel):
     tokens: int = Field(description="sampled tokens that are recorded")
     no_tokens: str | None = Field(description="why none are")
     ending: str
+    faults: list[str] = Field(description="why its answers do not teach, where the turn's type is not the reason")
     model: str | None
     policy_version: str | None
     feedback: list[JsonObject]
@@ -157,6 +159,7 @@ def _turn_status(turn: SessionTurn, stored: StoredTurn | None, reason: str | Non
         tokens=sum(len(answer.token_ids or ()) for answer in record.answers),
         no_tokens=record.no_tokens,
         ending=record.ending,
+        faults=sorted(faults_of(record)),
         model=record.model,
         policy_version=record.policy_version,
         feedback=feedback,

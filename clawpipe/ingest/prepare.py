@@ -220,8 +220,8 @@ class Preparer:
         row = trajectory_row(named, self._options) if conversation.row is None else exported_row(conversation, changed)
         made.counts["trajectories"] += 1
         for counts in (made.counts, of_file := made.of_files[origin_of(conversation).file]):
-            counts["turns"] += len(conversation.kinds)
-            counts["side_turns"] += conversation.kinds.count("side")
+            counts["turns"] += conversation.turns.total()
+            counts["side_turns"] += conversation.turns["side"]
         of_file["with_session"] += row["session_id"] not in UNNAMED_SESSIONS
         made.counts["with_tokens"] += row["tokens"] == "recorded"
         made.counts["unnamed_policy"] += row["policy_version"] == UNNAMED

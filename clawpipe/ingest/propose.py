@@ -14,7 +14,9 @@ import yaml
 from clawpipe.config.load import with_settings
 from clawpipe.config.methods import METHODS
 from clawpipe.config.night import CONVERSATIONS, NightConfig
-from clawpipe.environments.prompts import PromptLine, PromptsEnvironment, read_prompts
+from clawpipe.environments.answers import is_number
+from clawpipe.environments.checks import unusable
+from clawpipe.environments.prompts import PromptLine, Prompts, PromptsEnvironment, read_prompts
 from clawpipe.environments.tools import ToolsEnvironment
 from clawpipe.errors import ClawpipeError, ConfigError, DataError
 from clawpipe.evaluation.heldout_share import heldout_share, too_few
@@ -134,8 +136,8 @@ def _holds_prompts(file: Path) -> bool:
 
 
 def _from_prompts(made: Proposal, file: Path, method: str | None, server: str) -> None:
-    read = read_prompts(file, runs_tools=bool(server))
-    check, why = _check(read.lines)
+    check, why = _check(read_prompts(file, runs_tools=bool(server)).lines)
+    read = read_prompts(file, check, runs_tools=bool(server))
     share = heldout_share(len(read.lines), least=0.3)
     environment = (
         ToolsEnvironment(str(file), server, check, share=share) if server else PromptsEnvironment(str(file), check, share=share)
@@ -143,7 +145,7 @@ def _from_prompts(made: Proposal, file: Path, method: str | None, server: str) -
     train, held = (environment.distinct_items(side) for side in ("train", "heldout"))
     if not (train and held):
         raise DataError(f"too few prompts: {train} to train on and {held} held out", str(file), "add prompts that differ")
-    made.found.append(f"{file}: {len(read.lines)} prompts with answers, {len(read.rejected)} lines that are none.")
+    made.found.append(f"{file}: {len(read.lines)} prompts with answers, {_rejected(read)}")
     name, tools = ("tools", {"server": server}) if server else ("prompts", {})
     options = {"file": str(file.resolve()), "check": check, "share": share, **tools}
     counts = {"train_items": min(128, train), "heldout_items": min(160, held), "benchmark_items": 0}
@@ -154,6 +156,12 @@ def _from_prompts(made: Proposal, file: Path, method: str | None, server: str) -
     made.add("train", {"method": chosen}, f"{chosen}: the model tries each prompt several times and learns from what was right")
 
 
+def _rejected(read: Prompts) -> str:
+    """Return how many lines are no prompts, and why most of them are not."""
+    reasons = [reason for reason, _ in Counter(read.rejected.values()).most_common(1)]
+    return f"{len(read.rejected)} lines that are none{''.join(f' ({reason})' for reason in reasons)}."
+
+
 def _check(lines: Sequence[PromptLine]) -> tuple[str, str]:
     """Return the check that most answers allow, and why."""
     kinds = Counter(_kind(line.answer) for line in lines if not line.check)
@@ -162,6 +170,7 @@ def _check(lines: Sequence[PromptLine]) -> tuple[str, str]:
         "numeric": "most answers are numbers: the last number of a reply counts",
         "tool_call": "most answers are calls of tools",
         "normalized": "most answers are texts: case, punctuation and articles do not count",
+        "exact": "most answers are signs: a reply is one to the letter",
     }
     return kind, words[kind]
 
@@ -169,11 +178,9 @@ def _check(lines: Sequence[PromptLine]) -> tuple[str, str]:
 def _kind(answer: Any) -> str:
     if isinstance(answer, dict | list):
         return "tool_call"
-    try:
-        float(str(answer).replace(",", ""))
-    except ValueError:
-        return "normalized"
-    return "numeric"
+    if is_number(str(answer)):
+        return "numeric"
+    return "exact" if unusable("normalized", answer) else "normalized"
 
 
 def _from_logs(made: Proposal, paths: Sequence[str], method: str | None, options: Options) -> None:

@@ -1,7 +1,7 @@
 """Find turns that are stored already: if a session is exported again with more turns, its earlier turns become context.
 
-A conversation continues another of the same session and user if it begins with all messages up to that one's last turn. Both sides
-are compared after redaction.
+A conversation continues another of the same session and user if it begins with all messages up to that one's last turn. What
+clients leave out of histories, such as thoughts, does not count. Both sides are compared after redaction.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from clawpipe.ingest.claims import Claim
 from clawpipe.messages import Message
 from clawpipe.store.artifacts import Store
 from clawpipe.store.duck import session
+from clawpipe.wire.histories import history_digest
 
 _STORED = """
     select session_id, user_id, messages from read_parquet($files, union_by_name = true)
     where session_id in (select unnest($sessions))"""
 _ROWS = 256
-_encode = msgspec.json.Encoder(order="sorted").encode_lines  # one line for each message, so none runs into the next
+_encode = msgspec.json.Encoder(order="sorted").encode
 
 
 class Repeats:
@@ -34,8 +35,8 @@ class Repeats:
     def __init__(self, store: Store, files: Sequence[Path]) -> None:
         self._store, self._files = store, files
         self._looked_up: set[int] = set()
-        self._ends: set[int] = set()  # digests of the messages up to a last turn
-        self._wholes: set[int] = set()
+        self._ends: set[int] = set()  # digests of histories up to a last turn
+        self._wholes: set[int] = set()  # digests of all messages
 
     def known_turns(self, claims: Sequence[Claim]) -> list[int]:
         """Return for each conversation how many of its first turns another one holds already; 0 for an exact copy."""
@@ -67,11 +68,15 @@ class Repeats:
 
 
 def turn_digests(name: str | None, user: str | None, messages: Sequence[Message]) -> tuple[list[int], int]:
-    """Return digests of the messages up to each turn, and of all: 63 bits, the same in every process."""
-    digest = hashlib.blake2b(repr((name, user)).encode(), digest_size=8)
-    turns = []
-    for message, line in zip(messages, _encode(messages).split(b"\n"), strict=False):
-        digest.update(line)
+    """Return digests of the history up to each turn, and of all messages to the letter: 63 bits, the same in every process."""
+    owner = repr((name, user)).encode()
+    digest, turns = owner, list[int]()
+    for message in messages:
+        digest = history_digest(digest, message.role, message.content, message.tool_calls)
         if message.role == "assistant":
-            turns.append(int.from_bytes(digest.digest()) >> 1)
-    return turns, int.from_bytes(digest.digest()) >> 1
+            turns.append(_number(digest))
+    return turns, _number(hashlib.blake2b(owner + _encode(messages), digest_size=8).digest())
+
+
+def _number(digest: bytes) -> int:
+    return int.from_bytes(digest[:8]) >> 1

@@ -22,6 +22,7 @@ from clawpipe.ingest.options import Options
 from clawpipe.json_types import Row
 from clawpipe.messages import Message
 from clawpipe.store.digests import sha256_bytes
+from clawpipe.wire.failures import MARKS
 
 ENVIRONMENT = SOURCE = "imported"
 UNNAMED = "unnamed"  # the policy version of tokens from an unknown policy
@@ -127,7 +128,8 @@ def exported_row(conversation: Conversation, changed: bool) -> Row:
     columns = schema_of("trajectories").names
     row = {name: value for name, value in conversation.row.items() if name in columns}
     row["messages"] = conversation.messages
-    row["tools"], row["extra"] = conversation.tools, canonical_json(conversation.extra) if conversation.extra else None
+    extra = dict(conversation.extra) | _marks(conversation)
+    row["tools"], row["extra"] = conversation.tools, canonical_json(extra) if extra else None
     row["origin"] = row.get("origin") or origin_row(origin_of(conversation))
     return row | (text_only(conversation.kinds) if changed else {})
 
@@ -253,4 +255,9 @@ def _extra(conversation: Conversation, recorded: bool) -> Row:
         extra.setdefault("advantages", list(tokens.advantages))
     if tokens and not recorded:
         extra |= {"tokens": list(tokens.ids), "mask": list(tokens.mask)}
-    return extra
+    return extra | _marks(conversation)
+
+
+def _marks(conversation: Conversation) -> Row:
+    """Return which tool results their record marks as failed or as not, for judges; counts of failures have a column."""
+    return {MARKS: {str(place): mark for place, mark in conversation.failed.items()}} if conversation.failed else {}

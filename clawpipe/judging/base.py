@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -29,6 +29,7 @@ from clawpipe.store.refs import DatasetRef, StepResult
 
 Origin = Literal["verifier", "judge", "user", "custom"]
 Row = Mapping[str, Any]
+Completed = Callable[[list[JsonObject]], list[JsonObject]]  # score rows of one trajectory
 
 # Scorers read messages; the token streams are most of a trajectory's bytes.
 _STREAMS = ("token_ids", "loss_mask", "logprobs")
@@ -145,6 +146,7 @@ def score_dataset(
     scorers: Sequence[Scorer],
     log: Path | None = None,
     weights: Mapping[str, float] = _NO_WEIGHTS,
+    completed: Completed | None = None,
 ) -> StepResult:
     """Let every scorer score every trajectory; scores are in the trajectories' order, then by scorer name.
 
@@ -155,6 +157,7 @@ def score_dataset(
         log: file for the exceptions of scorers: message, traceback, row.
         weights: by scorer name; a verifier's score of a trajectory, which is its reward, gains each of these scorers' own times its
             weight, and keeps the parts as evidence.
+        completed: what is stored of a trajectory instead of the rows that these scorers made, given these.
 
     Returns:
         output: `scores`; extras: "quarantine", if a trajectory was rejected; rows_in, rows_out and filtered count
@@ -174,7 +177,7 @@ def score_dataset(
     rejected: list[JsonObject] = []
     raised = UserErrors(log)
     signs, leaks = GamingSigns(), HintLeaks(known.values())
-    batches = _score_batches(store, trajectories, known, ordered, weights, rejected, raised, signs, leaks)
+    batches = _score_batches(store, trajectories, known, ordered, weights, completed, rejected, raised, signs, leaks)
     parents = [trajectories.digest, items.digest]
     output = publish_dataset(store, "scores", rechunk(batches, schema_of("scores")), parents=parents)
     details = raised.details() | signs.details() | leaks.details()
@@ -187,6 +190,7 @@ def _score_batches(
     known: Mapping[str, Row],
     scorers: Sequence[Scorer],
     weights: Mapping[str, float],
+    completed: Completed | None,
     rejected: list[JsonObject],
     raised: UserErrors,
     signs: GamingSigns,
@@ -209,6 +213,7 @@ def _score_batches(
                     scores, reason = _judge(_NO_ITEM, trajectory, without_item, raised)
                 signs.add(trajectory, scores)
                 weighed = _with_reward(leaks.cleared(scores), weights)
+                weighed = completed(weighed) if completed and weighed else weighed
                 if trajectory["source"] == ROLLOUT:
                     signs.add_reward(weighed)
                 rows += weighed
@@ -251,7 +256,11 @@ def _judge(item: Row, trajectory: Row, scorers: Sequence[Scorer], raised: UserEr
 def _with_reward(scores: list[JsonObject], weights: Mapping[str, float]) -> list[JsonObject]:
     """Return the score rows of one trajectory, with the weighted sum as the verifier's value."""
     whole = [row for row in scores if row["turn"] is None]
-    parts = {row["scorer"]: weights[row["scorer"]] * row["value"] for row in whole if weights.get(row["scorer"])}
+    return reweighed(scores, {row["scorer"]: weights[row["scorer"]] * row["value"] for row in whole if weights.get(row["scorer"])})
+
+
+def reweighed(scores: Sequence[JsonObject], parts: Mapping[str, float]) -> list[JsonObject]:
+    """Return the score rows of one trajectory; the verifier's value of the whole gains the weighted parts of other scorers."""
     return [_plus(row, parts) if parts and row["turn"] is None and row["origin"] == "verifier" else row for row in scores]
 
 

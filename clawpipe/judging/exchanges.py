@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from clawpipe.messages import Message
+from clawpipe.wire.failures import failed_results, reports_failure
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,8 @@ class Exchange:
         earlier: the messages between the request and this turn.
         reply: the turn.
         results: the results of its calls.
+        failures: whether each of the results is a failure.
+        earlier_failures: places among `earlier` of results that are failures.
         words: what the user said when the exchange was over; "": nothing.
         closes: whether it is the last turn of its exchange.
     """
@@ -28,6 +31,8 @@ class Exchange:
     earlier: tuple[Message, ...]
     reply: Message
     results: tuple[Message, ...]
+    failures: tuple[bool, ...]
+    earlier_failures: frozenset[int]
     words: str
     closes: bool
 
@@ -40,7 +45,10 @@ class Exchange:
 def exchanges_of(trajectory: Mapping[str, Any]) -> list[Exchange]:
     """Return the main turns of a row of `trajectories`."""
     messages = [Message.from_dict(message) for message in trajectory["messages"]]
-    return [_exchange(messages, place, turn) for turn, place in _main_turns(trajectory, messages)]
+    marks = failed_results(trajectory.get("extra"))
+    tools = ((at, one.content) for at, one in enumerate(messages) if one.role == "tool")
+    failed = frozenset(at for at, content in tools if reports_failure(content, marks.get(at)))
+    return [_exchange(messages, failed, place, turn) for turn, place in _main_turns(trajectory, messages)]
 
 
 def _main_turns(trajectory: Mapping[str, Any], messages: Sequence[Message]) -> Iterator[tuple[int, int]]:
@@ -57,17 +65,21 @@ def _main_turns(trajectory: Mapping[str, Any], messages: Sequence[Message]) -> I
             yield number if trajectory["source"] == "rollout" else before + number, replies[before + number]
 
 
-def _exchange(messages: Sequence[Message], place: int, turn: int) -> Exchange:
+def _exchange(messages: Sequence[Message], failed: frozenset[int], place: int, turn: int) -> Exchange:
     asked = next((at for at in range(place - 1, -1, -1) if messages[at].role == "user"), None)
     end = next((at for at in range(place + 1, len(messages)) if messages[at].role == "user"), len(messages))
     following = messages[place + 1 : end]
     next_turn = next((at for at, message in enumerate(following) if message.role == "assistant"), len(following))
+    begin = 0 if asked is None else asked + 1
+    results = [at for at in range(place + 1, place + 1 + next_turn) if messages[at].role == "tool"]
     return Exchange(
         turn=turn,
         request="" if asked is None else messages[asked].content,
-        earlier=tuple(messages[0 if asked is None else asked + 1 : place]),
+        earlier=tuple(messages[begin:place]),
         reply=messages[place],
-        results=tuple(message for message in following[:next_turn] if message.role == "tool"),
+        results=tuple(messages[at] for at in results),
+        failures=tuple(at in failed for at in results),
+        earlier_failures=frozenset(at - begin for at in failed if begin <= at < place),
         words=_words(messages, end),
         closes=next_turn == len(following),
     )

@@ -21,7 +21,9 @@ from clawpipe.json_types import JsonObject, Row
 from clawpipe.judging.base import Origin, Score
 from clawpipe.judging.exchanges import Exchange, exchanges_of
 from clawpipe.messages import ToolCall, ToolSpec
+from clawpipe.patterns import fits
 from clawpipe.schemas import argument_error
+from clawpipe.wire.arguments import arguments_of
 
 _WORD = re.compile(r"\w+")
 _NAMED_OTHERWISE = {"Han": "CJK"}  # in the names of Unicode's letters
@@ -54,8 +56,8 @@ def repetition(text: str, words: int) -> float:
 
 
 def follows_format(text: str, pattern: re.Pattern[str]) -> float:
-    """Return 1 if the whole text has the form of a regular expression, else 0."""
-    return float(pattern.fullmatch(text) is not None)
+    """Return 1 if the whole text has the form of a regular expression, else 0; 0 as well if that takes too long."""
+    return float(fits(pattern, text) is True)
 
 
 def fits_schema(calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> float:
@@ -67,7 +69,7 @@ def fits_schema(calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> float:
 
 
 def _fits(call: ToolCall, schemas: Mapping[str, JsonObject]) -> bool:
-    return call.name in schemas and not argument_error(schemas[call.name], json.loads(call.arguments))
+    return call.name in schemas and not argument_error(schemas[call.name], arguments_of(call))
 
 
 def in_script(text: str, script: str) -> float:

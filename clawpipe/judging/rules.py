@@ -5,7 +5,6 @@ People should read `rules.yaml` beside this module. Patterns are RE2: the time t
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from functools import cached_property
@@ -20,7 +19,8 @@ from clawpipe.config.load import explain, read_yaml
 from clawpipe.errors import ConfigError
 from clawpipe.judging.base import Origin, Row, Score, with_mean
 from clawpipe.judging.exchanges import Exchange, exchanges_of
-from clawpipe.messages import ToolCall
+from clawpipe.patterns import occurs
+from clawpipe.wire.arguments import comparable
 
 SHIPPED = Path(__file__).with_name("rules.yaml")
 _MOST_QUOTED = 200  # characters of the user's words in a hint
@@ -54,9 +54,8 @@ class Rule(Block):
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
-        searches = self.when in ("reply", "failed-call")
-        if searches != bool(self.any):
-            raise ValueError(f"`when: {self.when}` {'needs patterns in' if searches else 'has no use for'} `any`")
+        if self.when != "failed-call" and (self.when == "reply") != bool(self.any):
+            raise ValueError(f"`when: {self.when}` {'needs patterns in' if self.when == 'reply' else 'has no use for'} `any`")
         for pattern in self.any:
             _check_pattern(pattern)
         for hint in self.hints:
@@ -118,7 +117,8 @@ class RulesJudge:
         reply = self._found("reply", turn.words)
         failed = self._found("failed-call", "\n".join(result.content for result in turn.results))
         for index, rule in enumerate(self._rules):
-            matched = reply.get(index, failed.get(index)) if rule.any else _silent(rule, turn)
+            matched = reply.get(index, failed.get(index))
+            matched = _silent(rule, turn) if matched is None else matched
             if matched is not None and (turn.closes or rule.reach == "exchange" or rule.when.endswith("call")):
                 return Score(rule.value, reason=rule.name, turn=turn.turn, hints=tuple(_hints(rule, turn, matched)))
         return None
@@ -138,11 +138,15 @@ class RulesJudge:
 
 
 def _silent(rule: Rule, turn: Exchange) -> str | None:
-    """Return "" if a rule without patterns applies to a turn, else None."""
+    """Return "" if a rule applies to a turn whatever its patterns find, else None."""
+    if rule.when == "failed-call":
+        return "" if any(turn.failures) else None
+    if rule.when == "reply":
+        return None
     if rule.when == "repeated-request":
         return "" if _is_repeated(turn.request, turn.words, rule.share) else None
-    made = [_called(call) for message in turn.earlier for call in message.tool_calls]
-    return "" if any(_called(call) in made for call in turn.reply.tool_calls) else None
+    made = [comparable(call) for message in turn.earlier for call in message.tool_calls]
+    return "" if any(comparable(call) in made for call in turn.reply.tool_calls) else None
 
 
 def _is_repeated(request: str, reply: str, share: float) -> bool:
@@ -151,13 +155,6 @@ def _is_repeated(request: str, reply: str, share: float) -> bool:
     if len(asked) < 3 or len(again) > 2 * len(asked):
         return False
     return sum(word in again for word in asked) >= share * len(asked)
-
-
-def _called(call: ToolCall) -> tuple[str, str]:
-    try:
-        return call.name, json.dumps(json.loads(call.arguments), sort_keys=True)
-    except (ValueError, RecursionError):
-        return call.name, call.arguments
 
 
 def _hints(rule: Rule, turn: Exchange, matched: str) -> Iterator[str]:
@@ -183,7 +180,7 @@ def _check_pattern(pattern: str) -> None:
         duckdb.execute("select regexp_matches('', ?)", [pattern])
     except (duckdb.Error, re.error) as error:
         raise ValueError(f"{pattern!r} is no pattern: {str(error).splitlines()[0]}") from None
-    if re.search(pattern, ""):
+    if occurs(pattern, "") is not False:
         raise ValueError(f"{pattern!r} occurs in every text")
 
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from clawpipe.environments.base import Environment, Hindsight, TaskItem, WithHindsight
+from clawpipe.environments.base import Environment, Hindsight, TaskItem
+from clawpipe.environments.ending import Ending, hindsight_of, messages_of, outcome_of
 from clawpipe.judging.base import Origin, Row, Score
-from clawpipe.messages import Message
 
 
 @dataclass(frozen=True)
 class VerifierScorer:
-    """Yields one score per trajectory of its environment, from the recorded messages alone; successes have hindsight too."""
+    """Yields one score per trajectory of its environment, from what is recorded alone, and one for each turn with a reward;
+    successes have hindsight too."""
 
     environment: Environment
 
@@ -28,9 +29,9 @@ class VerifierScorer:
     def score(self, item: Row, trajectory: Row) -> Iterator[Score]:
         if item["environment"] != self.environment.name:
             return
-        messages = [Message.from_dict(message) for message in trajectory["messages"]]
-        task = TaskItem.from_row(dict[str, Any](item))
-        outcome, hindsight = self.environment.verify(task, messages), self._hindsight(task, messages)
+        recorded = TaskItem.from_row(dict[str, Any](item)), messages_of(dict(trajectory)), Ending.from_row(dict(trajectory))
+        outcome = outcome_of(self.environment, *recorded)
+        hindsight = hindsight_of(self.environment, *recorded) or Hindsight(())
         yield Score(
             outcome.value,
             outcome.success,
@@ -39,7 +40,6 @@ class VerifierScorer:
             hints=hindsight.hints,
             demonstration=hindsight.demonstration,
         )
-
-    def _hindsight(self, item: TaskItem, messages: Sequence[Message]) -> Hindsight:
-        known = self.environment.hindsight(item, messages) if isinstance(self.environment, WithHindsight) else None
-        return known or Hindsight(())
+        for turn, reward in enumerate(recorded[-1].turn_rewards):
+            if reward is not None:
+                yield Score(reward, reason="reward of the turn", turn=turn)

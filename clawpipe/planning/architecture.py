@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from clawpipe.config.training import Lora
 from clawpipe.errors import ClawpipeError, ConfigError, NotFoundError
+from clawpipe.patterns import fits
 
 
 @dataclass(frozen=True)
@@ -124,6 +124,26 @@ def architecture_of(name: str) -> Architecture:
     )
 
 
+def router_note(name: str) -> str:
+    """Return what training leaves out of a mixture of experts: its router's load-balancing loss; "" of any other model."""
+    directory = Path(name).expanduser()
+    file = directory / "config.json" if (directory / "config.json").is_file() else _in_hub_cache(name)
+    config = _read(file) if file else {}
+    config = {**config, **(config.get("text_config") or {})}
+    if not _has_experts(config):
+        return ""
+    asked = f", which its config.json asks for (coefficient {config.get('router_aux_loss_coef')})" if _asks_balance(config) else ""
+    return f"{name} is a mixture of experts: it is trained without its router's load-balancing loss{asked}"
+
+
+def _has_experts(config: Mapping[str, Any]) -> bool:
+    return any(config.get(key) for key in ("num_experts", "num_local_experts", "n_routed_experts"))
+
+
+def _asks_balance(config: Mapping[str, Any]) -> bool:
+    return bool(config.get("output_router_logits") and config.get("router_aux_loss_coef"))
+
+
 def from_config(name: str, config: Mapping[str, Any]) -> Architecture:
     """Return the sizes in a config.json.
 
@@ -132,7 +152,7 @@ def from_config(name: str, config: Mapping[str, Any]) -> Architecture:
     """
     if isinstance(config.get("text_config"), Mapping):  # of a vision-language model, the language part is trained
         config = {**config, **config["text_config"]}
-    if any(key in config for key in ("num_experts", "num_local_experts", "n_routed_experts")):
+    if _has_experts(config):
         raise ConfigError("the memory of a mixture of experts is not estimated", "model.base", "plan a dense model")
     try:
         hidden, heads = _size(config, "hidden_size"), _size(config, "num_attention_heads")
@@ -205,7 +225,7 @@ def is_target(target_modules: str | tuple[str, ...], module: str) -> bool:
     if target_modules == "all-linear":
         return True
     if isinstance(target_modules, str):
-        return re.fullmatch(target_modules, module) is not None
+        return fits(target_modules, module) is True
     return any(f".{module}".endswith(f".{name}") for name in target_modules)
 
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from clawpipe.config.quantization import Quantization
 from clawpipe.errors import DataError
 
-Part = Literal["engine", "trainer"]
+Part = Literal["engine", "trainer", "export"]
 OTHER_MODEL = "use another base model; `clawpipe doctor --model NAME` tells whether one can be used"
 _PROCESSED = "start vLLM with --logprobs-mode processed_logprobs, which gives those at the sampling temperature"
 _OTHER_SERVER = "check which base model and adapter the server holds, its --dtype, and rollouts.engine.dtype"
@@ -43,7 +43,7 @@ class Agreement(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    part: Part = Field(description="where the log-probs come from: engine or trainer")
+    part: Part = Field(description="where the log-probs come from: engine, trainer or exported weights")
     layout: Literal["packed", "apart"]
     largest: float
     mean: float

@@ -12,7 +12,6 @@ from typing import Protocol
 from clawpipe.messages import Message, ToolSpec
 from clawpipe.messages import WrittenFormat as WrittenFormat
 from clawpipe.policy.formats.common import Marker, Parsed, Pieces
-from clawpipe.policy.formats.common import neutral_arguments as neutral_arguments
 from clawpipe.policy.formats.harmony import Harmony
 from clawpipe.policy.formats.json_objects import Hermes, Llama3, Mistral
 from clawpipe.policy.formats.pythonic import Pythonic

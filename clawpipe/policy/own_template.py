@@ -5,7 +5,6 @@ Rows are assembled by `clawpipe.policy.renderer`, never by the template. The rou
 
 from __future__ import annotations
 
-import json
 import random
 import re
 from collections.abc import Sequence
@@ -14,8 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 import jinja2
 
 from clawpipe.messages import ToolCall, ToolSpec, WrittenFormat
-from clawpipe.policy.calls import codec, neutral_arguments
+from clawpipe.policy.calls import codec
 from clawpipe.policy.formats.common import Parsed
+from clawpipe.wire.arguments import arguments_of, neutral_arguments
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -100,7 +100,7 @@ def _turn(tokenizer: PreTrainedTokenizerFast, calls: Sequence[ToolCall]) -> str:
         jinja2.TemplateError: the template refuses, or is none.
         ValueError: there is no template, or a turn does not begin with what the template asks the model to go on from.
     """
-    made = [{"function": {"name": call.name, "arguments": json.loads(call.arguments)}} for call in calls]
+    made = [{"function": {"name": call.name, "arguments": arguments_of(call)}} for call in calls]
     numbered = [one | {"type": "function", "id": f"abcdefgh{place}"} for place, one in enumerate(made)]  # as Mistral's wants ids
     prompt = _rendered(tokenizer, [_QUESTION], add_generation_prompt=True)
     whole = _rendered(tokenizer, [_QUESTION, {"role": "assistant", "content": "", "tool_calls": numbered}])

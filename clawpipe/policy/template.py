@@ -19,6 +19,7 @@ from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jinja2
+from msgspec.structs import replace
 
 from clawpipe.errors import ClawpipeError, ConfigError, DataError
 from clawpipe.json_types import JsonObject
@@ -27,6 +28,8 @@ from clawpipe.policy.calls import codec
 from clawpipe.policy.own_template import difference, own_format
 from clawpipe.policy.renderer import Renderer, file_digest, text_only
 from clawpipe.store.digests import sha256_json
+from clawpipe.wire.arguments import arguments_of
+from clawpipe.wire.thoughts import split_thought, words_of
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -42,6 +45,7 @@ _SYSTEM = Message("system", "Be brief.")
 _TALK = (Message("user", "Hello."), Message("assistant", "What is it?"), Message("user", "How many mugs?"))
 _CALLED = (Message("assistant", "", (_CALL,)), Message("tool", "57", tool_call_id="call_1_0", name="stock"))
 _ANSWER = Message("assistant", "57.")
+_THOUGHT = "<think>\nThis is turn {}.\n\nLet me think of one thing after the other, in several lines.\n</think>\n"
 
 
 def open_renderer(tokenizer: PreTrainedTokenizerFast, tool_call_format: ToolCallFormat, tools: Sequence[ToolSpec]) -> Renderer:
@@ -72,7 +76,7 @@ def unfaithful(tokenizer: PreTrainedTokenizerFast, with_tools: bool) -> str | No
         renderer = TemplateRenderer(tokenizer, (_TOOL,) if with_tools else (), check=False)
         if with_tools and not renderer.describes(_TOOL):
             return "it does not describe tools"
-        return renderer.differs(renderer.example())
+        return renderer.differs(renderer.example()) or renderer.differs(renderer.thinking())
     except ClawpipeError as error:
         return error.what
 
@@ -88,6 +92,11 @@ class _Written(NamedTuple):
 
     def before(self, place: int) -> _Written:
         return _Written(self.text[:place], self.kept)
+
+    @property
+    def plain(self) -> str:
+        """The text with the markers that messages contain."""
+        return _KEPT.sub(lambda found: self.kept[int(found[1])], self.text)
 
 
 class TemplateRenderer(Renderer):
@@ -107,6 +116,7 @@ class TemplateRenderer(Renderer):
         self._codec = codec(written_format(tokenizer, "own"), tools)
         self._tools: list[Any] | None = [tool.as_function() for tool in tools] or None
         added = tokenizer.added_tokens_decoder.values()
+        self._takes_thoughts = "reasoning_content" in str(tokenizer.chat_template)  # as a field of their own
         self._special = _any_of(token.content for token in added if token.special)
         self._added = _any_of(token.content for token in added if not token.content.isspace())
         self._template = _plain(tokenizer)
@@ -125,6 +135,13 @@ class TemplateRenderer(Renderer):
         except DataError:
             return talk
         return (_SYSTEM, *talk)
+
+    def thinking(self) -> tuple[Message, ...]:
+        """Return the example with a thought in each turn, but for calls if the template writes no text beside these."""
+        return tuple(
+            replace(message, content=_THOUGHT.format(place) + message.content) if self._takes_text(message) else message
+            for place, message in enumerate(self.example())
+        )
 
     def describes(self, tool: ToolSpec) -> bool:
         """Return whether the template writes the description of a tool."""
@@ -176,14 +193,30 @@ class TemplateRenderer(Renderer):
         around = slice(max(place - _SHOWN, 0), place + _SHOWN)
         return f"turn by turn it is {own[around]!r}, in one go {whole[around]!r}"
 
+    def _takes_text(self, message: Message) -> bool:
+        beside = replace(message, content="Let me look.")
+        return message.role == "assistant" and (not message.tool_calls or beside.content in self._written_turn(beside).text)
+
     def _turn(self, message: Message) -> list[int]:
         """Return the ids of an assistant turn and its end marker."""
         if any(call.malformed for call in message.tool_calls):  # which no template can be given
             return [*(token for piece in self._codec.write(message) for token in self._encode(piece)), self.eos_id]
+        written = self._written_turn(message)
+        if split_thought(message.content)[0] and not self._holds_thought(written.plain, message):
+            raise _unreadable(f"it drops or rewrites a thought: {message.content[:_SHOWN]!r} became {written.plain[:_SHOWN]!r}")
+        return self._ids(written)
+
+    def _written_turn(self, message: Message) -> _Written:
         opening, whole = self._write([_QUESTION], opened=True).text, self._write([_QUESTION, message])
         if not whole.text.startswith(opening):
             raise _unreadable(f"a turn does not begin as the prompt ends, {opening[-_SHOWN:]!r}")
-        return self._ids(whole.before(self._end_after(whole.text, len(opening))).after(len(opening)))
+        return whole.before(self._end_after(whole.text, len(opening))).after(len(opening))
+
+    def _holds_thought(self, written: str, message: Message) -> bool:
+        """Whether a turn that the template wrote has the message's thought as a thought, and its text as text."""
+        thought, said = split_thought(message.content)
+        found = split_thought(self._codec.parse(written.removesuffix(self._end), 0).content)
+        return words_of(thought) in found[0] and said.strip() in found[1]
 
     def _following(self, messages: Sequence[Message], opened: bool) -> _Written:
         """Return what is written after a turn's end marker: `messages`, and the next turn's header if `opened`."""
@@ -237,13 +270,13 @@ class TemplateRenderer(Renderer):
                 return [safe(entry) for entry in value]
             return {safe(name): safe(entry) for name, entry in value.items()} if isinstance(value, dict) else value
 
-        body: JsonObject = {"role": message.role, "content": safe(message.content)}
+        body: JsonObject = {"role": message.role} | safe(self._content(message))
         if message.tool_calls:
             body["tool_calls"] = [
                 {
                     "id": _short_id(call.id),
                     "type": "function",
-                    "function": {"name": safe(call.name), "arguments": safe(json.loads(call.arguments))},
+                    "function": {"name": safe(call.name), "arguments": safe(arguments_of(call))},
                 }
                 for call in message.tool_calls
                 if not call.malformed
@@ -251,6 +284,13 @@ class TemplateRenderer(Renderer):
         if message.role == "tool":
             body |= {"tool_call_id": _short_id(message.tool_call_id or ""), "name": safe(message.name or "tool")}
         return body
+
+    def _content(self, message: Message) -> JsonObject:
+        """Return a message's text with its malformed calls, which no template takes, and its thought where that is a field."""
+        malformed = tuple(call for call in message.tool_calls if call.malformed)
+        text = "".join(self._codec.write(replace(message, tool_calls=malformed))) if malformed else message.content
+        thought, said = split_thought(text) if self._takes_thoughts and message.role == "assistant" else ("", "")
+        return {"content": said.lstrip("\n"), "reasoning_content": words_of(thought)} if thought else {"content": text}
 
     def _ids(self, written: _Written) -> list[int]:
         """Return the ids of text with markers; those that messages spell are encoded as text."""

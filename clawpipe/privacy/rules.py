@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 import clawpipe.privacy
 from clawpipe.errors import ConfigError
+from clawpipe.patterns import fits
 from clawpipe.plain_yaml import parse_yaml
 from clawpipe.privacy.finders import patterns_elsewhere
 
@@ -126,7 +127,7 @@ class HomeRules(BaseModel):
             *(part for one in self.rules for part in (one.any_secret, one.before, one.after, one.unless or "")),
         ):
             _check_pattern(pattern)
-        if empty := [one.name for one in self.rules if re.fullmatch(one.any_secret, "")]:
+        if empty := [one.name for one in self.rules if fits(one.any_secret, "") is not False]:
             raise ValueError(f"rules: the secret of {empty[0]!r} may be nothing at all, which is everywhere")
         return self
 

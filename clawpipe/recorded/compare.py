@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +23,7 @@ from clawpipe.errors import DataError
 from clawpipe.json_types import JsonObject, Row
 from clawpipe.policy.spec import policy_spec
 from clawpipe.policy.version import adapter_ref, weights_ref
+from clawpipe.recorded.agreement import agreement, bound_for, require_agreement
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
@@ -31,9 +32,6 @@ from clawpipe.workers.request import Job, ScoreRequest
 
 _MAKERS = {"adapter": adapter_ref, "model": weights_ref}  # by the stored name of a trained policy
 SAMPLE = 32  # rows of a policy version
-SAME, RATIO = 0.1, 0.1  # nats per token; distance of the mean ratio from 1
-FAR = 2.0  # nats per token
-_LIMIT = 20.0  # of a log-ratio, as in clawpipe.training.losses.policy
 _COLUMNS = ["trajectory_id", "policy_version", "token_ids", "loss_mask", "logprobs", "temperature"]
 
 
@@ -82,28 +80,15 @@ def _stored(store: Store, base: ModelRef) -> Iterable[ModelRef]:
                 yield _MAKERS[name](base, digest, ())
 
 
-class Agreement(NamedTuple):
-    """Figures over the sampled tokens of some rows, in nats: the means of the recorded log-probs, of the policy's own log-probs and
-    of their distances, and the mean importance ratio exp(own - recorded), which is 1 if the policy sampled the tokens."""
-
-    rows: int
-    tokens: int
-    recorded: float
-    own: float
-    difference: float
-    ratio: float
-
-
 def compare_recorded(
     store: Store, pool: WorkerPool, samples: DatasetRef, start: ModelRef, base: ModelRef, known: Sequence[ModelRef]
 ) -> StepResult:
     """Score a sample of the rows of each policy version and compare.
 
-    The policy version of a row scores it if it is known or in the store, else `start` does. In the first case the figures must
-    agree except for rounding, for any engine: a model in bfloat16 differs by 0.01 to 0.05 nats per token from itself in float32,
-    raw from tempered log-probs at 0.8 by some 0.2, padding or another model by several nats; SAME and RATIO lie between. A missing
-    policy may be older: policies some nights apart differ by tenths of a nat, and even another size of the model's family by about
-    one, so staleness does not explain more than FAR.
+    The policy version of a row scores it if it is known or in the store, else `start` does. In the first case the figures of all
+    rows and of each must agree except for rounding in bfloat16, the coarsest that engines compute in; see
+    `clawpipe.recorded.agreement`. A missing policy may be older: policies some nights apart differ by tenths of a nat, and even
+    another size of the model's family by about one, so staleness does not explain more than FAR.
 
     Args:
         samples: training rows of a method with ratios, with log-probs at the temperature of each row.
@@ -122,40 +107,11 @@ def compare_recorded(
     for version, rows in chosen.items():
         policy = there.get(version, start)
         figures = agreement(rows, score_rows(store, pool, policy, [_asked(row) for row in rows]))
-        found[version] = figures._asdict() | {"scored_by": policy.policy_version}
-        require_agreement(figures, version, policy.policy_version)
+        found[version] = figures.summary(bound_for(policy)) | {"scored_by": policy.policy_version}
+        require_agreement(figures, version, policy.policy_version, bound_for(policy))
     strangers = [version for version in found if version not in there]
     warnings = [_warning(version, found[version]) for version in strangers]
     return StepResult(rows_in=samples.rows, rows_out=samples.rows, details={"versions": found, "warnings": warnings})
-
-
-def agreement(rows: Sequence[Mapping[str, Any]], scored: Sequence[np.ndarray]) -> Agreement:
-    """Compute the figures of rows with recorded `logprobs` and a `loss_mask` from a policy's own log-probs of the same tokens."""
-    masks = [np.asarray(row["loss_mask"], bool) for row in rows]
-    recorded = np.concatenate([np.asarray(row["logprobs"], np.float64)[mask] for row, mask in zip(rows, masks, strict=True)])
-    own = np.concatenate([values.astype(np.float64)[mask] for values, mask in zip(scored, masks, strict=True)])
-    ratio = np.exp(np.clip(own - recorded, -_LIMIT, _LIMIT))
-    figures = [recorded.mean(), own.mean(), np.abs(own - recorded).mean(), ratio.mean()]
-    return Agreement(len(rows), len(own), *(round(float(value), 6) for value in figures))
-
-
-def require_agreement(figures: Agreement, version: str, asked: str) -> None:
-    """Raise if recorded log-probs cannot be those of policy `version`, given the figures of the comparison with policy `asked`.
-
-    Raises:
-        DataError: see `compare_recorded`.
-    """
-    same = version == asked
-    off = figures.difference > (SAME if same else FAR) or (same and abs(figures.ratio - 1) > RATIO)
-    if not off:
-        return
-    what = (
-        f"{figures.tokens} recorded log-probs by policy {version} are {figures.difference:.2f} nats per token from "
-        f"{'its own' if same else f'those of policy {asked}'} (mean ratio {figures.ratio:.3g})"
-    )
-    bound = f"{SAME} and a ratio of 1 +- {RATIO} are what rounding explains" if same else f"more than {FAR} is no staleness"
-    fix = "name the policy that sampled, its temperature and the kind of its log-probs (clawpipe ingest), or use train.method: sft"
-    raise DataError(f"{what}: {bound}", "samples.logprobs", fix)
 
 
 def _chosen(store: Store, samples: DatasetRef) -> dict[str, list[Row]]:

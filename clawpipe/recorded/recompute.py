@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 from clawpipe.contracts.logprobs import kind_of, temperature_of
 from clawpipe.contracts.schema import conformed, schema_of
 from clawpipe.json_types import Row
-from clawpipe.recorded.compare import SAMPLE, Asked, agreement, named_policies, require_agreement, score_rows
+from clawpipe.recorded.agreement import agreement, bound_for, require_agreement
+from clawpipe.recorded.compare import SAMPLE, Asked, named_policies, score_rows
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, publish_dataset
 from clawpipe.store.parts import rechunk
@@ -112,7 +113,8 @@ class _Work:
             return
         self._checked.add(version)
         asked = [_asked(row, "token_ids", "loss_mask", 1.0) for row in raw]
-        require_agreement(agreement(raw, score_rows(self._store, self._pool, policy, asked)), version, policy.policy_version)
+        figures = agreement(raw, score_rows(self._store, self._pool, policy, asked))
+        require_agreement(figures, version, policy.policy_version, bound_for(policy))
 
     def _texts(self, rows: Sequence[Mapping[str, Any]]) -> dict[int, Row]:
         if self._text is None:

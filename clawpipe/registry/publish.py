@@ -105,13 +105,15 @@ def overrule(home: Home, name: str, who: str, reason: str) -> tuple[ModelVersion
 
 
 def is_registered(home: Home, result: StepResult) -> bool:
-    """Return whether the registry still holds the registered version with its files."""
+    """Return whether the registry still holds the registered version with its files, made by the same run: one that was lost and
+    made anew has the versions of before, and runs of its own."""
     tracking = Tracking.of(home, result.details["model"]["name"])
     try:
         info = resolve(tracking, result.details["uri"])
     except (NotFoundError, DataError):
         return False
-    return info.policy == result.output and is_intact(tracking, info)
+    same = (info.policy, info.run_id) == (result.output, result.details["run_id"])
+    return same and is_intact(tracking, info)
 
 
 def is_promoted(home: Home, result: StepResult) -> bool:

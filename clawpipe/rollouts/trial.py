@@ -19,9 +19,10 @@ from clawpipe.config.runtime import Runtime
 from clawpipe.engines.chat import ChatModel, functions
 from clawpipe.environments.base import Environment, TaskItem
 from clawpipe.environments.discovery import load_environment
+from clawpipe.environments.ending import COLUMNS, Ending, messages_of
 from clawpipe.importers.message import write_chat
 from clawpipe.json_types import JsonObject, Options, Row
-from clawpipe.messages import Message, ToolSpec
+from clawpipe.messages import ToolSpec
 from clawpipe.policy.spec import untrained_spec
 from clawpipe.workers.chats import ChatEpisode, chat_episodes, verified
 from clawpipe.workers.pool import WorkerPool
@@ -108,17 +109,15 @@ def _with_engine(
     )
     with tempfile.TemporaryDirectory() as scratch, WorkerPool(Runtime(workers=1), Path(scratch)) as pool:
         pool.run(Job(request=request, output=f"{scratch}/episodes"))
-        columns = ["item_id", "rollout_index", "messages", "finish_reason"]
+        columns = ["item_id", "rollout_index", "messages", "finish_reason", *COLUMNS]
         rows = pq.read_table(f"{scratch}/episodes", columns=columns).to_pylist()
     known = {item.item_id: item for item in items}
-    return [
-        verified(environment, ChatEpisode(known[row["item_id"]], row["rollout_index"], _messages(row), row["finish_reason"]))
-        for row in rows
-    ]
+    return [verified(environment, _episode(known[row["item_id"]], row)) for row in rows]
 
 
-def _messages(row: Row) -> tuple[Message, ...]:
-    return tuple(Message.from_dict(message) for message in row["messages"])
+def _episode(item: TaskItem, row: Row) -> ChatEpisode:
+    messages, ending = tuple(messages_of(row)), Ending.from_row(row)
+    return ChatEpisode(item, row["rollout_index"], messages, row["finish_reason"], ending=ending)
 
 
 def _counted(model: str, episodes: Sequence[ChatEpisode], seconds: float) -> Trial:

@@ -66,8 +66,9 @@ def _api(home: Home) -> Iterator[httpx.Client | None]:
     if not url:
         yield None
         return
-    secret = home_secret(home) if url.rstrip("/") == announced else ""
-    user, _, password = os.environ.get("PREFECT_API_AUTH_STRING", secret).partition(":")
+    # The home's own server asks for the home's secret, whatever other server the environment has a secret for.
+    own = url.rstrip("/") == announced
+    user, _, password = (home_secret(home) if own else os.environ.get("PREFECT_API_AUTH_STRING", "")).partition(":")
     auth = httpx.BasicAuth(user, password) if password else None
     with httpx.Client(base_url=url, auth=auth, timeout=_ANSWER_SECONDS) as client:
         token = client.get("/csrf-token", params={"client": "clawpipe"})

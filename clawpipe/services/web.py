@@ -11,7 +11,7 @@ import hmac
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import PlainTextResponse
+from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 THIS_MACHINE = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -41,7 +41,7 @@ class SameOrigin:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in ("http", "websocket") and (refusal := self._refusal(Headers(scope=scope))):
-            await PlainTextResponse(refusal, 403)(scope, receive, send)
+            await _refused(refusal)(scope, receive, send)
         else:
             await self._app(scope, receive, _with_policy(send))
 
@@ -70,6 +70,12 @@ class Locked:
     def _is_authorised(self, headers: Headers) -> bool:
         scheme, _, given = headers.get("authorization", "").partition(" ")
         return scheme.lower() == "basic" and hmac.compare_digest(given.strip().encode("latin-1"), self._expected)
+
+
+def _refused(message: str) -> JSONResponse:
+    """Return a refusal in the form of OpenAI's errors, which the clients of the servers here read."""
+    error = {"message": message, "type": "invalid_request_error", "param": None, "code": "foreign_origin"}
+    return JSONResponse({"error": error}, 403)
 
 
 def _with_policy(send: Send) -> Send:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import keyword
 from collections.abc import Sequence
 
 from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message, ToolCall, ToolSpec, WrittenFormat
-from clawpipe.policy.calls import neutral_arguments
 from clawpipe.serving.errors import ApiError
-from clawpipe.serving.protocol import RequestMessage, RequestTool, RequestToolCall
+from clawpipe.serving.protocol import RequestMessage, RequestTool
+from clawpipe.wire.arguments import tool_call
+from clawpipe.wire.thoughts import with_thoughts
 
 
 def to_messages(messages: Sequence[RequestMessage]) -> list[Message]:
-    """Return neutral messages.
+    """Return neutral messages. A call whose arguments are no JSON object is malformed, and is shown to the policy as it is.
 
     Raises:
-        ApiError (400): a field that the role does not have, arguments that are no JSON object, a result without its call.
+        ApiError (400): a field that the role does not have, a result without its call.
     """
     called: dict[str, str] = {}
     neutral = []
@@ -64,8 +64,8 @@ def message_body(message: Message) -> JsonObject:
 def _to_message(message: RequestMessage, called: dict[str, str], where: str) -> Message:
     _check_fields(message, where)
     if message.role == "assistant":
-        calls = [_to_call(call, f"{where}.tool_calls[{index}]") for index, call in enumerate(message.tool_calls or ())]
-        return Message("assistant", message.text, tuple(calls))
+        calls = [tool_call(call.function.name, call.function.arguments, call.id) for call in message.tool_calls or ()]
+        return Message("assistant", with_thoughts(message.text, message.thoughts), tuple(calls))
     if message.role == "tool":
         return _to_result(message, called, where)
     return Message("user" if message.role == "user" else "system", message.text)
@@ -87,15 +87,3 @@ def _to_result(message: RequestMessage, called: dict[str, str], where: str) -> M
     if message.tool_call_id not in called:
         raise ApiError(400, f"{field}: no earlier message calls {message.tool_call_id!r}", field, "invalid_value")
     return Message("tool", message.text, tool_call_id=message.tool_call_id, name=called[message.tool_call_id])
-
-
-def _to_call(call: RequestToolCall, where: str) -> ToolCall:
-    """Return a neutral call, whose arguments are spelt like the policy's own calls, so that equal calls are equal tokens."""
-    try:
-        arguments = json.loads(call.function.arguments)
-        if not isinstance(arguments, dict):
-            raise ValueError("not an object")
-        return ToolCall(call.id, call.function.name, neutral_arguments(arguments))
-    except (ValueError, RecursionError) as error:
-        field = f"{where}.function.arguments"
-        raise ApiError(400, f"{field} is no JSON object: {error}", field, "invalid_value") from None

@@ -73,6 +73,7 @@ class ServedPolicy:
         self.spelling = TokenSpelling(self._tokenizer.backend_tokenizer)
         self._longest = self.spelling.longest()
         self._engine.score([self._renderer("[]").eos_id] * 2, 1)  # a model that the engine cannot run fails here, not in a request
+        self._ends = self._end_markers()
         self._size: int = self._engine.model.config.get_text_config().vocab_size
         self._grammar = JsonGrammar(self._tokenizer, self._renderer("[]").eos_id, self._size)
         self.batch = ContinuousBatch(self._engine, cache_budget_tokens(self._engine))
@@ -125,7 +126,7 @@ class ServedPolicy:
     def canary(self) -> list[Choice]:
         """Return a greedy answer to a fixed prompt, with all its tokens."""
         prompt = self._renderer("[]").prompt([*self.served.preamble, Message("user", _CANARY)])
-        sampling = TurnSampling(0.0, min(_CANARY_TOKENS, self.context - len(prompt)), self._renderer("[]").stop_ids)
+        sampling = TurnSampling(0.0, min(_CANARY_TOKENS, self.context - len(prompt)), self._ends)
         return self.choices(Prepared(prompt, "", 1, 0, sampling, [], Plain(), 0, every=True))
 
     def score(self, ids: list[int], start: int) -> list[float]:
@@ -168,7 +169,7 @@ class ServedPolicy:
         return TurnSampling(
             temperature=1.0 if request.temperature is None else request.temperature,
             max_new_tokens=limit,
-            stop_ids=self._renderer("[]").stop_ids,
+            stop_ids=self._ends,
             top_p=1.0 if request.top_p is None else request.top_p,
             top_k=max(request.top_k or 0, 0),
             min_p=request.min_p or 0.0,
@@ -185,6 +186,12 @@ class ServedPolicy:
             raise ApiError(400, what, "logit_bias", "invalid_value")
         return {int(token): value for token, value in bias.items()}
 
+    def _end_markers(self) -> tuple[int, ...]:
+        """Return the tokens that end an answer: those of the chat format, and all that the model's generation settings name."""
+        named = self._engine.model.generation_config.eos_token_id
+        others = named if isinstance(named, list) else [] if named is None else [named]
+        return tuple(dict.fromkeys([*self._renderer("[]").stop_ids, *others]))
+
     def _make_renderer(self, tools: str) -> Renderer:
         """Return the renderer for tools given as JSON, which unlike specs can be a cache key."""
         return open_renderer(self._tokenizer, self._tool_call_format, [ToolSpec(**tool) for tool in json.loads(tools)])
@@ -198,6 +205,6 @@ class ServedPolicy:
 
 
 def _texts(message: RequestMessage) -> Iterator[str]:
-    yield message.text
+    yield from (message.text, *message.thoughts)
     for call in message.tool_calls or ():
-        yield call.function.arguments
+        yield str(call.function.arguments or "")

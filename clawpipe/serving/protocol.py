@@ -5,7 +5,7 @@ Of /v1/chat/completions:
 | field | here |
 |---|---|
 | `model` | the name of the served model; any other is a 404 |
-| `messages` | roles system, developer (as system), user, assistant, tool; text only, parts are joined by line breaks |
+| `messages` | roles system, developer (as system), user, assistant, tool; text only; parts are joined by line breaks, those of an assistant message by nothing. A thought in `reasoning_content` or `reasoning` stands before the text, in `<think>` tags |
 | `tools` | functions with a JSON Schema of their arguments (draft 2020-12, or the one that `$schema` names; `$ref` only inside it), which the policy is shown. As without `strict` at OpenAI, its calls are not forced to fit |
 | `tool_choice` | `auto`; `none` shows the policy no tools and reads its turn as text |
 | `stream`, `stream_options.include_usage` | yes |
@@ -37,6 +37,7 @@ from clawpipe.messages import TOOL_NAME
 from clawpipe.schemas import check_parameters
 from clawpipe.serving.errors import ApiError
 from clawpipe.serving.fields import Block, SamplingFields, only, parse_fields, wrapped
+from clawpipe.wire.texts import joined_texts
 
 _MAX_TOP_LOGPROBS = 20
 _DEFAULT_LENGTH = 16  # of a plain text; OpenAI's
@@ -54,7 +55,7 @@ class TextPart(Block):
 
 class CalledFunction(Block):
     name: str
-    arguments: str
+    arguments: str | JsonObject | None = None
 
 
 class RequestToolCall(Block):
@@ -70,6 +71,8 @@ class RequestMessage(Block):
     content: Annotated[list[TextPart], wrapped(str, lambda text: [{"type": "text", "text": text}])] | None = None
     tool_calls: list[RequestToolCall] | None = None
     tool_call_id: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
     refusal: None = None
     audio: None = None
     function_call: None = None
@@ -77,7 +80,11 @@ class RequestMessage(Block):
 
     @property
     def text(self) -> str:
-        return "\n".join(part.text for part in self.content or ())
+        return joined_texts(self.role, [part.text for part in self.content or ()])
+
+    @property
+    def thoughts(self) -> list[str]:
+        return [thought for thought in (self.reasoning_content or self.reasoning,) if thought]
 
 
 class Function(Block):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import random
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 import httpx
@@ -14,9 +12,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from clawpipe.config.block import renamed
 from clawpipe.environments.base import Environment, Outcome, TaskItem
+from clawpipe.environments.ending import Ending, outcome_of
+from clawpipe.environments.play import Play
 from clawpipe.json_types import JsonObject
-from clawpipe.messages import Message, ToolCall
+from clawpipe.messages import Message
 from clawpipe.simulation.words import Mood, reaction
+from clawpipe.wire.arguments import listed_calls
 
 TEMPERATURE = 0.8
 _MOST_TOKENS = 24  # of a turn, as in the demo night
@@ -75,28 +76,30 @@ class Harness:
             FailedRequestError: a request failed.
         """
         started = time.monotonic()
-        messages, version = self._answered(goal, session, user)
-        outcome = self._environment.verify(goal, messages)
+        messages, ending, version = self._answered(goal, session, user)
+        outcome = outcome_of(self._environment, goal, messages, ending)
         mood, words = reaction(goal, outcome, draw)
         self._ask([*messages, Message("user", words)], session, user, _LAST_TOKENS, {"X-Session-Done": "1"})
         turns = 1 + sum(message.role == "assistant" for message in messages)
         return _talk(hour, session, goal, version, outcome, mood, words, turns, time.monotonic() - started)
 
-    def _answered(self, goal: TaskItem, session: str, user: str) -> tuple[list[Message], str]:
-        """Return the conversation until the answer, without the preamble, and the version that gave it."""
+    def _answered(self, goal: TaskItem, session: str, user: str) -> tuple[list[Message], Ending, str]:
+        """Return the conversation until the answer, without the preamble, how it ended, and the version that gave it."""
         messages, version = list(goal.messages), ""
-        episode = self._environment.start(goal)
+        play = Play(self._environment, goal)
         try:
             for _ in range(_MOST_TURNS):
                 reply, version = self._ask(messages, session, user, _MOST_TOKENS)
                 messages.append(reply)
-                results = episode.respond(messages)
-                if results is None:
+                answer = play.answer(messages)
+                messages += answer.messages
+                if answer.done:
+                    play.end("done")
                     break
-                messages += results
+            play.end("max_turns")
         finally:
-            episode.close()
-        return messages, version
+            play.close()
+        return messages, play.ending, version
 
     def _ask(
         self, conversation: Sequence[Message], session: str, user: str, most: int, headers: dict[str, str] | None = None
@@ -135,15 +138,4 @@ def _sent(message: Message) -> JsonObject:
 
 
 def _received(message: Any) -> Message:
-    calls = [(call["id"], call["function"]["name"], call["function"]["arguments"]) for call in message.get("tool_calls") or ()]
-    return Message(
-        "assistant",
-        message.get("content") or "",
-        tuple(ToolCall(name, tool, arguments, not _is_object(arguments)) for name, tool, arguments in calls),
-    )
-
-
-def _is_object(text: str) -> bool:
-    with suppress(ValueError, RecursionError):
-        return isinstance(json.loads(text), dict)
-    return False
+    return Message("assistant", message.get("content") or "", tuple(listed_calls(message)))

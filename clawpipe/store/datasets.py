@@ -132,6 +132,14 @@ def find_dataset(store: Store, word: str) -> DatasetRef:
     return found[0]
 
 
+def newest_first(store: Store, name: str) -> Iterator[pa.Table]:
+    """Yield the rows of every dataset of a name, the newest first; without those that are damaged."""
+    for ref in sorted((ref for ref in stored_datasets(store) if ref.name == name), key=lambda ref: _made(store, ref), reverse=True):
+        with suppress(DataError):
+            table = read_dataset(store, ref)
+            yield table
+
+
 def _made(store: Store, ref: DatasetRef) -> float:
     path = store.path(ref)
     return path.stat().st_mtime if path.exists() else 0.0

@@ -6,26 +6,27 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from clawpipe.contracts.sampled import are_one_row, token_columns
 from clawpipe.environments.base import Environment, TaskItem
+from clawpipe.environments.ending import Ending, outcome_of
+from clawpipe.environments.play import Play
 from clawpipe.json_types import Row
 from clawpipe.messages import Message
-from clawpipe.workers.episodes import derive_seed
+from clawpipe.workers.episodes import TEXT, derive_seed
 
 if TYPE_CHECKING:
     from clawpipe.contracts.logprobs import Kind
     from clawpipe.engines.chat import ChatModel, Reply, SampledReply
 
 _RENDERER = "endpoint/openai"  # tokens that the endpoint's own chat template made
-_TEXT: Row = {"tokens": "none", "logprobs_kind": "none", "prompt_tokens": 0}
 
 
 @dataclass(frozen=True)
 class ChatEpisode:
-    """An episode that has ended. `error` is what the environment raised when it verified it, "" if nothing."""
+    """An episode that has ended. `error` says why the environment could not verify it, "" if it could."""
 
     item: TaskItem
     index: int
@@ -35,6 +36,7 @@ class ChatEpisode:
     value: float | None = None
     error: str = ""
     sampled: tuple[SampledReply, ...] = ()
+    ending: Ending = field(default_factory=Ending)
 
     @property
     def malformed(self) -> bool:
@@ -77,30 +79,29 @@ def chat_episodes(
 def _talk(model: ChatModel, environment: Environment, item: TaskItem, index: int, max_turns: int, seed: int | None) -> ChatEpisode:
     preamble, messages = environment.preamble(), list(item.messages)
     replies: list[Reply] = []
-    episode, tools = environment.start(item), environment.tools()
+    play, tools, reason = Play(environment, item), environment.tools(), "stop"
     try:
-        for turn in range(max_turns):
+        for turn in range(max_turns if not play.over else 0):
             own = None if seed is None else derive_seed(seed, turn)
             replies.append(model.ask([*preamble, *messages], tools, own))
             messages.append(replies[-1].message)
-            answer = episode.respond(messages)
-            if answer is None:
-                return _ended(item, index, messages, replies, replies[-1].finish_reason)
-            messages += answer
-        return _ended(item, index, messages, replies, "max_turns")
+            answer, reason = play.answer(messages), replies[-1].finish_reason
+            messages += answer.messages
+            if answer.done:
+                play.end("length" if reason == "length" else "done")
+                break
+        reason = reason if play.over else "max_turns"
+        play.end("max_turns")
     finally:
-        episode.close()
-
-
-def _ended(item: TaskItem, index: int, messages: Sequence[Message], replies: Sequence[Reply], reason: str) -> ChatEpisode:
+        play.close()
     sampled = tuple(reply.sampled for reply in replies if reply.sampled)
-    return ChatEpisode(item, index, tuple(messages), reason, sampled=sampled)
+    return ChatEpisode(item, index, tuple(messages), reason, sampled=sampled, ending=play.ending)
 
 
 def verified(environment: Environment, episode: ChatEpisode) -> ChatEpisode:
     """Return an episode with what the environment says of it."""
     try:
-        outcome = environment.verify(episode.item, episode.messages)
+        outcome = outcome_of(environment, episode.item, episode.messages, episode.ending)
     except Exception as error:  # a user's environment may raise anything, and one item must not end the others
         return replace(episode, error=f"{type(error).__name__}: {error}")
     return replace(episode, success=outcome.success, value=outcome.value)
@@ -130,12 +131,13 @@ def endpoint_rows(episodes: Sequence[ChatEpisode], model: ChatModel, seed: int) 
             "model": model.model,
             "extra": json.dumps({"engine": {"name": "openai", "model": model.model}}),
             **tokens,
+            **episode.ending.as_row(),
         }
 
 
 def _token_columns(sampled: Sequence[SampledReply], kinds: Mapping[Kind, Kind]) -> Row:
     turns = [reply.turn for reply in sampled]
     if len({(reply.policy, reply.kind) for reply in sampled}) != 1 or not are_one_row(turns):
-        return dict.fromkeys(("token_ids", "loss_mask", "logprobs", "turns"), ()) | _TEXT
+        return TEXT
     made = {"tokens": "recorded", "renderer_digest": _RENDERER}
     return made | token_columns(turns) | {"logprobs_kind": kinds[sampled[0].kind], "policy_version": sampled[0].policy}

@@ -9,15 +9,19 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 from clawpipe.engines.base import Completion, Engine, Sampling
-from clawpipe.environments.base import Environment, Episode, TaskItem
+from clawpipe.environments.base import Environment, TaskItem
+from clawpipe.environments.play import Play
 from clawpipe.json_types import JsonObject, Row
 from clawpipe.messages import Message
 from clawpipe.policy.renderer import Renderer
 
 _MOST_THREADS = 64
+# The columns of tokens of a row without any.
+TEXT: Row = dict.fromkeys(("token_ids", "loss_mask", "logprobs", "turns"), ())
+TEXT |= {"tokens": "none", "logprobs_kind": "none", "prompt_tokens": 0}
 
 Submit = Callable[..., Future[list[int]]]  # runs a function with arguments
 
@@ -39,20 +43,26 @@ class Rollout:
     item: TaskItem
     index: int
     seed: int
-    episode: Episode
+    play: Play
     messages: list[Message]
     token_ids: list[int]
     prompt_tokens: int
     mask: list[bool] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     turns: list[JsonObject] = field(default_factory=list)
-    finish_reason: str = ""
+    finish_reason: str = "stop"
 
     def add(self, ids: Sequence[int], logprobs: Sequence[float] | None = None) -> None:
         """Record tokens: sampled ones with their log-probs, the environment's without."""
         self.token_ids += ids
         self.mask += [logprobs is not None] * len(ids)
         self.logprobs += logprobs if logprobs is not None else [0.0] * len(ids)
+
+    def cut(self, limit: Literal["max_turns", "length"]) -> list[int]:
+        """End the episode at a limit; return the tokens of the next turn, of which there are none."""
+        self.finish_reason = limit
+        self.play.end(limit)
+        return []
 
 
 def run_episodes(
@@ -90,7 +100,7 @@ def run_episodes(
                 part.await_answers()
     finally:
         for rollout in rollouts:
-            rollout.episode.close()
+            rollout.play.close()
     return rollouts
 
 
@@ -101,7 +111,7 @@ class _Wave:
         self._renderer, self._rollouts, self._limits = renderer, rollouts, limits
         self._conversations = engine.begin([rollout.token_ids for rollout in rollouts])
         self._sampling = Sampling(limits.temperature, limits.max_new_tokens, renderer.stop_ids)
-        self._active = list(range(len(rollouts)))
+        self._active = [row for row, rollout in enumerate(rollouts) if not rollout.play.over]
         self._answers: dict[int, Future[list[int]]] = {}
 
     def take_turn(self, turn: int, submit: Submit) -> None:
@@ -145,7 +155,7 @@ def _now(function: Callable[..., list[int]], *arguments: Any) -> Future[list[int
 def _open(renderer: Renderer, environment: Environment, item: TaskItem, shown: Sequence[Message], index: int, seed: int) -> Rollout:
     prompt = renderer.prompt([*environment.preamble(), *shown])
     own_seed = derive_seed(seed, item.item_id, index)
-    rollout = Rollout(item, index, own_seed, environment.start(item), list(item.messages), [], len(prompt))
+    rollout = Rollout(item, index, own_seed, Play(environment, item), list(item.messages), [], len(prompt))
     rollout.add(prompt)
     return rollout
 
@@ -156,20 +166,34 @@ def _advance(rollout: Rollout, renderer: Renderer, completion: Completion, turn:
     rollout.add(completion.ids, completion.logprobs)
     rollout.turns.append({"start": start, "end": len(rollout.token_ids), "kind": "main", "finish_reason": completion.finish_reason})
     rollout.messages.append(renderer.parse(completion.ids, turn))
-    answer = rollout.episode.respond(rollout.messages)
-    if answer is None:
-        rollout.finish_reason = completion.finish_reason
+    rollout.finish_reason = completion.finish_reason
+    answer = rollout.play.answer(rollout.messages)
+    rollout.messages += answer.messages
+    if answer.done:
+        rollout.play.end("length" if completion.finish_reason == "length" else "done")
         return []
-    rollout.messages += answer
     if turn + 1 == limits.max_turns:
-        rollout.finish_reason = "max_turns"
-        return []
-    ids = renderer.continuation(completion.finish_reason, answer)
+        return rollout.cut("max_turns")
+    ids = renderer.continuation(completion.finish_reason, answer.messages)
     if len(rollout.token_ids) + len(ids) + limits.max_new_tokens > limits.max_tokens:
-        rollout.finish_reason = "length"
-        return []
+        return rollout.cut("length")
     rollout.add(ids)
     return ids
+
+
+def _streams(rollout: Rollout) -> Row:
+    """Return the columns of tokens; of an episode that could not start, in which nothing was sampled, those of a row of text."""
+    if not rollout.turns:
+        return TEXT
+    return {
+        "token_ids": rollout.token_ids,
+        "loss_mask": rollout.mask,
+        "logprobs": rollout.logprobs,
+        "prompt_tokens": rollout.prompt_tokens,
+        "turns": rollout.turns,
+        "tokens": "recorded",
+        "logprobs_kind": "tempered",
+    }
 
 
 def derive_seed(*parts: int | str) -> int:
@@ -195,15 +219,10 @@ def trajectory_rows(
             "policy_version": policy_version,
             "renderer_digest": renderer,
             "messages": [message.as_dict() for message in rollout.messages],
-            "token_ids": rollout.token_ids,
-            "loss_mask": rollout.mask,
-            "logprobs": rollout.logprobs,
-            "prompt_tokens": rollout.prompt_tokens,
-            "turns": rollout.turns,
             "temperature": temperature,
             "seed": rollout.seed,
             "finish_reason": rollout.finish_reason,
-            "tokens": "recorded",
-            "logprobs_kind": "tempered",
+            **_streams(rollout),
+            **rollout.play.ending.as_row(),
             **extra,
         }

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from peft import PeftModel
 from torch import Tensor
 
 from clawpipe.engines.base import Scores
 from clawpipe.policy.load import load_base
+from clawpipe.policy.merged import merge_adapter
 from clawpipe.policy.spec import PolicySpec
 from clawpipe.policy.weights import save_model, written_tensors
 from clawpipe.workers.request import Context
@@ -48,9 +47,5 @@ def merge(base: Path, adapter: Path, dtype: str, directory: Path) -> None:
     The base is the full-precision one, however the adapter was trained: in a quantized layer a light update is smaller than
     the distance between two values that the layer can hold, and is rounded away. The sum is made in float32 on the CPU.
     """
-    core = load_base(base, "float32", torch.device("cpu"))
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)  # peft 0.21 with transformers 5.23
-        grown: Any = PeftModel.from_pretrained(core, adapter, is_trainable=False, use_safetensors=True)
-        merged = grown.merge_and_unload().to(getattr(torch, dtype))
+    merged: Any = merge_adapter(load_base(base, "float32", torch.device("cpu")), adapter).to(getattr(torch, dtype))
     save_model(merged, written_tensors(merged), directory, base)

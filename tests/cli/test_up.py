@@ -109,8 +109,9 @@ def test_the_rest_stays_up_when_the_worker_dies(up):
 
 
 @pytest.mark.slow
-def test_a_deployed_night_has_a_run_that_can_be_stopped(up):
+def test_a_deployed_night_has_a_run_that_can_be_stopped(up, monkeypatch: pytest.MonkeyPatch):
     """`pending` while it waits for its turn or its next try; once stopped, Prefect calls it Cancelled, and nothing of it runs."""
+    monkeypatch.setenv("PREFECT_API_AUTH_STRING", "clawpipe:of-another-server")
     names = [f"{up.prefect}/deployments/name/nightly-retrain/{name}" for name in ("nightly", "on-demand")]
     tiny = {"config": str(stack.project_directory() / "configs" / "tiny.yaml"), "overrides": []}
     make = [f"{up.prefect}/deployments/{up.ask(name)['id']}/create_flow_run" for name in names]

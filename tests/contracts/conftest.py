@@ -37,6 +37,7 @@ _MESSAGES = [
 _OF_IMPORTS = (
     *("session_id", "user_id", "model", "status", "kinds", "tool_calls", "tool_errors", "tools"),
     *("rendered_ids", "rendered_mask", "rendered_logprobs", "rendered_policy", "logprobs_kind", "origin", "extra"),
+    *("ended", "verdict", "error", "turn_rewards"),
 )
 
 

@@ -8,11 +8,16 @@ from pathlib import Path
 import pytest
 import torch
 from peft import PeftModel
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
+from clawpipe.config.training import Lora
 from clawpipe.policy.base import copy_companions
 from clawpipe.policy.load import load_base
+from clawpipe.policy.tiny import byte_tokenizer
 from clawpipe.policy.vocabulary import load_tokenizer
-from clawpipe.training.model.adapter import save_adapter
+from clawpipe.policy.weights import written_tensors
+from clawpipe.training.model.adapter import attach_trainable, save_adapter, unfreeze
 from clawpipe.workers.merge import merge
 
 CPU = torch.device("cpu")
@@ -76,3 +81,70 @@ def test_equal_adapters_merge_into_equal_bytes(base, learn, tmp_path):
     first, second = ({file.name: file.read_bytes() for file in (tmp_path / name).iterdir()} for name in ("one", "two"))
     assert first == second
     assert str(tmp_path) not in (tmp_path / "one" / "config.json").read_text()
+
+
+SIZES = {
+    "vocab_size": 259,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "initializer_range": 0.2,
+}
+TARGETS = [("lm_head",), ("embed_tokens",), ("q_proj", "lm_head"), ("embed_tokens", "lm_head"), ("q_proj",), "all-linear"]
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["tied", "apart"])
+def own_base(request, tmp_path_factory) -> Path:
+    """A Llama of random weights whose head and input embedding are one weight, as in SmolLM2, or two."""
+    torch.manual_seed(0)
+    directory = tmp_path_factory.mktemp("base")
+    LlamaForCausalLM(LlamaConfig(**SIZES, tie_word_embeddings=request.param)).save_pretrained(directory)
+    byte_tokenizer().save_pretrained(directory)
+    return directory
+
+
+@pytest.fixture
+def with_adapter(tmp_path):
+    """with_adapter(base, targets): the logits of the base with a random adapter, which is written into tmp_path / "adapter"."""
+
+    def make(base, targets):
+        torch.manual_seed(1)
+        model = attach_trainable(load_base(base, "float32", CPU), Lora(rank=4, alpha=8, target_modules=targets))
+        for weight in (weight for weight in model.parameters() if weight.requires_grad):
+            torch.nn.init.normal_(weight, std=0.3)
+        save_adapter(model, tmp_path / "adapter", "b" * 64)
+        with torch.inference_mode():
+            return model(input_ids=IDS).logits
+
+    return make
+
+
+@pytest.mark.parametrize("targets", TARGETS, ids=str)
+@pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`:UserWarning")
+def test_merged_weights_say_what_the_adapter_says(own_base, with_adapter, tmp_path, targets):
+    wanted = with_adapter(own_base, targets)
+    merge(own_base, tmp_path / "adapter", "float32", tmp_path / "merged")
+    with torch.inference_mode():
+        found = AutoModelForCausalLM.from_pretrained(tmp_path / "merged")(input_ids=IDS).logits
+        before = load_base(own_base, "float32", CPU)(input_ids=IDS).logits
+    assert (found - wanted).abs().max() < 1e-3
+    assert (before - wanted).abs().max() > 1
+    on_either = targets != "all-linear" and {"lm_head", "embed_tokens"} & set(targets)
+    was_tied = json.loads((own_base / "config.json").read_text())["tie_word_embeddings"]
+    written = load_file(tmp_path / "merged" / "model.safetensors")
+    assert json.loads((tmp_path / "merged" / "config.json").read_text())["tie_word_embeddings"] is (was_tied and not on_either)
+    assert ("lm_head.weight" in written) is (not was_tied or bool(on_either))
+
+
+@pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`:UserWarning")
+def test_qwen_and_full_training_start_from_what_the_adapter_says(with_adapter, tmp_path):
+    torch.manual_seed(0)
+    Qwen2ForCausalLM(Qwen2Config(**SIZES, tie_word_embeddings=True)).save_pretrained(tmp_path / "base")
+    byte_tokenizer().save_pretrained(tmp_path / "base")
+    wanted = with_adapter(tmp_path / "base", ("v_proj", "lm_head"))
+    model = unfreeze(load_base(tmp_path / "base", "float32", CPU), str(tmp_path / "adapter"))
+    assert (model(input_ids=IDS).logits - wanted).abs().max() < 1e-3
+    assert all(weight.requires_grad for weight in model.parameters())
+    assert {"lm_head.weight", "model.embed_tokens.weight"} <= written_tensors(model).keys()

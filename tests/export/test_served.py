@@ -14,13 +14,15 @@ from transformers import AutoModelForCausalLM
 from clawpipe.config.night import EnvironmentConfig, Evaluation, Gate, Rollouts
 from clawpipe.engines.base import Sampling
 from clawpipe.engines.embedded import EmbeddedEngine
-from clawpipe.errors import ConfigError, DataError
+from clawpipe.errors import ConfigError, DataError, TrainingError
 from clawpipe.evaluation.draw import draw_heldout, make_benchmark, make_task_items
 from clawpipe.evaluation.gate import decide
 from clawpipe.evaluation.heldout import evaluate
 from clawpipe.evaluation.verdict import Evidence, Fidelity, ItemOutcome, ModelOutcomes
 from clawpipe.export.files import write_files
 from clawpipe.export.served import export_policy
+from clawpipe.policy.base import copy_companions
+from clawpipe.policy.load import load_base
 from clawpipe.policy.spec import policy_spec
 from clawpipe.policy.vocabulary import load_tokenizer
 from clawpipe.registry.package import Package, restore_policy, verify_package, write_package
@@ -160,7 +162,8 @@ def test_peft_loads_an_exported_adapter_on_its_base(base, store, trained, tmp_pa
 def test_merged_weights_are_equal_for_adapters_and_weights(store, pool, trained, tmp_path, kind):
     policy = trained()
     weights = export_policy(store, pool, policy, "nf4").model
-    write_files(store, policy if kind == "adapter" else weights, "merged", tmp_path / "out")
+    distance = write_files(store, policy if kind == "adapter" else weights, "merged", tmp_path / "out")
+    assert (distance is None) is (kind == "weights")  # which are copied
     stored, written = (load_file(place / "model.safetensors") for place in (store.path(weights), tmp_path / "out"))
     assert all(torch.equal(stored[name], written[name]) for name in stored)
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(
@@ -171,12 +174,29 @@ def test_merged_weights_are_equal_for_adapters_and_weights(store, pool, trained,
 @pytest.mark.parametrize("bits", ["nf4", "int8", "int8-torchao"])
 def test_transformers_loads_exported_quantized_weights(store, pool, trained, tmp_path, bits):
     policy = export_policy(store, pool, trained(), bits).model
-    write_files(store, policy, "quantized", tmp_path / "out")
+    distance = write_files(store, policy, "quantized", tmp_path / "out")
+    assert distance["largest"] < 1e-4
     assert (tmp_path / "out" / "model.safetensors").stat().st_size < 0.6 * (store.path(policy) / "model.safetensors").stat().st_size
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "out", device_map={"": "cpu"}).eval()
     near = 0.1 if bits == "nf4" else 1e-4  # on some CPUs bitsandbytes runs nf4 in bfloat16
     assert scores(model) == pytest.approx(engine_of(store, policy).score(IDS, 1), abs=near)
     assert (tmp_path / "out" / "tokenizer.json").exists()
+
+
+def test_written_weights_are_measured_and_refused(store, trained, tmp_path, monkeypatch):
+    policy = trained(rate=3e-2)
+    distance = write_files(store, policy, "merged", tmp_path / "right")
+    assert 0 < distance["mean"] <= distance["largest"] < 1e-3
+    assert distance["tokens"] > 100
+
+    def forget(base, adapter, dtype, directory):
+        load_base(base, dtype, torch.device("cpu")).save_pretrained(directory)
+        copy_companions(base, directory)
+
+    monkeypatch.setattr("clawpipe.workers.merge.merge", forget)
+    with pytest.raises(TrainingError, match=r"nats off the policy's, .* on average \(over \d+ tokens; allowed 0.001"):
+        write_files(store, policy, "merged", tmp_path / "wrong")
+    assert not (tmp_path / "wrong").exists()
 
 
 def scores(model):

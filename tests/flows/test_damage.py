@@ -44,6 +44,11 @@ def ran(status: dict) -> set[str]:
     return {step["name"] for step in status["steps"] if step["state"] == "ran"} - {"record_look", "publish_lineage"}
 
 
+def registered_by(status: dict) -> str:
+    """MLflow's run of the registered version, as the step says."""
+    return next(step["details"]["run_id"] for step in status["steps"] if step["name"] == "register")
+
+
 def damages(clawpipe, status: dict) -> list[tuple[str, Path]]:
     """The step that has to notice, and what is damaged: one artifact of each kind."""
     items = artifact(clawpipe, status, "make_items") / "part-00000.parquet"
@@ -106,6 +111,9 @@ def test_lost_registry_is_made_anew(finished):
     assert ran(after) == {"register", "promote"}
     assert after["model"]["aliases"] == ["champion"]
     assert (list(clawpipe.registered()), clawpipe.moves(), clawpipe.leftovers()) == (["1"], moves, [])
+    again = clawpipe.night()  # the record of the version that was lost is not taken for that of the new one
+    assert (ran(again), registered_by(again)) == (set(), registered_by(after))
+    assert registered_by(again) != registered_by(before)
 
 
 def test_damaged_record_of_the_night_is_named_and_can_be_removed(finished):

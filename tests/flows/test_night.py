@@ -22,7 +22,7 @@ from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_ref, publish_dataset, read_dataset
 from clawpipe.store.files import exclusive
 from tests.flows.conftest import wait_until
-from tests.permissions import bits, open_to_others, umask
+from tests.permissions import bits, open_to_others, private_files, umask
 
 pytestmark = pytest.mark.slow
 
@@ -316,7 +316,8 @@ def test_stored_log_probs_of_another_policy_end_the_night(finished):
     rows = read_dataset(store, dataset_ref(store, "trajectories", digest)).to_pylist()
     for row in rows:
         row["logprobs"] = [value - 0.5 * sampled for value, sampled in zip(row["logprobs"], row["loss_mask"], strict=True)]
-    wrong = publish_dataset(store, "trajectories", [pa.Table.from_pylist(rows, schema_of("trajectories"))])
+    with private_files():
+        wrong = publish_dataset(store, "trajectories", [pa.Table.from_pylist(rows, schema_of("trajectories"))])
     words = ("night=wrong", "draw=tiny", "rollouts=null", f"trajectories=[{wrong.digest}]", "rounds=1")
     done = finished.clawpipe.run(*words)
     assert done.code == 65, done.stdout + done.stderr

@@ -162,6 +162,9 @@ def test_when_nothing_can_be_written_the_policy_decides(home, fake, start, polic
             assert len(fake.asked()) == before
         else:
             assert len(asked) == 60
+            body = {"model": "agent", "messages": [{"role": "user", "content": "lost " * 9000}]}
+            assert gateway.post(CHAT, body).headers["x-clawpipe-captured"] == "no"
+            asked.append(body["messages"][0]["content"])
             lost = sum(text not in captured for text in asked)
             assert lost > 0
             assert f'clawpipe_gateway_uncaptured_total{{reason="not written"}} {float(lost)}' in gateway.get("/metrics").text

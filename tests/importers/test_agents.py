@@ -181,7 +181,7 @@ def test_a_session_of_codex_is_one_conversation(tmp_path):
     ]
     calls = [call for part in conversation.messages for call in part.tool_calls]
     assert [(call.name, call.id) for call in calls] == [("exec", "k1"), ("apply_patch", "k2")]
-    assert (calls[0].arguments, calls[1].arguments, calls[1].malformed) == ('{"cmd": "ls"}', "*** Begin Patch", True)
+    assert (calls[0].arguments, calls[1].arguments, calls[1].malformed) == ('{"cmd": "ls"}', '{"input": "*** Begin Patch"}', False)
     assert (conversation.prompt, conversation.session, conversation.model) == ("List them.", "c1", "gpt")
     assert conversation.kinds == ("main", "main", "main")
     assert reading.accepted == len(CODEX)

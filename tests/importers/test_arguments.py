@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawpipe.importers.toolcalls import parsed_object, split_calls, tool_call
+from clawpipe.importers.toolcalls import split_calls
+from clawpipe.wire.arguments import parsed_object, tool_call
 
 _TEXT = st.text() | st.text('{}[]":,\\ \n\ufeff0N1eE-', max_size=12)
 
@@ -53,7 +54,6 @@ def test_what_parsers_differ_in(text):
         ('{"a": {"b": 1, "b" : 2}}', True),
         ('{"a": 1, "\\u0061": 2}', True),
         ('{"a": {"a": 1}, "b": ["x\\":", {"a": 2}]}', False),
-        ('{"a": "\\ud800"}', False),
     ],
 )
 def test_a_key_that_is_given_twice_is_malformed(arguments, malformed):

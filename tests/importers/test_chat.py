@@ -11,8 +11,8 @@ from clawpipe.importers.chat import is_chat
 from clawpipe.importers.chat import read_chat as read_choices
 from clawpipe.importers.message import read_messages, write_chat
 from clawpipe.importers.strict_json import RefusedError
-from clawpipe.importers.toolcalls import tool_call
 from clawpipe.messages import Message
+from clawpipe.wire.arguments import tool_call
 
 
 def read_chat(row):
@@ -36,7 +36,7 @@ def test_parallel_calls_images_and_reasoning_come_through():
     conversation = read_chat({"messages": MESSAGES, "tools": [], "session_id": "s1", "user": "u", "colour": "red"})
     system, user, spoken, first, second, _ = conversation.messages
     assert system.role == "system"
-    assert user.content == "See [image_url: file:cat.png]"
+    assert user.content == "See \n[image_url: file:cat.png]"
     assert spoken.content == "<think>\nlook it up\n</think>\n"
     assert [(call.id, call.malformed) for call in spoken.tool_calls] == [("c1", False), ("c2", True)]
     assert (first.tool_call_id, second.tool_call_id) == ("c1", "c2")

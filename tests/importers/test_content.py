@@ -159,7 +159,7 @@ def test_a_picture_in_an_answer_stays_where_it_was():
     picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
     answer = {"type": "tool_result", "tool_use_id": "c1", "content": [{"type": "text", "text": "see "}, picture]}
     said = read_messages([ASKED, ANTHROPIC[0], {"role": "user", "content": [answer]}])
-    assert said.messages[2].content.startswith("see [image: sha256:")
+    assert said.messages[2].content.startswith("see \n[image: sha256:")
     [kept] = said.unknown
     assert kept["content"]["beside"][0]["content"] == answer["content"]
 

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from clawpipe.importers.hermes import is_hermes, is_session, read_hermes, read_session, write_hermes
 from clawpipe.importers.sharegpt import read_dialogue
 from clawpipe.importers.strict_json import RefusedError
-from clawpipe.importers.toolcalls import call_failed, tool_call
 from clawpipe.messages import Message
+from clawpipe.wire.arguments import tool_call
+from clawpipe.wire.failures import call_failed
 
 ANSWER = {"tool_call_id": "c1", "name": "terminal", "content": {"output": "4", "exit_code": 1, "error": None}}
 ROW = {
@@ -145,9 +146,10 @@ def test_cron_sessions_are_side_and_segments_are_not_repeated():
 
 
 WORDS = st.text(st.characters(exclude_characters="<>", exclude_categories=["Cs"]), min_size=1, max_size=9)
+NAMES = WORDS.filter(str.isprintable)
 
 
-CALLS = st.lists(st.tuples(WORDS, st.dictionaries(WORDS, st.integers())), max_size=3)
+CALLS = st.lists(st.tuples(NAMES, st.dictionaries(WORDS, st.integers())), max_size=3)
 
 
 def told(messages):

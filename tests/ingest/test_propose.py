@@ -10,8 +10,10 @@ import pytest
 import yaml
 
 from clawpipe.config import NightConfig
+from clawpipe.environments.discovery import load_environment
 from clawpipe.errors import ConfigError, DataError, NotFoundError
 from clawpipe.ingest.propose import propose
+from clawpipe.messages import Message
 
 SAID = [{"role": "user", "content": "How many?"}, {"role": "assistant", "content": "Seven."}]
 CHAT = {"messages": SAID, "session_id": "a"}
@@ -66,6 +68,10 @@ def test_hints_are_trusted_where_there_is_no_task_to_try_them_on(tmp_path):
     [
         ([7, "8", "1,000"], "numeric"),
         (["Paris", "Rome", 3], "normalized"),
+        (["A", "B", "C", "D"], "normalized"),
+        (["\u22125", "1\u202f000", 2], "numeric"),
+        (["nan", "inf"], "normalized"),
+        (["?", "!", "+"], "exact"),
         ([{"name": "stock", "arguments": {}}] * 2, "tool_call"),
     ],
 )
@@ -73,6 +79,24 @@ def test_the_check_follows_from_the_answers(tmp_path, answers, check):
     lines = [{"prompt": f"question {number}", "answer": answer} for number, answer in enumerate(answers * 10)]
     settings = propose(written(tmp_path, *lines), "random", None, "a").settings
     assert settings["environment"]["options"]["check"] == check
+
+
+def test_multiple_choice_is_checked_letter_by_letter(tmp_path):
+    lines = [{"prompt": f"question {number}", "answer": "ABCD"[number % 4]} for number in range(40)]
+    made = propose(written(tmp_path, *lines), "random", None, "a").config().environment
+    environment = load_environment(made.name, made.options)
+    for item in environment.items("train", made.train_items, 0):
+        right = [
+            environment.verify(item, [*item.messages, Message("assistant", said)]).success for said in ("", "A", "B", "C", "D")
+        ]
+        assert sum(right) == 1
+        assert not right[0]
+
+
+def test_answers_of_which_nothing_is_left_are_told(tmp_path):
+    lines = [{"prompt": f"question {number}", "answer": "Paris" if number % 3 else "?"} for number in range(60)]
+    found = propose(written(tmp_path, *lines), "random", None, "a").found
+    assert any("40 prompts with answers, 20 lines that are none (the check normalized cannot use" in text for text in found)
 
 
 def test_as_many_items_are_asked_for_as_there_are(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from clawpipe.config import NightConfig, load_config
 from clawpipe.config.load import with_settings
 from clawpipe.config.training import Lora
 from clawpipe.errors import ConfigError, NotFoundError
-from clawpipe.planning.architecture import KNOWN, architecture_of, from_config, require_targets
+from clawpipe.planning.architecture import KNOWN, architecture_of, from_config, require_targets, router_note
 from clawpipe.planning.hardware import Device, named
 from clawpipe.planning.memory import lora_parameters, training, weights
 from clawpipe.planning.plan import as_dict, estimate, is_sharded, phases_of
@@ -66,6 +67,27 @@ def test_a_model_that_is_nowhere_is_a_users_mistake():
         architecture_of("nobody/no-such-model")
     with pytest.raises(ConfigError, match="mixture of experts"):
         from_config("moe", LLAMA | {"num_experts": 8})
+
+
+@pytest.mark.parametrize(
+    ("settings", "note"),
+    [
+        ({}, ""),
+        ({"num_experts": 0}, ""),
+        ({"num_local_experts": 8}, "is trained without its router's load-balancing loss"),
+        (
+            {"num_experts": 8, "output_router_logits": True, "router_aux_loss_coef": 0.01},
+            "load-balancing loss, which its config.json asks for (coefficient 0.01)",
+        ),
+        ({"text_config": {"num_experts": 8, "router_aux_loss_coef": 0.01}}, "router's load-balancing loss"),
+    ],
+)
+def test_what_a_mixture_of_experts_is_not_taught_is_said(tmp_path, settings: dict[str, Any], note: str):
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA | settings))
+    found = router_note(str(tmp_path))
+    assert found.endswith(note)
+    assert bool(found) == bool(note)
+    assert router_note("nobody/no-such-model") == ""
 
 
 @pytest.mark.parametrize(

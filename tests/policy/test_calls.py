@@ -178,7 +178,7 @@ def test_hermes_text_and_two_calls():
         ('{"name": "stock", "arguments": ' + "[" * 4000, ""),
         ('{"name": "\\ud800", "arguments": {}}', ""),
         ("x" * (MAX_CHARACTERS + 1), ""),
-        ("", ""),
+        ("-", ""),
     ],
 )
 @pytest.mark.parametrize("end", ["</tool_call>", ""])

@@ -359,7 +359,7 @@ def test_several_calls_and_text(format, text, content, names):
         ("llama3", "", '{"name": "stock", "parameters": ' + "[" * 4000, ""),
         ("mistral", "[TOOL_CALLS] ", '[{"name": "stock", "arguments": {"item": "mug"', ""),
         ("mistral", "[TOOL_CALLS] ", '{"name": "stock", "arguments": {}}', ""),
-        ("mistral", "[TOOL_CALLS] ", '[{"name": "stock", "arguments": {}}, {"name": "stock"}]', "stock"),
+        ("mistral", "[TOOL_CALLS] ", '[{"name": "stock", "arguments": {}}, {"name": "stock", "arguments": 1}]', "stock"),
         ("mistral", "[TOOL_CALLS] ", "[]", ""),
         ("mistral", "[TOOL_CALLS] ", "stock", ""),
         ("mistral", "[TOOL_CALLS] ", "[" * 4000, ""),

@@ -156,6 +156,57 @@ def test_a_template_that_forgets_thoughts_is_refused():
         renderer("qwen3.jinja")
 
 
+KEPT = "m.content"
+LAST = "m.content.split('</think>')[-1]"
+TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ (TEXT) if m.role == 'assistant' else m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        LAST,
+        f"m.content if loop.last else {LAST}",
+        f"m.content if loop.index0 > 4 else {LAST}",
+        "m.content.replace('<think>', '').replace('</think>', '')",  # the thought becomes the answer
+        "m.content | upper",
+        "m.content[-40:]",
+        f"'<think>\n</think>\n' ~ {LAST}",
+    ],
+)
+def test_a_template_that_drops_or_rewrites_thoughts_is_refused(text):
+    with pytest.raises(ConfigError, match=r"thought|turn by turn"):
+        open_renderer(tokenizer(TEMPLATE.replace("TEXT", text)), "own", ())
+
+
+SPACED = "m.content.replace('</think>\n', '</think>\n\n')"
+FIELD = "('<think>\n' ~ m.reasoning_content ~ '\n</think>\n' if m.reasoning_content is defined else '') ~ m.content"
+
+
+@pytest.mark.parametrize("text", [KEPT, "m.content | trim", SPACED, FIELD])
+def test_a_template_that_keeps_them_teaches_them(text):
+    own = open_renderer(tokenizer(TEMPLATE.replace("TEXT", text)), "own", ())
+    said = [Message("user", "2+2?"), Message("assistant", "<think>\ntwo and two\n</think>\n4")]
+    [run] = runs(*own.render_with_mask(said))
+    assert re.sub("\n+", " ", tokenizer(KEPT).decode(run)) == "<think> two and two </think> 4<|im_end|>"
+
+
+def test_a_thought_that_one_turn_would_lose_is_told():
+    """Llama 3.1's template writes no text beside a call."""
+    own = renderer("llama3_1.jinja")
+    call = ToolCall("call_0_0", "stock", '{"item": "mug"}')
+    with pytest.raises(DataError, match="drops or rewrites a thought"):
+        own.render_with_mask([Message("user", "?"), Message("assistant", "<think>\nhm\n</think>\n", (call,))])
+
+
+def test_a_malformed_call_of_a_history_is_shown():
+    own = renderer("qwen2_5.jinja")
+    said = [Message("user", "?"), Message("assistant", "", (ToolCall("c", "stock", "{", malformed=True),))]
+    assert '"name": "stock", "arguments": {' in tokenizer("qwen2_5.jinja").decode(own.prompt(said))
+
+
 def test_calls_that_no_format_reads_are_refused():
     with pytest.raises(ConfigError, match="the template wrote"):
         renderer("glm4moe.jinja")

@@ -1,10 +1,17 @@
 """Recorded log-probs beside a policy's own, with a real worker; the figures once more with the engine in this process."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from clawpipe.engines.embedded import EmbeddedEngine
 from clawpipe.errors import DataError
-from clawpipe.recorded.compare import FAR, RATIO, SAME, SAMPLE, compare_recorded, named_policies
+from clawpipe.policy.base import resolve_base
+from clawpipe.recorded.agreement import FAR
+from clawpipe.recorded.compare import SAMPLE, compare_recorded, named_policies
+
+BASE = "random"
 
 
 @pytest.fixture
@@ -46,13 +53,34 @@ def test_raw_log_probs_declared_tempered_are_an_error(compare, talks, base):
     tempered = [row["logprobs"] for row in rows]
     rows = [row | {"logprobs": talks.raw(row)} for row in rows]
     distance, ratio = figures(rows, tempered)
-    assert distance > SAME or abs(ratio - 1) > RATIO
     with pytest.raises(
         DataError, match=f"by policy {base.policy_version} are {distance:.2f} nats per token from its own"
     ) as refused:
         compare(rows)
     assert f"mean ratio {ratio:.3g}" in str(refused.value)
     assert refused.value.exit_code == 65
+
+
+@pytest.mark.parametrize("temperature", [0.7, 0.9])
+def test_a_temperature_that_is_off_by_a_tenth_is_an_error(compare, talks, temperature):
+    rows = [row | {"temperature": temperature} for row in talks.sampled(16, 0.8)]
+    with pytest.raises(DataError, match=r"from its own .* of 16 rows are off\).* per nat, as at another temperature"):
+        compare(rows)
+
+
+def test_half_of_the_rows_being_raw_is_an_error(compare, talks):
+    rows = [row | ({"logprobs": talks.raw(row)} if number % 2 else {}) for number, row in enumerate(talks.sampled(16, 0.8))]
+    with pytest.raises(DataError, match="of 16 rows are off"):
+        compare(rows)
+
+
+def test_an_engine_in_bfloat16_agrees(compare, talks, base):
+    path = resolve_base(BASE).path
+    narrow = replace(talks, engine=EmbeddedEngine(path, None, "bfloat16", "cpu"))
+    [found] = compare(narrow.sampled(16, 0.8)).details["versions"].values()
+    assert 1e-3 < found["difference"] < 0.05
+    assert abs(found["tilt"]) < 0.02
+    assert (found["rows"], found["rows_off"]) == (16, 0)
 
 
 @pytest.mark.parametrize("version", ["unnamed", None])
@@ -68,7 +96,7 @@ def test_a_missing_policy_gives_a_warning(compare, talks, base):
     moved = [
         row | {"logprobs": [value - 0.5 * m for value, m in zip(row["logprobs"], row["loss_mask"], strict=True)]} for row in rows
     ]
-    assert SAME < 0.5 < FAR
+    assert FAR > 0.5
     result = compare(moved)
     assert result.details["versions"]["gone"]["scored_by"] == base.policy_version
     [warning] = result.details["warnings"]

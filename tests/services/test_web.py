@@ -45,6 +45,12 @@ def test_a_page_of_another_origin_is_not_answered(origin: str):
     assert status({"host": "127.0.0.1:4200", "origin": origin}) == 403
 
 
+def test_a_refusal_has_the_form_of_the_servers_other_errors():
+    reply = TestClient(SameOrigin(APP)).get("/", headers={"host": "evil.test"})
+    assert reply.json()["error"].keys() == {"message", "type", "param", "code"}
+    assert "host name" in reply.json()["error"]["message"]
+
+
 def test_any_host_name_is_accepted_when_other_machines_may_ask():
     assert status({"host": "models.lan:8000"}, hosts=None) == 200
     assert status({"host": "models.lan:8000", "origin": "http://models.lan:8000"}, hosts=None) == 200

@@ -85,13 +85,14 @@ def test_a_stream_with_tools_is_the_turn_as_a_whole(text, stop, style):
         (
             "hermes",
             'So:\n<tool_call>\n{"name": "add", "arguments": {"b": 2, "a": 1}}\n</tool_call>',
-            [("call_2_0", "add", '{"a": 1, "b": 2}')],
+            [("call_2_0", "add", '{"b": 2, "a": 1}')],
         ),
-        ("hermes", '<tool_call>\n{"name": "stock"}\n</tool_call>', []),
+        ("hermes", '<tool_call>\n{"name": "stock"}\n</tool_call>', [("call_2_0", "stock", "{}")]),
+        ("hermes", '<tool_call>\n{"name": "stock", "arguments": [1]}\n</tool_call>', []),
         (
             "llama3",
             '{"name": "add", "parameters": {"b": 2, "a": 1}}; {"name": "stock", "parameters": {"item": "mug"}}',
-            [("call_2_0", "add", '{"a": 1, "b": 2}'), ("call_2_1", "stock", '{"item": "mug"}')],
+            [("call_2_0", "add", '{"b": 2, "a": 1}'), ("call_2_1", "stock", '{"item": "mug"}')],
         ),
         (
             "mistral",

@@ -9,6 +9,7 @@ from transformers import get_constant_schedule_with_warmup, get_cosine_schedule_
 from clawpipe.config.training import Lora, Train
 from clawpipe.training.checkpoint.files import Checkpoints
 from clawpipe.training.trainers.base import PackedTrainer
+from clawpipe.training.trainers.schedule import rate_factor
 
 UPDATES = {"optimizer_steps": 4, "epochs": 3, "learning_rate": 1e-3}
 ORACLES = {
@@ -23,14 +24,14 @@ def steps_of(outcome):
 
 
 def rates_of(kind, warmup, total):
-    """Return the rate of each optimizer step, by transformers."""
+    """Return the rate of each optimizer step: by hand in the warm-up, which transformers begins with 0, else by transformers."""
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1e-3)
     schedule, rates = ORACLES[kind](optimizer, warmup, total), []
     for _ in range(total):
         rates.append(schedule.get_last_lr()[0])
         optimizer.step()
         schedule.step()
-    return rates
+    return [1e-3 * (step + 1) / (warmup + 1) for step in range(warmup)] + rates[warmup:]
 
 
 @pytest.fixture
@@ -49,10 +50,33 @@ def used(monkeypatch):
 
 @pytest.mark.parametrize("kind", ORACLES)
 @pytest.mark.parametrize("warmup", [{}, {"warmup_steps": 3}, {"warmup_ratio": 0.25}], ids=str)
-def test_rates_are_those_of_transformers(request_for, here, used, kind, warmup):
+def test_rates_after_the_warm_up_are_transformers(request_for, here, used, kind, warmup):
     outcome = here(request_for("run", train=UPDATES | {"lr_scheduler_type": kind} | warmup))
     assert used["rates"] == pytest.approx(rates_of(kind, 3 if warmup else 0, 12))
     assert [step["learning_rate"] for step in steps_of(outcome)] == pytest.approx(used["rates"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "warmup", "factors"),
+    [
+        ("constant", 0, [1, 1, 1, 1]),
+        ("constant", 1, [0.5, 1, 1, 1]),
+        ("constant", 3, [0.25, 0.5, 0.75, 1]),
+        ("linear", 1, [0.5, 1, 2 / 3, 1 / 3]),
+        ("cosine", 2, [1 / 3, 2 / 3, 1, 0.5]),
+        ("linear", 4, [0.2, 0.4, 0.6, 0.8]),
+        ("linear", 9, [0.1, 0.2, 0.3, 0.4]),
+    ],
+)
+def test_no_step_of_a_short_round_is_taken_at_rate_0(kind, warmup, factors):
+    assert [rate_factor(step, kind, warmup, 4) for step in range(4)] == pytest.approx(factors)
+
+
+def test_the_first_step_of_a_warm_up_trains(request_for, here, used):
+    settings = {"learning_rate": 1e-3, "warmup_steps": 1, "max_steps": 1}
+    told = json.loads((here(request_for("run", train=settings)) / "summary.json").read_text())
+    assert used["rates"] == [5e-4]
+    assert told["moved"] > 0
 
 
 def test_the_defaults_are_the_settings_of_every_night_so_far(request_for, here, used):

@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from clawpipe.json_types import JsonObject
 from clawpipe.messages import ToolCall
+from clawpipe.wire.spelled import spelled_call
 
 MAX_CHARACTERS = 8192  # per call; longer calls are malformed
 
@@ -28,32 +28,10 @@ class Marker(str):
 Pieces: TypeAlias = list[str]  # joined they are the text; a `Marker` among them becomes its token where the vocabulary has it
 
 
-def neutral_arguments(arguments: JsonObject) -> str:
-    """Return a JSON object with sorted keys.
-
-    Raises:
-        ValueError: JSON or UTF-8 cannot express a value (NaN, an infinity, bytes, half a surrogate pair), or nesting is too deep.
-    """
-    try:
-        text = json.dumps(arguments, sort_keys=True, ensure_ascii=False, allow_nan=False)
-        text.encode()
-    except (TypeError, ValueError, RecursionError):
-        raise ValueError("not expressible in JSON") from None
-    return text
-
-
 def json_call(call_id: str, body: str, keys: Sequence[str] = ("arguments",)) -> ToolCall:
-    """Return the call of a JSON object with a `name` and, under one of `keys`, arguments; any other body is a malformed call."""
-    name = ""
-    try:
-        value = _json_object(body)
-        name = storable(value.get("name"))
-        arguments = next((value[key] for key in keys if key in value), None)
-        if not name or not isinstance(arguments, dict):
-            raise ValueError("a call has a name and an object of arguments")
-        return ToolCall(call_id, name, neutral_arguments(arguments))
-    except ValueError:
-        return ToolCall(call_id, name, body, malformed=True)
+    """Return the call of a JSON object, as `spelled_call` does; a longer one than may be run is malformed."""
+    too_long = len(body) > MAX_CHARACTERS
+    return ToolCall(call_id, "", body, malformed=True) if too_long else spelled_call(call_id, body, keys)
 
 
 def json_end(text: str, start: int) -> int | None:
@@ -67,11 +45,6 @@ def json_end(text: str, start: int) -> int | None:
 def joined(content: str, calls: list[str], gap: str = "\n") -> str:
     """Return content and calls, with `gap` between them where there are both, and each call on a line of its own."""
     return f"{content}{gap if content and calls else ''}" + "\n".join(calls)
-
-
-def storable(name: Any) -> str:
-    """Return the name; "" if it is no string, or has control characters or half a surrogate pair, which UTF-8 cannot express."""
-    return name if isinstance(name, str) and name.isprintable() else ""
 
 
 def written_json(value: Any) -> str:
@@ -90,15 +63,3 @@ def overlap(text: str, wanted: Sequence[str]) -> int:
     longest = max(map(len, wanted), default=1) - 1
     lengths = range(min(longest, len(text)), 0, -1)
     return next((length for length in lengths if any(word.startswith(text[-length:]) for word in wanted)), 0)
-
-
-def _json_object(text: str) -> JsonObject:
-    if len(text) > MAX_CHARACTERS:
-        raise ValueError(f"longer than {MAX_CHARACTERS} characters")
-    try:
-        value = json.loads(text)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-    if not isinstance(value, dict):
-        raise ValueError("not an object")
-    return value

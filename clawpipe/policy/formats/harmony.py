@@ -6,7 +6,6 @@ call and the call itself `commentary`. The neutral form of a thought is `<think>
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -14,8 +13,11 @@ from typing import Any
 from clawpipe.errors import DataError
 from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message, ToolCall, ToolSpec
-from clawpipe.policy.formats.common import MAX_CHARACTERS, Marker, Parsed, Pieces, neutral_arguments, storable, written_json
+from clawpipe.policy.formats.common import MAX_CHARACTERS, Marker, Parsed, Pieces, written_json
 from clawpipe.schemas import resolved
+from clawpipe.wire.arguments import arguments_of, neutral_arguments, tool_call
+from clawpipe.wire.spelled import storable
+from clawpipe.wire.thoughts import open_thought
 
 START, END, MESSAGE, CHANNEL = Marker("<|start|>"), Marker("<|end|>"), Marker("<|message|>"), Marker("<|channel|>")
 CONSTRAIN, CALL, RETURN = Marker("<|constrain|>"), Marker("<|call|>"), Marker("<|return|>")
@@ -71,43 +73,50 @@ class Harmony:
         thoughts: list[str] = []
         texts: list[str] = []
         calls: list[ToolCall] = []
+        inside = ""  # the marker of a thought that is written as other models write it
         for header, body in _messages(text):
-            if (to := _RECIPIENT.search(header)) and to[1] != "assistant":
+            if inside := open_thought(header, inside):
+                texts.append(header + (body or ""))
+                inside = open_thought(body or "", inside)
+            elif (to := _RECIPIENT.search(header)) and to[1] != "assistant":
                 calls.append(_call(f"call_{turn}_{len(calls)}", to[1].removeprefix(NAMESPACE), body))
             else:
-                (thoughts if _ANALYSIS.search(header) else texts).append(body)
+                (thoughts if _ANALYSIS.search(header) else texts).append(body or "")
+                inside = open_thought(body or "")
         thought = f"<think>{''.join(thoughts)}</think>" if thoughts else ""
         return Parsed(thought + "".join(texts), tuple(calls))
 
 
-def _messages(text: str) -> Iterator[tuple[str, str]]:
-    """Yield header and text of each message of a turn. Text without a header is a message as well."""
+def _messages(text: str) -> Iterator[tuple[str, str | None]]:
+    """Yield header and text of each message of a turn; no text if it was cut off before. Text without a header is one as well."""
     for part in _NEXT.split(text):
         header, marker, body = part.partition(MESSAGE)
         if marker:
             yield header, body
-        elif _RECIPIENT.search(header) and CHANNEL in header:  # cut off before its text began
-            yield header, ""
+        elif _RECIPIENT.search(header) and CHANNEL in header:
+            yield header, None
         elif CHANNEL not in header:
             yield "", header
 
 
-def _call(call_id: str, name: str, body: str) -> ToolCall:
-    name = storable(name)
+def _call(call_id: str, name: str, body: str | None) -> ToolCall:
+    if body is None:
+        return ToolCall(call_id, storable(name), "", malformed=True)
+    call = tool_call(name, body, call_id)
     try:
-        arguments = json.loads(body) if len(body) <= MAX_CHARACTERS else None
-        if not name or not isinstance(arguments, dict):
+        if call.malformed or not storable(name) or len(body) > MAX_CHARACTERS:
             raise ValueError("a call has a name and an object of arguments")
-        return ToolCall(call_id, name, neutral_arguments(arguments))
-    except (ValueError, RecursionError):
-        return ToolCall(call_id, name, body, malformed=True)
+        return ToolCall(call_id, name, neutral_arguments(arguments_of(call)))
+    except ValueError:
+        return ToolCall(call_id, storable(name), body, malformed=True)
 
 
 def _written(call: ToolCall) -> Pieces:
     if not _NAME.fullmatch(call.name) and not call.malformed:
         raise DataError(f"{call.name!r} cannot be written in a header", call.id, "set model.tool_call_format to hermes")
-    arguments = _MARKER.sub(r"<\\u007c\1|>", call.arguments)  # the same JSON, without ending the message
-    return [f" to={NAMESPACE}{call.name}", CHANNEL, "commentary ", CONSTRAIN, "json", MESSAGE, arguments]
+    arguments = call.arguments if call.malformed else written_json(arguments_of(call))
+    safe = _MARKER.sub(r"<\\u007c\1|>", arguments)  # the same JSON, without ending the message
+    return [f" to={NAMESPACE}{call.name}", CHANNEL, "commentary ", CONSTRAIN, "json", MESSAGE, safe]
 
 
 def _function(tool: ToolSpec) -> str:

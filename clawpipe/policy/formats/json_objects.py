@@ -9,13 +9,14 @@ from itertools import groupby
 
 from clawpipe.messages import Message, ToolCall, ToolSpec
 from clawpipe.policy.formats.common import Marker, Parsed, Pieces, before, joined, json_call, json_end, written_json
+from clawpipe.wire.spelled import spelled_object, split_tagged_calls
+from clawpipe.wire.thoughts import Found, content_end, split_calls
 
 
 class Hermes:
     """A JSON object between `<tool_call>` tags, the format that most open models with tools were trained on."""
 
     markers = ()
-    _BLOCK = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 
     def __init__(self, tools: Sequence[ToolSpec]) -> None:
         self._tools = tuple(tools)
@@ -37,15 +38,14 @@ class Hermes:
         return [f"<tool_response>\n{message.content}\n</tool_response>"]
 
     def content_end(self, text: str) -> int:
-        return before(text, "<tool_call>")
+        return content_end(text, lambda rest: before(rest, "<tool_call>"))
 
     def parse(self, text: str, turn: int) -> Parsed:
-        bodies = [match[1].strip() for match in self._BLOCK.finditer(text)]
-        calls = tuple(json_call(f"call_{turn}_{index}", body) for index, body in enumerate(bodies))
-        return Parsed(self._BLOCK.sub("", text).strip(), calls)
+        content, bodies = split_tagged_calls(text)
+        return Parsed(content.strip(), tuple(json_call(f"call_{turn}_{index}", body) for index, body in enumerate(bodies)))
 
     def _block(self, call: ToolCall) -> str:
-        safe = _object(call, "arguments").replace("</tool_call>", r"<\/tool_call>")  # the same JSON, without ending the block
+        safe = spelled_object(call).replace("</tool_call>", r"<\/tool_call>")  # the same JSON, without ending the block
         return f"<tool_call>\n{safe}\n</tool_call>"
 
 
@@ -73,26 +73,30 @@ class Llama3:
         )
 
     def write(self, message: Message) -> Pieces:
-        calls = "; ".join(_object(call, "parameters") for call in message.tool_calls)
+        calls = "; ".join(spelled_object(call, "parameters") for call in message.tool_calls)
         return [joined(message.content, [calls] if calls else [])]
 
     def result(self, message: Message) -> Pieces:
         return [written_json(message.content)]
 
     def content_end(self, text: str) -> int:
+        return content_end(text, self._opening)
+
+    def parse(self, text: str, turn: int) -> Parsed:
+        content, bodies = split_calls(text, self._calls)
+        calls = [json_call(f"call_{turn}_{index}", body, ("parameters", "arguments")) for index, body in enumerate(bodies)]
+        return Parsed(content.strip(), tuple(calls))
+
+    def _opening(self, text: str) -> int:
         found = self._OPEN.search(text)
         return found.start() if found else len(text)
 
-    def parse(self, text: str, turn: int) -> Parsed:
-        content: list[str] = []
-        bodies: list[str] = []
-        place = 0
-        while start := self._START.search(text, place):
-            content.append(text[place : start.start()])
-            for begin, place in self._objects(text, start.end()):
-                bodies.append(text[begin:place].strip())
-        calls = [json_call(f"call_{turn}_{index}", body, ("parameters", "arguments")) for index, body in enumerate(bodies)]
-        return Parsed("".join([*content, text[place:]]).strip(), tuple(calls))
+    def _calls(self, text: str, place: int) -> Found | None:
+        start = self._START.search(text, place)
+        if start is None:
+            return None
+        spans = list(self._objects(text, start.end()))
+        return Found(start.start(), spans[-1][1], tuple(text[begin:end].strip() for begin, end in spans))
 
     def _objects(self, text: str, start: int) -> Iterator[tuple[int, int]]:
         """Yield the span of each object from `start` on; what is no JSON goes on to the end of the text."""
@@ -134,21 +138,25 @@ class Mistral:
         return [self._RESULTS, f" {written_json({'content': message.content})}", self._RESULTS_END]
 
     def content_end(self, text: str) -> int:
-        return before(text, self._CALLS)
+        return content_end(text, lambda rest: before(rest, self._CALLS))
 
     def parse(self, text: str, turn: int) -> Parsed:
-        content: list[str] = []
+        content, bodies = split_calls(text, self._list)
         calls: list[ToolCall] = []
-        place = 0
-        while (start := text.find(self._CALLS, place)) >= 0:
-            content.append(text[place:start])
-            place = self._end(text, start + len(self._CALLS))
-            calls += self._read(text[start + len(self._CALLS) : place].strip(), turn, len(calls))
-        return Parsed("".join([*content, text[place:]]).strip(), tuple(calls))
+        for body in bodies:
+            calls += self._read(body, turn, len(calls))
+        return Parsed(content.strip(), tuple(calls))
+
+    def _list(self, text: str, place: int) -> Found | None:
+        start = text.find(self._CALLS, place)
+        if start < 0:
+            return None
+        end = self._end(text, start + len(self._CALLS))
+        return Found(start, end, (text[start + len(self._CALLS) : end].strip(),))
 
     def _bodies(self, calls: Sequence[ToolCall]) -> Iterator[str]:
         for malformed, group in groupby(calls, key=lambda call: call.malformed):
-            bodies = [_object(call, "arguments") for call in group]
+            bodies = [spelled_object(call) for call in group]
             yield from bodies if malformed else [f"[{', '.join(bodies)}]"]
 
     def _end(self, text: str, start: int) -> int:
@@ -167,11 +175,6 @@ class Mistral:
         if calls and not any(call.malformed for call in calls):
             return calls
         return [ToolCall(f"call_{turn}_{first}", next((call.name for call in calls), ""), body, malformed=True)]
-
-
-def _object(call: ToolCall, key: str) -> str:
-    """Return a call as a JSON object with its arguments under `key`; a malformed one as it was."""
-    return call.arguments if call.malformed else f'{{"name": {written_json(call.name)}, "{key}": {call.arguments}}}'
 
 
 def _schemas(tools: Sequence[ToolSpec]) -> str:

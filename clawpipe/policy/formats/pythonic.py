@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
 from collections.abc import Sequence
 from keyword import iskeyword
@@ -13,7 +12,9 @@ from clawpipe.errors import DataError
 from clawpipe.expressions import parse_expression
 from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message, ToolCall, ToolSpec
-from clawpipe.policy.formats.common import MAX_CHARACTERS, Parsed, Pieces, joined, neutral_arguments, written_json
+from clawpipe.policy.formats.common import MAX_CHARACTERS, Parsed, Pieces, joined, written_json
+from clawpipe.wire.arguments import arguments_of, neutral_arguments
+from clawpipe.wire.thoughts import Found, content_end, split_calls
 
 _DOTTED_NAME = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
 
@@ -41,6 +42,9 @@ class Pythonic:
         return [message.content]
 
     def content_end(self, text: str) -> int:
+        return content_end(text, self._opening)
+
+    def _opening(self, text: str) -> int:
         """Return where the first line starts that is a call, or, if it is the last, may become one."""
         start = 0
         *lines, last = text.split("\n")
@@ -53,15 +57,25 @@ class Pythonic:
         return start if may_be else len(text)
 
     def parse(self, text: str, turn: int) -> Parsed:
-        content: list[str] = []
-        calls: list[ToolCall] = []
-        for line in text.split("\n"):
-            match = self._CALL.match(line.strip())
-            if match and (match[1] in self._orders or line.rstrip().endswith(")")):
-                calls.append(self._call(f"call_{turn}_{len(calls)}", match[1], line.strip()))
-            else:
-                content.append(line)
-        return Parsed("\n".join(content).strip(), tuple(calls))
+        content, lines = split_calls(text, self._line_from)
+        calls = tuple(self._call(f"call_{turn}_{index}", self._name_in(line), line) for index, line in enumerate(lines))
+        return Parsed(content.strip(), calls)
+
+    def _line_from(self, text: str, place: int) -> Found | None:
+        """Return the first line from `place` on that is a call, with its line break."""
+        start = place if text[place - 1 : place] in ("", "\n") else text.find("\n", place) + 1 or len(text)
+        while start < len(text):
+            end = text.find("\n", start) + 1 or len(text)
+            line = text[start:end].strip()
+            if self._name_in(line):
+                return Found(start, end, (line,))
+            start = end
+        return None
+
+    def _name_in(self, line: str) -> str:
+        """Return the name of the tool that a line calls; "" if it is no call."""
+        match = self._CALL.match(line)
+        return match[1] if match and (match[1] in self._orders or line.endswith(")")) else ""
 
     def _call(self, call_id: str, name: str, line: str) -> ToolCall:
         try:
@@ -86,11 +100,11 @@ class Pythonic:
         return values
 
     def _line(self, call: ToolCall) -> str:
-        if call.malformed:
-            return call.arguments
+        if call.malformed:  # as it was written; arguments that an API gave alone get their name
+            return call.arguments if call.name in call.arguments else f"{call.name}({call.arguments})"
         if not _is_dotted_name(call.name):
             raise DataError(f"{call.name!r} cannot be written as a pythonic call", call.id, "set model.tool_call_format to hermes")
-        arguments = json.loads(call.arguments)
+        arguments = arguments_of(call)
         if all(_is_dotted_name(key) and "." not in key for key in arguments):
             return f"{call.name}({', '.join(f'{key}={_written(value)}' for key, value in arguments.items())})"
         return f"{call.name}(**{arguments!r})"

@@ -16,11 +16,12 @@ from clawpipe.policy.formats.common import (
     Pieces,
     before,
     joined,
-    neutral_arguments,
-    storable,
     written_json,
 )
 from clawpipe.schemas import type_of, types_of
+from clawpipe.wire.arguments import arguments_of, neutral_arguments
+from clawpipe.wire.spelled import storable
+from clawpipe.wire.thoughts import Found, content_end, split_calls
 
 _NAME = r"[^<>\n]+"
 _CLOSING = re.compile(r"<(\\*)/(parameter|function|tool_call)>")
@@ -64,12 +65,16 @@ class Qwen3Coder:
         return [f"<tool_response>\n{message.content}\n</tool_response>"]
 
     def content_end(self, text: str) -> int:
-        return before(text, "<tool_call>")
+        return content_end(text, lambda rest: before(rest, "<tool_call>"))
 
     def parse(self, text: str, turn: int) -> Parsed:
-        bodies = [match[1].strip() for match in self._BLOCK.finditer(text)]
+        content, bodies = split_calls(text, self._block_from)
         calls = tuple(self._call(f"call_{turn}_{index}", body) for index, body in enumerate(bodies))
-        return Parsed(self._BLOCK.sub("", text).strip(), calls)
+        return Parsed(content.strip(), calls)
+
+    def _block_from(self, text: str, place: int) -> Found | None:
+        found = self._BLOCK.search(text, place)
+        return Found(found.start(), found.end(), (found[1].strip(),)) if found else None
 
     def _call(self, call_id: str, body: str) -> ToolCall:
         match = self._FUNCTION.fullmatch(body[:MAX_CHARACTERS])
@@ -91,11 +96,16 @@ class Qwen3Coder:
         return arguments
 
     def _block(self, call: ToolCall) -> str:
-        body = call.arguments.replace("</tool_call>", r"<\/tool_call>") if call.malformed else self._written(call)
+        body = self._as_it_was(call) if call.malformed else self._written(call)
         return f"<tool_call>\n{body}\n</tool_call>"
 
+    def _as_it_was(self, call: ToolCall) -> str:
+        """Return a malformed call as it was written; arguments that an API gave alone get their name."""
+        body = call.arguments.replace("</tool_call>", r"<\/tool_call>")
+        return body if call.name in body else f"<function={call.name}>\n{body}\n</function>"
+
     def _written(self, call: ToolCall) -> str:
-        arguments = json.loads(call.arguments)
+        arguments = arguments_of(call)
         for name in (call.name, *arguments):
             if not re.fullmatch(_NAME, name):
                 raise DataError(f"{name!r} cannot be written in a tag", call.id, "set model.tool_call_format to hermes")

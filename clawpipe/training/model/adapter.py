@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict
 from safetensors.torch import save_file
@@ -14,6 +13,7 @@ from transformers import PreTrainedModel
 from clawpipe.config.training import Lora
 from clawpipe.errors import ConfigError
 from clawpipe.json_types import Options
+from clawpipe.policy.merged import merge_adapter
 from clawpipe.policy.weights import finite, written_tensors
 from clawpipe.training.process.collectives import gather_on_main
 
@@ -49,8 +49,7 @@ def _shape(config: Lora) -> Options:
 def unfreeze(model: PreTrainedModel, init_adapter: str | None = None) -> PreTrainedModel:
     """Make every weight of `model` trainable, after merging the adapter in `init_adapter` into it."""
     if init_adapter is not None:
-        grown: Any = PeftModel.from_pretrained(model, init_adapter, use_safetensors=True)
-        model = grown.merge_and_unload()
+        model = merge_adapter(model, init_adapter)
     return model.requires_grad_(True)
 
 

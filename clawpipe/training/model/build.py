@@ -12,9 +12,7 @@ from transformers import TrainingArguments, set_seed
 
 from clawpipe.children.ranks import ranks
 from clawpipe.config.quantization import SHARDABLE
-from clawpipe.config.training import Train
 from clawpipe.errors import ConfigError
-from clawpipe.json_types import Options
 from clawpipe.policy.load import load_base, resolve_device
 from clawpipe.training.methods import rate_of, require_trainable
 from clawpipe.training.model.adapter import attach_trainable, unfreeze
@@ -85,7 +83,8 @@ def training_arguments(request: TrainRequest, work: Path, packs_per_step: int) -
         num_train_epochs=1,  # the plan holds all epochs
         train_sampling_strategy="sequential",
         learning_rate=rate_of(request.config),
-        **_schedule(request.config),
+        lr_scheduler_type=request.config.lr_scheduler_type,
+        warmup_steps=request.config.warmup_steps or request.config.warmup_ratio,  # below 1: a share of the optimizer steps
         optim="adamw_torch",
         adam_beta1=request.config.adam_beta1,
         adam_beta2=request.config.adam_beta2,
@@ -103,13 +102,6 @@ def training_arguments(request: TrainRequest, work: Path, packs_per_step: int) -
     )
     shard_on_cpu_too(arguments)
     return arguments
-
-
-def _schedule(config: Train) -> Options:
-    """Return the schedule in transformers' terms, where a share of the optimizer steps is a `warmup_steps` below 1."""
-    warmup = config.warmup_steps or config.warmup_ratio
-    kind = "constant_with_warmup" if warmup and config.lr_scheduler_type == "constant" else config.lr_scheduler_type
-    return {"lr_scheduler_type": kind, "warmup_steps": warmup}
 
 
 def _device(request: TrainRequest) -> torch.device:

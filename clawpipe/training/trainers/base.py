@@ -24,6 +24,7 @@ from clawpipe.training.process.collectives import all_gather, barrier, broadcast
 from clawpipe.training.trainers.accumulator import Accumulator
 from clawpipe.training.trainers.early_stopping import Limits, best_step, stop_reason
 from clawpipe.training.trainers.optimizer import KeepsMasterWeights
+from clawpipe.training.trainers.schedule import SchedulesRate
 
 
 class Rhythm(NamedTuple):
@@ -74,7 +75,7 @@ class PackDataset(Dataset):
         return build_pack([self.samples[sample] for sample in self.packs[index]], self.share)
 
 
-class PackedTrainer(KeepsMasterWeights):
+class PackedTrainer(KeepsMasterWeights, SchedulesRate):
     """Trains on packs, one per micro-batch; a subclass computes the loss of a pack, and the number that it is divided by.
 
     A micro-batch whose loss is not finite contributes nothing, and an optimizer step whose gradient is not finite is not taken;

@@ -33,6 +33,7 @@ from clawpipe.training.model.build import build_model, training_arguments
 from clawpipe.training.request import TrainRequest
 from clawpipe.training.trainers.accumulator import Accumulator
 from clawpipe.training.trainers.optimizer import KeepsMasterWeights
+from clawpipe.training.trainers.schedule import SchedulesRate
 
 Steps = list[dict[str, float]]
 OnStep = Callable[[dict[str, float]], None]
@@ -168,7 +169,7 @@ class _Collator(DataCollatorForPreference):
         return super().torch_call([dict(example) for example in examples]) | {"weights": weights}
 
 
-class _TextPreferenceTrainer(KeepsMasterWeights, DPOTrainer):
+class _TextPreferenceTrainer(KeepsMasterWeights, SchedulesRate, DPOTrainer):
     """TRL's trainer on rows of token ids; it reports as `clawpipe.training.trainers.base.PackedTrainer` does."""
 
     def __init__(self, *arguments: Any, on_step: OnStep, **options: Any) -> None:

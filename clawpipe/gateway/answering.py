@@ -1,0 +1,172 @@
+"""Pass the engine's answer to the client, whole or as it comes, and record it before its end leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Literal
+
+import aiohttp
+
+from clawpipe.capture.endings import Transport
+from clawpipe.capture.records import Ending, Turn
+from clawpipe.capture.untaught import faults_of
+from clawpipe.gateway.answers import EVERYTHING, NO_JSON, Collected, stripped
+from clawpipe.gateway.events import DONE, event_of, events, is_done, loaded
+from clawpipe.gateway.exchange import Exchange
+from clawpipe.gateway.metrics import Metrics
+from clawpipe.gateway.recorder import CaptureError, Recorder
+from clawpipe.gateway.turns import Asked, turn_of
+from clawpipe.gateway.upstream import Reply, unavailable
+from clawpipe.serving.errors import ApiError
+
+log = logging.getLogger("clawpipe.gateway")
+WhenFull = Literal["refuse", "serve"]
+CAPTURED_HEADER = "x-clawpipe-captured"
+OFF = {CAPTURED_HEADER: "off"}  # of an answer that was not to be captured
+
+
+class Answering:
+    """Passes answers on and records them.
+
+    Args:
+        when_full: see `clawpipe.gateway.chat.Chat`.
+        captured: is called with each turn that is on the disk.
+    """
+
+    def __init__(self, recorder: Recorder, metrics: Metrics, when_full: WhenFull, captured: Callable[[Turn, Asked], None]) -> None:
+        self._recorder, self._metrics, self._when_full, self._captured = recorder, metrics, when_full, captured
+        self._records: set[asyncio.Task[str | None]] = set()  # those that are being written
+
+    async def settle(self) -> None:
+        """Wait for the records of clients that went away."""
+        await asyncio.gather(*self._records, return_exceptions=True)
+
+    async def whole(self, exchange: Exchange, asked: Asked, reply: Reply, headers: dict[str, str]) -> None:
+        """Pass on an answer that is not streamed, with a header that says whether it was captured.
+
+        Raises:
+            ApiError: 503, the engine broke off, or the answer cannot be captured and is refused because of that.
+        """
+        try:
+            data = await reply.read()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            count_answer(asked, None, failed=True)
+            raise unavailable(error) from None
+        collected, body = asked.form.collected(), loaded(data)
+        if isinstance(body, dict):
+            collected.add(body)
+        else:
+            collected.unheld = NO_JSON
+        ending = collected.ending("marked")
+        count_answer(asked, collected, failed=ending == "broken")
+        why = await asyncio.shield(self._recording(asked, reply, collected, ending))
+        headers |= OFF if asked.uncaptured else {CAPTURED_HEADER: "no" if why else "yes"}
+        if asked.uncaptured or not isinstance(body, dict):
+            await exchange.respond(200, data, headers)
+        else:
+            await exchange.respond_json(stripped(body, asked.client_options), headers=headers)
+
+    async def stream(self, exchange: Exchange, asked: Asked, reply: Reply, headers: dict[str, str]) -> None:
+        """Pass on chunks as they come. The last one waits until the turn is on the disk. The head leaves before anybody knows
+        whether the turn can be captured, and does not say so."""
+        collected = asked.form.collected()
+        headers |= {"cache-control": "no-cache"} | (OFF if asked.uncaptured else {})
+        await exchange.start(200, headers)
+        try:
+            transport, last = await _passed(exchange, asked, reply, collected)
+        except BaseException:
+            self._record_left(asked, reply, collected)
+            raise
+        ending = collected.ending(transport)
+        count_answer(asked, collected, failed=ending == "broken")
+        try:
+            await asyncio.shield(self._recording(asked, reply, collected, ending))
+        except ApiError as error:
+            last = event_of(error.body())
+        await exchange.send(last)
+        await exchange.send(b"", more=False)
+
+    def _record_left(self, asked: Asked, reply: Reply, collected: Collected) -> None:
+        """Record the answer so far of a turn whose client disconnected."""
+        ending = collected.ending("left")
+        if ending == "complete":
+            count_answer(asked, collected, failed=False)
+        if asked.captured and not collected.is_empty:
+            self._recording(asked, reply, collected, ending)
+
+    def _recording(self, asked: Asked, reply: Reply, collected: Collected, ending: Ending) -> asyncio.Task[str | None]:
+        """Begin to record a turn, which goes on when its client leaves. What it raises is logged, too."""
+        task = asyncio.ensure_future(self._record(asked, reply, collected, ending))
+        self._records.add(task)
+        task.add_done_callback(self._recorded)
+        return task
+
+    def _recorded(self, task: asyncio.Task[str | None]) -> None:
+        self._records.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            log.warning("a turn was not captured: %s", error)
+
+    async def _record(self, asked: Asked, reply: Reply, collected: Collected, ending: Ending) -> str | None:
+        """Record a turn. Returns None once it is on the disk, else why it is not, which is counted.
+
+        Raises:
+            ApiError: 503, it cannot be written, and `when_full` is `refuse`.
+        """
+        why = asked.uncaptured or collected.uncaptured() or await self._write(asked, reply, collected, ending)
+        if why:
+            self._metrics.uncaptured.labels(why).inc()
+        return why
+
+    async def _write(self, asked: Asked, reply: Reply, collected: Collected, ending: Ending) -> str | None:
+        turn = turn_of(asked, reply, collected, ending)
+        try:
+            why = await self._recorder.write(turn)
+        except CaptureError as error:
+            if self._when_full == "serve":
+                return "not written"
+            self._metrics.uncaptured.labels("not written").inc()
+            raise not_captured(error.what) from None
+        if why is None:
+            self._captured(turn, asked)
+            self._metrics.turn(asked.whose, turn.no_tokens is None, faults_of(turn))
+        return why
+
+
+def count_answer(asked: Asked, collected: Collected | None, failed: bool) -> None:
+    """Count an answer for the version that gave it."""
+    if asked.version:
+        asked.version.count_answer(collected, failed)
+
+
+def not_captured(why: str) -> ApiError:
+    message = f"the turn cannot be captured, and is refused because of that: {why}"
+    return ApiError(503, message, code="capture_unavailable", headers={"retry-after": "30"})
+
+
+async def _passed(exchange: Exchange, asked: Asked, reply: Reply, collected: Collected) -> tuple[Transport, bytes]:
+    """Pass events on up to the last one. Returns how the stream ended, and the last event, which is still to be sent: the engine's
+    own, or an error if it gave none."""
+    try:
+        async for event in events(reply):
+            if is_done(event):
+                return "marked", DONE
+            sent = _stripped_event(event, asked, collected)
+            if collected.over:
+                return "marked", event
+            if sent:
+                await exchange.send(sent)
+    except (aiohttp.ClientError, TimeoutError):
+        return "lost", event_of(unavailable(None).body())
+    return "closed", event_of(unavailable(None).body())
+
+
+def _stripped_event(event: bytes, asked: Asked, collected: Collected) -> bytes | None:
+    """Collect a chunk, and return what the client gets of it. What is no chunk passes as it is."""
+    body = collected.add_event(event)
+    options = asked.client_options
+    if asked.uncaptured or options == EVERYTHING or not isinstance(body, dict):
+        return event
+    left = stripped(body, options)
+    return None if left is None else event_of(left)

@@ -1,0 +1,1 @@
+"""What chat APIs and texts with tool calls write, read into messages: one reader and one writer for each thing."""
