@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import Any
 
 from clawpipe.capture.chains import chains_of
+from clawpipe.capture.order import in_written_order
 from clawpipe.capture.records import DamagedError, Feedback, Record, Turn, read_line
 from clawpipe.capture.sessions import Key, Reply, Session, sessions_of
 from clawpipe.capture.untaught import BY_CONTENT, NO_TEXT, fault_of
@@ -41,6 +42,7 @@ from clawpipe.importers.strict_json import RefusedError
 from clawpipe.importers.toolcalls import tools_on_offer
 from clawpipe.json_types import JsonObject, Row
 from clawpipe.messages import Message
+from clawpipe.wire.draw import changes_the_draw
 
 FORMAT = "capture"
 UNPAIRED = "corrections of such turns"
@@ -74,7 +76,9 @@ class Captures:
 
     @cached_property
     def _sessions(self) -> dict[Key, Session]:
-        return sessions_of(self._records, self.before)  # asked for when all records are there
+        lines = ((self._lines[id(record)], record) for record in self._records)
+        written = in_written_order((line.file, line.number, record) for line, record in lines)
+        return sessions_of(written, self.before)  # asked for when all records are there
 
     @property
     def turns(self) -> set[str]:
@@ -202,7 +206,7 @@ def corrections(session: Session, chain: Sequence[Reply], origin: Origin) -> Ite
                     (Message("assistant", feedback.correction),),
                     (read_message(reply.answer.message),),
                     tools=tools_on_offer(request.get("tools")),
-                    extra={"feedback": feedback.id, "turn": reply.turn.record.id},
+                    extra={"key": session.key, "feedback": feedback.id, "turn": reply.turn.record.id},
                     origin=origin,
                     session=session.name,
                     user=reply.turn.record.user,
@@ -274,12 +278,13 @@ def _tokens(chain: Sequence[Reply]) -> Row | None:
     if not all(turn.prompt and turn.ids and turn.logprobs for turn in turns):
         return None
     known = first.temperature is not None
+    changed = any(changes_the_draw(reply.turn.record.request) for reply in chain)  # older gateways did not look at each setting
     return {
         "tokens": "recorded",
         "renderer_digest": f"captured/{FORMAT}",
         **token_columns(turns),
         "temperature": first.temperature if known else 1.0,
-        "logprobs_kind": first.logprobs_kind if known else "none",
+        "logprobs_kind": first.logprobs_kind if known and not changed else "none",
     }
 
 
