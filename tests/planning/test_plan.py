@@ -74,18 +74,16 @@ def test_a_model_that_is_nowhere_is_a_users_mistake():
     [
         ({}, ""),
         ({"num_experts": 0}, ""),
-        ({"num_local_experts": 8}, "is trained without its router's load-balancing loss"),
-        (
-            {"num_experts": 8, "output_router_logits": True, "router_aux_loss_coef": 0.01},
-            "load-balancing loss, which its config.json asks for (coefficient 0.01)",
-        ),
-        ({"text_config": {"num_experts": 8, "router_aux_loss_coef": 0.01}}, "router's load-balancing loss"),
+        ({"num_experts": 8, "output_router_logits": True, "router_aux_loss_coef": 0.01}, ""),
+        ({"num_local_experts": 8}, "trained without its router's load-balancing loss"),
+        ({"num_experts": 8, "router_aux_loss_coef": 0.01}, "load-balancing loss"),
+        ({"text_config": {"num_experts": 8, "output_router_logits": True}}, "load-balancing loss"),
     ],
 )
 def test_what_a_mixture_of_experts_is_not_taught_is_said(tmp_path, settings: dict[str, Any], note: str):
     (tmp_path / "config.json").write_text(json.dumps(LLAMA | settings))
     found = router_note(str(tmp_path))
-    assert found.endswith(note)
+    assert note in found
     assert bool(found) == bool(note)
     assert router_note("nobody/no-such-model") == ""
 
