@@ -10,7 +10,7 @@ from typing import Any
 
 from clawpipe.config.training import Lora
 from clawpipe.errors import ClawpipeError, ConfigError, NotFoundError
-from clawpipe.patterns import fits
+from clawpipe.patterns import OUT_OF_TIME, fits
 
 
 @dataclass(frozen=True)
@@ -218,11 +218,19 @@ def require_targets(base: str, lora: Lora) -> None:
 
 def is_target(target_modules: str | tuple[str, ...], module: str) -> bool:
     """Return whether an adapter is put on a linear module, by PEFT's rules: a string is a regular expression for the whole name, a
-    list holds endings of names."""
+    list holds endings of names.
+
+    Raises:
+        ConfigError: the expression takes too long, as it would in PEFT.
+    """
     if target_modules == "all-linear":
         return True
     if isinstance(target_modules, str):
-        return fits(target_modules, module) is True
+        if (found := fits(target_modules, module)) is None:
+            raise ConfigError(
+                f"{target_modules!r}: {OUT_OF_TIME}", "train.lora.target_modules", "write a simpler one, or a list of names"
+            )
+        return found
     return any(f".{module}".endswith(f".{name}") for name in target_modules)
 
 

@@ -16,7 +16,7 @@ from clawpipe.config import NightConfig, load_config
 from clawpipe.config.load import with_settings
 from clawpipe.config.training import Lora
 from clawpipe.errors import ConfigError, NotFoundError
-from clawpipe.planning.architecture import KNOWN, architecture_of, from_config, require_targets, router_note
+from clawpipe.planning.architecture import KNOWN, architecture_of, from_config, is_target, require_targets, router_note
 from clawpipe.planning.hardware import Device, named
 from clawpipe.planning.memory import lora_parameters, training, weights
 from clawpipe.planning.plan import as_dict, estimate, is_sharded, phases_of
@@ -60,6 +60,13 @@ def test_an_adapter_has_rank_times_in_plus_out(variant: Any, extra: int):
 @pytest.mark.parametrize(("name", "billions"), [("Qwen/Qwen2.5-7B-Instruct", 7.62), ("meta-llama/Llama-3.1-70B", 70.55)])
 def test_known_models_have_their_published_size(name: str, billions: float):
     assert architecture_of(name).parameters / 1e9 == pytest.approx(billions, abs=0.01)
+
+
+def test_a_pattern_of_modules_that_takes_too_long_is_refused():
+    with pytest.raises(ConfigError, match="took more than"):
+        is_target("(?:.|.)*l", "model.layers.0.mlp.gate_proj")
+    assert is_target(r".*\.(q|k)_proj", "model.layers.0.self_attn.q_proj")
+    assert not is_target(r"q_proj", "model.layers.0.self_attn.q_proj")
 
 
 def test_a_model_that_is_nowhere_is_a_users_mistake():
