@@ -11,6 +11,7 @@ from clawpipe.curation.stored_pairs import join_pairs
 from clawpipe.environments.hosted import open_environment
 from clawpipe.environments.user_errors import LOG
 from clawpipe.judging.base import SCORERS, Scorer, score_dataset
+from clawpipe.judging.hint_leaks import clear_hints as clear_hints_of
 from clawpipe.judging.verifier import VerifierScorer
 from clawpipe.similarity.duplicates import near_duplicates, zip_signed
 from clawpipe.similarity.heldout import near_heldout
@@ -54,6 +55,12 @@ def score(
 
 
 @step()
+def clear_hints(scores: DatasetRef, items: DatasetRef) -> StepResult:
+    """Leave out hints that give away what held-out items ask for."""
+    return clear_hints_of(open_store(Home.from_env()), scores, items)
+
+
+@step()
 def sign(trajectories: DatasetRef) -> StepResult:
     """Compute the MinHash signatures of a dataset's text, once for all nights that use it."""
     return sign_dataset(open_store(Home.from_env()), trajectories)
@@ -74,7 +81,7 @@ def find_duplicates(
 
 @step()
 def find_heldout(trajectories: DatasetRef, items: DatasetRef, config: Near) -> StepResult:
-    """Find trajectories that quote a held-out question or contain a near-copy of one."""
+    """Find trajectories or pairs that quote a held-out question or contain a near-copy of one."""
     return near_heldout(open_store(Home.from_env()), trajectories, items, config)
 
 
@@ -109,6 +116,14 @@ def curate(
 
 
 @step()
-def add_stored_pairs(made: list[DatasetRef], stored: list[DatasetRef], items: DatasetRef) -> StepResult:
-    """Join the night's preference pairs with the stored ones that the settings name."""
-    return join_pairs(open_store(Home.from_env()), made, stored, items)
+def add_stored_pairs(
+    made: list[DatasetRef],
+    stored: list[DatasetRef],
+    items: DatasetRef,
+    config: Curation,
+    versions: list[str],
+    near: list[DatasetRef],
+) -> StepResult:
+    """Join the night's preference pairs with the stored ones that the settings name, which pass the same filters."""
+    store = open_store(Home.from_env())
+    return join_pairs(store, made, stored, items, config, versions=versions, tables=stored_tables(store, near))
