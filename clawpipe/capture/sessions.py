@@ -17,6 +17,7 @@ from clawpipe.json_types import JsonObject
 from clawpipe.wire.arguments import listed_calls
 from clawpipe.wire.histories import counts, history_digest
 from clawpipe.wire.texts import joined_texts, texts_of
+from clawpipe.wire.thoughts import FIELDS, split_thought, with_thoughts, words_of
 
 IDLE_SECONDS = 3600.0  # after which a session has ended
 Relation = Literal["starts", "continues", "regenerates", "branches"]
@@ -45,6 +46,7 @@ class SessionTurn:
         number: its place in the session, from 1.
         parent: the reply that it continues.
         repeats: the turn whose prompt it repeats: both answers are alternatives.
+        keeps_thought: whether its history has the thought of the reply that it continues.
     """
 
     record: Turn
@@ -52,6 +54,7 @@ class SessionTurn:
     relation: Relation = "starts"
     parent: Reply | None = None
     repeats: SessionTurn | None = None
+    keeps_thought: bool = True
     replies: list[Reply] = field(default_factory=list)
     feedback: list[Feedback] = field(default_factory=list)
 
@@ -160,6 +163,8 @@ def _relate(turns: Sequence[SessionTurn]) -> None:
         digests = _digests(messages)
         place = next((place for place in range(len(digests) - 1, 0, -1) if digests[place] in replies), None)
         turn.parent = replies[digests[place]] if place else None
+        if turn.parent and place:
+            turn.keeps_thought = _thought(_counted(messages)[place - 1]) == _thought(turn.parent.answer.message)
         turn.repeats = prompts.get(digests[-1])
         turn.relation = _relation(turn, messages, bool(prompts))
         if turn.parent and turn.parent.follower is None and place:
@@ -182,8 +187,18 @@ def _relation(turn: SessionTurn, messages: Sequence[JsonObject], has_earlier: bo
 
 def _after(messages: Sequence[JsonObject], place: int) -> list[JsonObject]:
     """Return the messages after the first `place` ones that count."""
-    counted = [one for one in messages if counts(one.get("role"))]
-    return counted[place:]
+    return _counted(messages)[place:]
+
+
+def _counted(messages: Sequence[JsonObject]) -> list[JsonObject]:
+    return [one for one in messages if counts(one.get("role"))]
+
+
+def _thought(message: JsonObject) -> str:
+    """Return what a message of the model thinks, in its text or in a field of its own."""
+    text = joined_texts("assistant", texts_of(message.get("content")) or ())
+    beside = [thought for name in FIELDS if isinstance(thought := message.get(name), str)]
+    return words_of(split_thought(with_thoughts(text, beside[:1]))[0])
 
 
 def _digests(messages: Sequence[JsonObject]) -> list[bytes]:

@@ -11,7 +11,7 @@ import hashlib
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -34,6 +34,7 @@ from clawpipe.importers.record import (
     counted,
     first_request,
     prompt_hash,
+    silenced,
 )
 from clawpipe.importers.record import NO_TEXT as OTHER_PARTS
 from clawpipe.importers.sources.lines import Line, Place
@@ -176,6 +177,15 @@ def conversation_of(session: Session, chain: Sequence[Reply], line: Line) -> Con
         lines=len(chain),
         context=sum(message.role == "assistant" for message in read.messages) - len(chain),
     )
+
+
+def taught(conversation: Conversation) -> tuple[Conversation, Counter[str]]:
+    """Make turns side turns that teach nothing as text, as `silenced` does; a row with tokens stays as it is."""
+    row = conversation.row or {}
+    if row.get("tokens") == "recorded":
+        return conversation, Counter()
+    made, found = silenced(conversation)
+    return replace(made, row=dict(row) | {"kinds": made.kinds}), found
 
 
 def corrections(session: Session, chain: Sequence[Reply], origin: Origin) -> Iterator[Preference]:

@@ -18,6 +18,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from clawpipe.endings import ending_of_reason
 from clawpipe.importers.message import ROLES, ReadMessages, take_system
 from clawpipe.importers.outcome import take_outcome
 from clawpipe.importers.record import (
@@ -47,23 +48,9 @@ _MOVED, _IDS = "provider_specific_fields", ("token_ids", "prompt_token_ids")
 _TOOLS = ("tools", "functions")
 _MESSAGES = ("messages", "contents")
 _ANSWERS = ("choices", "candidates", "message", "content", "tool_calls")
-_REASONS = ("stop_reason", "done_reason")
+REASONS = ("stop_reason", "done_reason")
 _SPELLED_ID = re.compile(r"token_id:(\d{1,10})")
 _NAMED_IN_PROMPT = re.compile(r"\bsession=(agent:\S+)")  # an agent's system prompt names its session
-_ENDS: dict[str, Status] = {
-    "stop": "completed",
-    "tool_calls": "completed",
-    "function_call": "completed",
-    "length": "truncated",
-    "content_filter": "aborted",
-    "end_turn": "completed",
-    "stop_sequence": "completed",
-    "tool_use": "completed",
-    "max_tokens": "truncated",
-    "safety": "aborted",
-    "abort": "aborted",
-    "error": "aborted",
-}
 
 
 class _Known(NamedTuple):
@@ -120,7 +107,7 @@ def _conversation(
     whole = given if answer is None else [*given, {"role": "assistant"} | answer]
     read = read_dialogue(whole, "messages")
     messages = read.messages
-    status = _ENDS.get(choice.take("finish_reason", str, default="").lower())
+    status = _status(choice)
     tokens = _tokens(choice, prompt_ids or choice.take("prompt_token_ids", list, default=None), known)
     more = {"messages": read.unknown, "choice": choice.rest}
     return Conversation(
@@ -157,6 +144,11 @@ def _known(parts: tuple[Fields, Fields, Fields], is_row: bool, free_draw: bool) 
     )
 
 
+def _status(choice: Fields) -> Status | None:
+    """Return how an answer ended; one that has the field for it and null in it never did."""
+    return "aborted" if choice.says_null("finish_reason") else ending_of_reason(choice.take("finish_reason", str, default=""))
+
+
 def _is_free_draw(record: JsonObject) -> bool:
     """Whether a log's request, or the settings beside its messages, leave the draw of tokens to the policy."""
     request = _object(record.get("request"))
@@ -191,8 +183,8 @@ def _answers(response: Fields) -> list[Any]:
         return response.take("choices", list, default=[])
     if response.peek("candidates") is not None:
         return [_candidate(one) for one in as_list(response.take("candidates", list), "response.candidates")]
-    ended = next((name for name in _REASONS if isinstance(response.peek(name), str)), None)
-    reason = {"finish_reason": response.take(ended, str)} if ended else {}
+    ended = next((name for name in REASONS if isinstance(response.peek(name), str) or response.says_null(name)), None)
+    reason = {"finish_reason": response.take(ended, str, default=None)} if ended else {}
     if isinstance(response.peek("message"), dict):
         return [{"message": response.take("message", dict)} | reason]
     message = {

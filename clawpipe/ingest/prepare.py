@@ -32,6 +32,7 @@ from clawpipe.ingest.rows import (
     content_of,
     exported_row,
     origin_of,
+    rest_of,
     score_rows,
     task_of,
     trajectory_row,
@@ -177,6 +178,7 @@ class Preparer:
             whole,
             _place(before),
             before.prompt if self._labelled else None,
+            rest_of(before),
         )
 
     def _split_forgotten(self, conversations: Sequence[Conversation]) -> tuple[list[Conversation], list[Conversation]]:
