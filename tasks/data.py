@@ -8,7 +8,7 @@ from clawpipe.contracts.validate import validate as validate_dataset
 from clawpipe.curation.joined_tables import stored_tables
 from clawpipe.curation.runner import curate as curate_datasets
 from clawpipe.curation.stored_pairs import join_pairs
-from clawpipe.environments.discovery import load_environment
+from clawpipe.environments.hosted import open_environment
 from clawpipe.environments.user_errors import LOG
 from clawpipe.judging.base import SCORERS, Scorer, score_dataset
 from clawpipe.judging.hint_leaks import clear_hints as clear_hints_of
@@ -47,11 +47,11 @@ def score(
     trajectories: DatasetRef, items: DatasetRef, environment: EnvironmentSpec, scorers: tuple[ScorerSpec, ...] = ()
 ) -> StepResult:
     """Score every trajectory with the environment's verifier, and with the night's own scorers."""
-    verifier = VerifierScorer(load_environment(environment.name, environment.options))
     own: list[Scorer] = [SCORERS.make(scorer.name, scorer.options) for scorer in scorers]
     weights = {made.name: scorer.weight for made, scorer in zip(own, scorers, strict=True)}
     home = Home.from_env()
-    return score_dataset(open_store(home), trajectories, items, [verifier, *own], home.logs / LOG, weights)
+    with open_environment(environment.name, environment.options, environment.call_timeout) as judge:
+        return score_dataset(open_store(home), trajectories, items, [VerifierScorer(judge), *own], home.logs / LOG, weights)
 
 
 @step()

@@ -20,6 +20,7 @@ from clawpipe.json_types import JsonObject
 
 _SPEAKERS = ("user", "assistant")
 _MARKS = ("sessionId", "parentUuid", "leafUuid", "snapshot")
+_ELSE = ("traceId", "input", "output", "observations", "prompt", "completion")  # of other records that name a session
 _LINES = "lines"  # key of a message for the further fields of its lines
 _COMPACTED = "compact_boundary"
 _SYNTHETIC = "<synthetic>"  # the model name on messages of the program itself
@@ -27,10 +28,11 @@ _INJECTED = ("<command-", "<local-command-", "<system-reminder>", "Caveat: ")  #
 
 
 def is_claude_code(record: JsonObject) -> bool:
-    return isinstance(record.get("type"), str) and any(name in record for name in _MARKS)
+    marked = isinstance(record.get("type"), str) and any(name in record for name in _MARKS)
+    return marked and not any(name in record for name in _ELSE)
 
 
-def join_claude_code(records: Sequence[JsonObject], file: str) -> Iterator[Conversation]:
+def join_claude_code(records: Sequence[JsonObject], _session: str) -> Iterator[Conversation]:
     """Yield the conversations of a session file.
 
     Raises:

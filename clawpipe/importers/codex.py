@@ -26,7 +26,7 @@ def is_codex(record: JsonObject) -> bool:
     return isinstance(record.get("type"), str) and isinstance(record.get("payload"), dict) and "timestamp" in record
 
 
-def join_codex(records: Sequence[JsonObject], file: str) -> Iterator[Conversation]:
+def join_codex(records: Sequence[JsonObject], _session: str) -> Iterator[Conversation]:
     """Yield the conversations of a session file.
 
     Raises:

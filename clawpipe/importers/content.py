@@ -5,6 +5,7 @@
     {"type": "tool_result", "tool_use_id", "content"}     Anthropic; AI SDK: tool-result; OpenTelemetry: tool_call_response
     {"type": "tool-invocation", "toolInvocation": ...}    Vercel: a call with its answer; later tool-NAME and dynamic-tool
     {"functionCall": {...}}, {"toolUse": {...}}           Gemini and Bedrock, where a part's only field says what it is
+    {"type": "toolRequest", "toolCall": {"value": ...}}   Goose, and others that keep MCP's calls and results (`toolResult`)
 
 The text holds a placeholder for any other part: `[kind: address]`, or the sha256 of inline content. That part is kept whole, and so
 are further fields of known parts, such as a thought's signature or a text's citations.
@@ -34,6 +35,8 @@ _ANSWERED = ("tool_use_id", "tool_call_id", *_IDS)
 _ANSWERS = ("output", "result", "response", "content", "value", "errorText")
 _NAMES = ("toolName", "name")
 _WRAPPERS = ("function", "toolInvocation")
+_MCP = ("toolCall", "toolResult", "tool_call", "tool_result", "params")  # MCP's call or result in a part of another maker
+_MCP_KINDS = ("toolRequest", "frontendToolRequest", "tool_request", "toolResponse", "tool_response", "tools/call")
 _BARE = (
     "text",
     "functionCall",
@@ -83,6 +86,9 @@ def _kind_of(part: Any) -> tuple[str, JsonObject]:
     """Return the kind of a part, and its other fields."""
     if not isinstance(part, dict):
         return ("text", {"text": part}) if isinstance(part, str) else ("unknown", {})
+    kind = part.get("type", part.get("method"))
+    if kind in _MCP_KINDS:
+        return kind, _without_mcp({name: value for name, value in part.items() if name not in ("type", "method")})
     if isinstance(part.get("type"), str):
         return part["type"], _unwrapped(_without(part, "type"))
     if part.get("thought") is True:
@@ -100,6 +106,19 @@ def _unwrapped(fields: JsonObject) -> JsonObject:
     """Merge the fields of a wrapped call (`function`, `toolInvocation`) into the part's own fields."""
     wrapper = next((name for name in _WRAPPERS if isinstance(fields.get(name), dict)), None)
     return _without(fields, wrapper) | fields[wrapper] if wrapper else fields
+
+
+def _without_mcp(fields: JsonObject) -> JsonObject:
+    """Merge a call or a result of MCP into the part's own fields. What Rust calls `Ok` or a success stands around it."""
+    name = next((name for name in _MCP if isinstance(fields.get(name), dict | list)), None)
+    if name is None:
+        return fields
+    inner = fields[name]
+    if isinstance(inner, dict) and ("error" in inner or "Err" in inner):
+        return _without(fields, name) | {"content": inner.get("error", inner.get("Err")), "is_error": True}
+    if isinstance(inner, dict) and ("value" in inner or "Ok" in inner):
+        inner = inner.get("value", inner.get("Ok"))
+    return _without(fields, name) | (inner if isinstance(inner, dict) else {"content": inner})
 
 
 class _Parts:
@@ -291,10 +310,14 @@ _Reader = Callable[[_Parts, Fields, str], bool]
 _READERS: dict[str, _Reader] = {
     **dict.fromkeys(("text", "input_text", "output_text", "refusal", "summary_text"), _speech),
     **dict.fromkeys(("thinking", "reasoning", "reasoning_text", "reasoningContent", "thought"), _thought),
-    **dict.fromkeys(("redacted_thinking", "redacted-reasoning", "source-url", "source-document", "source"), _silent),
+    **dict.fromkeys(
+        ("redacted_thinking", "redactedThinking", "redacted-reasoning", "source-url", "source-document", "source"), _silent
+    ),
     **dict.fromkeys(("tool_use", "server_tool_use", "mcp_tool_use", "tool-call", "tool_call", "toolUse"), _call),
     **dict.fromkeys(("function_call", "functionCall", "function", "custom_tool_call", "toolCall"), _call),
     **dict.fromkeys(("tool_result", "tool-result", "toolResult", "mcp_tool_result", "tool_call_response"), _answer),
     **dict.fromkeys(("functionResponse", "function_response", "function_call_output", "custom_tool_call_output"), _answer),
     **dict.fromkeys(("tool-invocation", "dynamic-tool"), _invocation),
+    **dict.fromkeys(("toolRequest", "frontendToolRequest", "tool_request", "tools/call"), _call),
+    **dict.fromkeys(("toolResponse", "tool_response"), _answer),
 }

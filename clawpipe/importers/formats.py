@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from clawpipe.importers.answered import is_completion, is_prompt, read_completion, read_prompt
 from clawpipe.importers.atropos import is_atropos, read_atropos
 from clawpipe.importers.capture import FORMAT as CAPTURE
 from clawpipe.importers.capture import Captured, is_capture, read_capture
@@ -12,16 +13,8 @@ from clawpipe.importers.chat import is_chat, read_chat
 from clawpipe.importers.claude_code import is_claude_code, join_claude_code
 from clawpipe.importers.codex import is_codex, join_codex
 from clawpipe.importers.hermes import is_hermes, is_session, is_transcript, join_transcript, read_hermes, read_session
-from clawpipe.importers.huggingface import (
-    is_alpaca,
-    is_completion,
-    is_preference,
-    is_prompt,
-    read_alpaca,
-    read_completion,
-    read_preference,
-    read_prompt,
-)
+from clawpipe.importers.huggingface import is_alpaca, is_preference, read_alpaca, read_preference
+from clawpipe.importers.langfuse import is_langfuse, read_langfuse
 from clawpipe.importers.native import is_native, read_native
 from clawpipe.importers.openclaw import JudgeRecord, TurnRecord, is_judge, is_turn, read_judge, read_turn
 from clawpipe.importers.record import Conversation, Preference, Prompt
@@ -43,7 +36,7 @@ class Format:
         fits: tells whether a record, the object on a line, has the format.
         read: reads one record; absent if a conversation spans several lines.
         read_line: reads one line, whose bytes count, instead of its record.
-        join: reads all records of a file together, given its name; absent if each record stands alone.
+        join: reads all records of a file together, given the session that its name says; absent if each record stands alone.
         has_sessions: whether its records may name a session.
     """
 
@@ -75,6 +68,7 @@ FORMATS: dict[str, Format] = {  # tried in this order
         Format("claude-code", is_claude_code, join=join_claude_code, has_sessions=True),
         Format("codex", is_codex, join=join_codex, has_sessions=True),
         Format("hermes-transcript", is_transcript, join=join_transcript, has_sessions=True),
+        Format("langfuse", is_langfuse, read_langfuse, has_sessions=True),
         Format("tau-bench", is_tau, _alone(read_tau)),
         Format("swe-agent", is_swe_agent, _alone(read_swe_agent)),
         Format("responses", is_responses, read_responses, has_sessions=True),

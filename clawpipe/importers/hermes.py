@@ -7,6 +7,9 @@ in the text, in its tags, as the model wrote it. `call_failed` applies the batch
 Other writers of this form use {from: function_call} and {from: observation}, and a separate field for the system message. An
 exported session is one object with the columns of the agent's database and `messages` in the form of the chat API; a file in its
 folder of sessions is the same, with `platform` in place of `source`. Turns of cron jobs are side turns.
+
+A transcript has a message on each line, or an item of the Responses API, as the Agents SDK writes them; Goose's sessions are
+transcripts, too.
 """
 
 from __future__ import annotations
@@ -14,7 +17,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import PurePath
 from typing import Any
 
 from clawpipe.importers.message import CALLERS, ROLES, read_messages, take_system
@@ -32,6 +34,7 @@ from clawpipe.importers.record import (
     main_but_muted,
     take_tools,
 )
+from clawpipe.importers.responses import is_item, messages_of
 from clawpipe.importers.sharegpt import read_dialogue
 from clawpipe.importers.toolcalls import count_tool_calls, tools_on_offer
 from clawpipe.json_types import JsonObject, Options
@@ -42,6 +45,7 @@ from clawpipe.wire.spelled import spelled_object
 _ROLES: dict[str, Role] = {"system": "system", "human": "user", "gpt": "assistant", "tool": "tool"}
 _TOOLS = re.compile(r"<tools>\s*(\[.*?\])\s*</tools>", re.DOTALL)
 _META = "session_meta"
+_HEADER = ("working_dir", "message_count")  # of the first line of Goose's sessions
 _ELSE = ("messages", "conversations", "contents", "prompt", "message")  # fields that mark a line as another format
 _SAYS = ("content", "parts", "tool_calls")
 
@@ -190,25 +194,32 @@ def _present(extra: JsonObject) -> JsonObject:
 def is_transcript(record: JsonObject) -> bool:
     role = record.get("role")
     speaks = isinstance(role, str) and (role in ROLES or role in CALLERS) and any(name in record for name in _SAYS)
-    return (speaks or role == _META) and not any(name in record for name in _ELSE)
+    return (speaks or _is_header(record) or is_item(record)) and not any(name in record for name in _ELSE)
 
 
-def join_transcript(records: Sequence[JsonObject], file: str) -> Iterator[Conversation]:
+def _is_header(record: JsonObject) -> bool:
+    return record.get("role") == _META or all(name in record for name in _HEADER)
+
+
+def join_transcript(records: Sequence[JsonObject], session: str) -> Iterator[Conversation]:
     """Read the session of a file.
 
     Raises:
         RefusedError: the records are not a conversation.
     """
-    headers = [record for record in records if record["role"] == _META]
+    headers = [record for record in records if _is_header(record)]
     meta = Fields({name: value for record in headers for name, value in record.items() if name != "role"})
-    read = read_messages(take_system(meta, [record for record in records if record["role"] != _META]))
+    said = [record for record in records if not _is_header(record)]
+    if any(map(is_item, said)):
+        said = list(messages_of(said))
+    read = read_messages(take_system(meta, said))
     side: Kind | None = "side" if meta.peek("platform") in SIDE else None
     kinds = main_but_muted(read.messages, read.muted)
     yield Conversation(
         read.messages,
         tuple(side or kind for kind in kinds),
         first_request(read.messages),
-        session=session_of(file),
+        session=session,
         user=meta.take("user_id", str, default=None),
         model=meta.take("model", str, default=None),
         tools=take_tools(meta),
@@ -216,8 +227,3 @@ def join_transcript(records: Sequence[JsonObject], file: str) -> Iterator[Conver
         unread=read.unread,
         **counted(read.messages, read.failed),
     )
-
-
-def session_of(file: str) -> str:
-    """Return the name of a session: its file name without suffixes."""
-    return PurePath(file).name.partition(".")[0]

@@ -1,8 +1,7 @@
-"""Read rows of training datasets: preferences, prompts with their completion, prompts alone.
+"""Read rows of training datasets: preferences, and the questions and answers of Alpaca.
 
     {"prompt": ..., "chosen": ..., "rejected": ...}    a preference; without a prompt both sides hold the whole dialogue
-    {"prompt": ..., "completion": ...}                 an answer to imitate; `label` (true or false) scores it
-    {"prompt": ...}                                    a task
+    {"instruction": ..., "input": ..., "output": ...}  a question and its answer
 
 Each value is a text or a list of messages, as {role, content} or {from, value}; a side may be one such message. The prompt of a
 preference may be in `messages`, `conversations` or `instruction` and `input`. Other formats read rows with `messages` or
@@ -25,9 +24,7 @@ from clawpipe.importers.record import (
     NO_TEXT,
     Conversation,
     Fields,
-    Kind,
     Preference,
-    Prompt,
     all_main,
     counted,
     first_request,
@@ -87,16 +84,13 @@ def take_before(fields: Fields) -> Iterator[Message]:
 
 def is_preference(record: JsonObject) -> bool:
     """Whether a row is a preference. One without a side counts too, unless it has another format: it is broken, not a prompt."""
-    sides = [any(isinstance(record.get(name), str | list | dict) for name in (side, f"{side}_messages")) for side in _SIDES]
-    return all(sides) or (any(sides) and not any(record.get(name) for name in _ELSE))
+    sides = [any(isinstance(record.get(name), str | list | dict) for name in _names_of(side)[:2]) for side in _SIDES]
+    named = [any(isinstance(record.get(name), str | list | dict) for name in _names_of(side)) for side in _SIDES]
+    return all(named) or (any(sides) and not any(record.get(name) for name in _ELSE))
 
 
-def is_completion(record: JsonObject) -> bool:
-    return all(isinstance(record.get(name), str | list) for name in ("prompt", "completion"))
-
-
-def is_prompt(record: JsonObject) -> bool:
-    return isinstance(record.get("prompt"), str | list)
+def _names_of(side: str) -> tuple[str, ...]:
+    return side, f"{side}_messages", f"{side}_response"
 
 
 def read_preference(record: JsonObject) -> Preference:
@@ -118,8 +112,8 @@ def read_preference(record: JsonObject) -> Preference:
         if not side or side[0].role != "assistant":
             raise RefusedError(f"{name}: does not answer the prompt")
     tools = take_tools(fields)
-    names = _take_names(fields)
-    return Preference(prompt, chosen, rejected, _margin(fields), tools, _extra(fields, unknown), **names)
+    names = take_names(fields)
+    return Preference(prompt, chosen, rejected, _margin(fields), tools, beside_messages(fields, unknown), **names)
 
 
 def _whole_side(fields: Fields, name: str, unknown: list[JsonObject]) -> tuple[Message, ...]:
@@ -142,57 +136,14 @@ def _prompt_beside(fields: Fields, unknown: list[JsonObject]) -> tuple[Message, 
         return (*take_before(fields), Message("user", asked))
     name = next((name for name in ("prompt", "messages", "conversations") if fields.peek(name) is not None), "prompt")
     value = fields.take(name, str, list, default=[])
-    return _messages_of(take_system(fields, value) if isinstance(value, list) and value else value, name, "user", unknown).messages
+    return messages_of(take_system(fields, value) if isinstance(value, list) and value else value, name, "user", unknown).messages
 
 
 def _sided(fields: Fields, name: str) -> str | list[Any]:
     """Take one side; a single message becomes a list."""
-    found = f"{name}_messages" if fields.peek(name) is None and fields.peek(f"{name}_messages") is not None else name
+    found = next((one for one in _names_of(name) if fields.peek(one) is not None), name)
     value = fields.take(found, str, list, dict)
     return [value] if isinstance(value, dict) else value
-
-
-def read_completion(record: JsonObject) -> Conversation:
-    """Read a prompt with its completion, the only main turns; a label good or bad becomes the score 1 or 0.
-
-    Raises:
-        RefusedError: the row is not a question with its answer.
-    """
-    fields = Fields(record)
-    unknown: list[JsonObject] = []
-    asked = _messages_of(fields.take("prompt", str, list), "prompt", "user", unknown).messages
-    read = _messages_of(fields.take("completion", str, list), "completion", "assistant", unknown)
-    answer = read.messages
-    judged = take_outcome(fields)
-    context: tuple[Kind, ...] = tuple("side" for message in asked if message.role == "assistant")
-    names = _take_names(fields)
-    return Conversation(
-        (*asked, *answer),
-        (*context, *all_main(answer)),
-        first_request(asked),
-        judgements=judged,
-        tools=take_tools(fields),
-        extra=_extra(fields, unknown),
-        unread=frozenset(len(asked) + place for place in read.unread),
-        **names,
-        **counted((*asked, *answer)),
-    )
-
-
-def read_prompt(record: JsonObject) -> Prompt:
-    """Read a task without an attempt.
-
-    Raises:
-        RefusedError: there is no user message, or the last message is an answer.
-    """
-    fields = Fields(record)
-    unknown: list[JsonObject] = []
-    messages = _messages_of(fields.take("prompt", str, list), "prompt", "user", unknown).messages
-    first_request(messages)
-    if messages[-1].role == "assistant":
-        raise RefusedError("prompt: ends with an answer")
-    tools, names = take_tools(fields), _take_names(fields)
-    return Prompt(messages, tools, _extra(fields, unknown), **names)
 
 
 def write_preference(row: Preference) -> JsonObject:
@@ -212,14 +163,14 @@ def _side(value: str | list[Any], where: str, unknown: list[JsonObject]) -> tupl
     Raises:
         RefusedError: a turn has no content, or parts that are not text, and cannot be trained on.
     """
-    read = _messages_of(value, where, "assistant", unknown)
+    read = messages_of(value, where, "assistant", unknown)
     for place, message in enumerate(read.messages):
         if message.role == "assistant" and (place in read.unread or not says_something(message)):
             raise RefusedError(f"{where}: {NO_TEXT if place in read.unread else NO_CONTENT}")
     return read.messages
 
 
-def _messages_of(value: str | list[Any], where: str, role: Role, unknown: list[JsonObject]) -> ReadMessages:
+def messages_of(value: str | list[Any], where: str, role: Role, unknown: list[JsonObject]) -> ReadMessages:
     """Return the messages of a value; further fields of messages are added to `unknown`."""
     if isinstance(value, str):
         return ReadMessages(_dialogue(value) or (Message(role, value),), [])
@@ -237,7 +188,7 @@ def _dialogue(text: str) -> tuple[Message, ...]:
     return tuple(Message("user" if name == "Human" else "assistant", content) for name, content in zip(names, texts, strict=True))
 
 
-def _take_names(fields: Fields) -> Options:
+def take_names(fields: Fields) -> Options:
     """Take session and user if the row names them; values that are not names stay."""
     return {name: _name(fields.take(column, str, int, float)) for name, column in _NAMES.items() if _name(fields.peek(column))}
 
@@ -249,7 +200,8 @@ def _name(value: Any) -> str:
     return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
 
 
-def _extra(fields: Fields, unknown: list[JsonObject]) -> JsonObject:
+def beside_messages(fields: Fields, unknown: list[JsonObject]) -> JsonObject:
+    """Return the fields that are left, with the further fields of messages."""
     return fields.rest | ({"messages": unknown} if unknown else {})
 
 

@@ -8,6 +8,7 @@ all other fields stay; then the record is read like any other.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -103,6 +104,9 @@ def _taken(value: Any, path: Path) -> tuple[Any, Any]:
 
 def _number(value: Any, target: str) -> float:
     try:
-        return float(value)
+        number = float(value)
     except (TypeError, ValueError):
         raise RefusedError(f"{target}: not a number") from None
+    if not math.isfinite(number):
+        raise RefusedError(f"{target}: not a finite number")
+    return number

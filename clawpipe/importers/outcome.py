@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from typing import Any
 
 from clawpipe.importers.record import Fields, Judgement
+from clawpipe.importers.strict_json import RefusedError
 
 _NUMBERS = ("reward", "score")
 _TRUTHS = ("success", "label", "kto_tag")
@@ -28,6 +30,9 @@ def take_outcome(fields: Fields) -> tuple[Judgement, ...]:
     """Take a row's judgements: its user's thumb, and `reward` or `score`, else 1 or 0 from `success`, `label` or `kto_tag`.
 
     A value of another kind stays where it is.
+
+    Raises:
+        RefusedError: NaN, or an infinite number, which only tables and functions of users can hold.
     """
     return (*_thumb(fields), *_outcome(fields))
 
@@ -53,6 +58,8 @@ def _meaning(value: Any) -> bool | None:
 def _outcome(fields: Fields) -> tuple[Judgement, ...]:
     numbers = {name: value for name in _NUMBERS if type(value := fields.peek(name)) in (int, float)}
     truths = {name: bool(value) for name in _TRUTHS if _is_truth(value := fields.peek(name))}
+    if wrong := next((name for name, value in numbers.items() if not math.isfinite(value)), None):
+        raise RefusedError(f"{wrong}: not a finite number")
     for name in (*numbers, *truths):
         fields.take(name, int, float, bool)
     if not numbers and not truths:
@@ -65,7 +72,12 @@ def _outcome(fields: Fields) -> tuple[Judgement, ...]:
 
 def unread_outcomes(columns: Iterable[str]) -> list[str]:
     """Return the columns with a word for an outcome in their name."""
-    return [name for name in columns if not _SOUNDS.isdisjoint(word.lower() for word in _WORD.findall(name))]
+    return sounding(columns, _SOUNDS)
+
+
+def sounding(columns: Iterable[str], words: Set[str]) -> list[str]:
+    """Return the columns with one of these words in their name, in snake_case or camelCase."""
+    return [name for name in columns if any(word.lower() in words for word in _WORD.findall(name))]
 
 
 def _is_truth(value: Any) -> bool:

@@ -14,9 +14,11 @@ from clawpipe.capture.records import is_line
 from clawpipe.capture.sessions import Reply, Session
 from clawpipe.errors import ConfigError
 from clawpipe.extensions import is_reference
-from clawpipe.importers.capture import Captured, Captures, chains, conversation_of, corrections, faults
+from clawpipe.importers.answered import unread_answers
+from clawpipe.importers.capture import Captured, Captures, chains, conversation_of, corrections, faults, taught
 from clawpipe.importers.chat_fast_path import FAST_FORMAT, read_fast
 from clawpipe.importers.formats import CAPTURE, FAMILIES, FORMATS, Format, Part
+from clawpipe.importers.hints import shape_of
 from clawpipe.importers.mapping import Mapping as FieldMapping
 from clawpipe.importers.openclaw import JudgeRecord, Sessions, TurnRecord
 from clawpipe.importers.outcome import unread_outcomes
@@ -32,12 +34,15 @@ from clawpipe.importers.record import (
     ended,
     silenced,
 )
+from clawpipe.importers.sources.foreign import ForeignFileError
 from clawpipe.importers.sources.lines import UNREADABLE, BrokenOffError, Line, Place, find_files, read_lines, shown
+from clawpipe.importers.spread import AFTER_A_GAP, Spread, repeated_names, session_of, split_at_gap
 from clawpipe.importers.strict_json import BLANK, RefusedError, parse_object
 from clawpipe.importers.user import IMPORTERS, load_format
 from clawpipe.json_types import JsonObject
 
 AUTO = "auto"
+NO_FORMAT = "no known format"  # a reason for a refusal
 _BEGINNING = Place()
 _NO_MAPPING = FieldMapping()
 _ROW_NAMES = ("trajectory_id", "item_id")
@@ -74,8 +79,9 @@ def read_stream(
         NotFoundError: a path matches nothing.
         ConfigError: the format does not exist.
     """
-    reader = Reader(format, reading, mapping=mapping)
-    return _stream(reader, find_files(paths), after or {})
+    files = find_files(paths)
+    reader = Reader(format, reading, mapping=mapping, repeated=repeated_names(files))
+    return _stream(reader, files, after or {})
 
 
 def _stream(reader: Reader, files: Sequence[str], after: Mapping[str, Place]) -> Iterator[Record]:
@@ -92,6 +98,7 @@ class Reader:
         reading: receives the counts.
         check: a further check of each record; its RefusedError refuses the line.
         mapping: field paths of records in another form.
+        repeated: names, without suffixes, that several of the files have: with their folder's they name a session.
 
     Attributes:
         left: lines that `file` left to a reader of all files, by their kind.
@@ -106,11 +113,12 @@ class Reader:
         reading: Reading | None = None,
         check: Check | None = None,
         mapping: FieldMapping = _NO_MAPPING,
+        repeated: frozenset[str] = frozenset(),
     ) -> None:
         self.reading = Reading() if reading is None else reading
         self._check = check
         self._format, self._allowed = format, _allowed(format)
-        self._mapping = mapping
+        self._mapping, self._repeated = mapping, repeated
         self._takes_fast_path = FORMATS[FAST_FORMAT] in self._allowed and not mapping
         self._sessions, self.captures = Sessions(), Captures()
         self._spread: dict[str, list[tuple[JsonObject, Line]]] = {}  # records of this file that are joined at its end, by format
@@ -165,15 +173,20 @@ class Reader:
 
     def _all_joined(self) -> Iterator[Record]:
         for format, records in self._spread.items():
-            yield from self._joined(next(known for known in self._allowed if known.name == format), records)
+            whole, behind = split_at_gap(records)
+            if whole:
+                yield from self._joined(next(known for known in self._allowed if known.name == format), whole)
+            for _, line in behind:
+                yield self._refused(line, RefusedError(AFTER_A_GAP))
 
-    def _joined(self, known: Format, records: Sequence[tuple[JsonObject, Line]]) -> Iterator[Record]:
+    def _joined(self, known: Format, records: Spread) -> Iterator[Record]:
         """Join the records of a file; if that fails, refuse each of their lines."""
         first = records[0][1]
         origin = Origin(known.name, first.file, first.number)
         try:
             assert known.join is not None
-            made = [replace(part, lines=len(records)) for part in known.join([record for record, _ in records], first.file)]
+            session = session_of(first.file, self._repeated)
+            made = [replace(part, lines=len(records)) for part in known.join([record for record, _ in records], session)]
             yield from self._whole(made, origin)
         except (RefusedError, RecursionError) as error:
             for _, line in records:
@@ -199,15 +212,16 @@ class Reader:
         """Yield the records of one chain of replies; if that fails, refuse each of their lines."""
         line = self.captures.line_of(chain[0])
         try:
+            conversation, silent = taught(conversation_of(session, chain, line))
             made = [
-                self._heard(conversation_of(session, chain, line)),
+                self._heard(conversation),
                 *corrections(session, chain, Origin(CAPTURE, line.file, line.number)),
             ]
             for part in made:
                 _check_part(part)
                 if self._check:
                     self._check(part)
-            self.reading.silent += faults(chain)
+            self.reading.silent += faults(chain) + silent
             yield from made
         except (RefusedError, RecursionError) as error:
             for one in dict.fromkeys(map(self.captures.line_of, chain)):
@@ -245,7 +259,7 @@ class Reader:
         ):
             self.reading.formats[FAST_FORMAT] += 1
             return [self._silenced(conversation)]
-        known, record = _parse(line, self._format, self._allowed, self._mapping)
+        known, record = self._parsed(line)
         if known.read_line:
             found = self._whole((known.read_line(line),), Origin(known.name, line.file, line.number))
         elif known.read is None:
@@ -257,6 +271,21 @@ class Reader:
             found = self._whole(known.read(record), Origin(known.name, line.file, line.number))
         self.reading.formats[known.name] += 1
         return found
+
+    def _parsed(self, line: Line) -> tuple[Format, JsonObject]:
+        """Parse a line and find its format.
+
+        Raises:
+            RefusedError: the line is not a record.
+        """
+        if not line.whole:
+            raise RefusedError("line too long")
+        record = self._mapping.applied(parse_object(line.data)) if self._mapping else parse_object(line.data)
+        known = next((known for known in self._allowed if known.fits(record)), None)
+        if known is None:
+            self.reading.count_unknown(shape_of(record))
+            raise RefusedError(NO_FORMAT if self._format == AUTO else f"not of the format {self._format}")
+        return known, record
 
     def _whole(self, parts: Iterable[Part], origin: Origin) -> list[Conversation | Preference | Prompt]:
         """Check all parts and return those that stand alone; parts of sessions are kept for the end."""
@@ -277,6 +306,7 @@ class Reader:
             else:
                 self._sessions.add(part, origin)
         self.reading.outcomes.update(name for one in whole[:1] for name in _unread_outcomes(one))
+        self.reading.answers.update(name for one in whole if isinstance(one, Prompt) for name in unread_answers(one.extra))
         return [self._silenced(one) if isinstance(one, Conversation) else one for one in whole]
 
     def _silenced(self, conversation: Conversation) -> Conversation:
@@ -301,6 +331,8 @@ class Reader:
 
 
 def _kind(error: Exception) -> str:
+    if isinstance(error, ForeignFileError):
+        return str(error)
     return f"download broke off ({error})" if isinstance(error, BrokenOffError) else type(error).__name__
 
 
@@ -337,21 +369,6 @@ def _allowed(format: str) -> list[Format]:
         fix = f"one of {', '.join(families)}, or path/to/file.py:NAME"
         raise ConfigError(f"no format {format!r}", "--format", fix)
     return [load_format(format)]
-
-
-def _parse(line: Line, format: str, allowed: Sequence[Format], mapping: FieldMapping) -> tuple[Format, JsonObject]:
-    """Parse a line and find its format.
-
-    Raises:
-        RefusedError: the line is not a record.
-    """
-    if not line.whole:
-        raise RefusedError("line too long")
-    record = mapping.applied(parse_object(line.data)) if mapping else parse_object(line.data)
-    known = next((known for known in allowed if known.fits(record)), None)
-    if known is None:
-        raise RefusedError("no known format" if format == AUTO else f"not of the format {format}")
-    return known, record
 
 
 def _check_part(part: Part) -> None:

@@ -40,7 +40,8 @@ class Tokens:
     """Recorded tokens: ids [T], mask [T] of trained tokens, and their log-probs [T] in nats (0 elsewhere).
 
     `temperature` is the sampling temperature and `policy_version` the digest of the sampling policy, where the record holds them.
-    `kind` tells whether the format's log-probs are tempered or raw: a ratio needs those at the sampling temperature.
+    `kind` tells whether the format's log-probs are tempered or raw: a ratio needs those at the sampling temperature. It is none
+    where a setting changed the draw (`clawpipe.wire.draw`).
     """
 
     ids: Sequence[int]

@@ -2,7 +2,8 @@
 
     {"request": {"input": [...], "instructions": ..., "tools": ...}, "response": {"output": [...]}}    or all of it side by side
 
-Reasoning, text and calls in a row are one message. The input is context; the output is the turn.
+Reasoning, text and calls in a row are one message. The input is context; the output is the turn. Items without a call around them,
+as the Agents SDK keeps them, are read as a transcript (hermes.py).
 """
 
 from __future__ import annotations
@@ -16,13 +17,21 @@ from clawpipe.importers.strict_json import RefusedError
 from clawpipe.json_types import JsonObject
 
 _CALL, _OUTPUT = "_call", "_call_output"
-_REPLIES = ("reasoning", "custom_tool_call", "tool_search_call")
+_REPLIES = ("reasoning", "function_call", "custom_tool_call", "tool_search_call")
+_BESIDE = ("compaction", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response")  # items that nobody says
+_ELSEWHERE = "item_reference"
 
 
 def is_responses(record: JsonObject) -> bool:
     request, response = (_part(record, name) for name in ("request", "response"))
     output, given = response.get("output", record.get("output")), request.get("input", record.get("input"))
     return isinstance(given, str | list) and isinstance(output, list) and all(_is_item(item) for item in output)
+
+
+def is_item(record: JsonObject) -> bool:
+    """Whether a record is an item without a role: a call, its result, a thought."""
+    kind = record.get("type")
+    return isinstance(kind, str) and (kind in (*_REPLIES, *_BESIDE, _ELSEWHERE) or kind.endswith((_CALL, _OUTPUT)))
 
 
 def read_responses(record: JsonObject) -> Iterator[Conversation]:
@@ -58,7 +67,11 @@ def _end(response: JsonObject, output: Iterable[Any]) -> JsonObject:
 
 
 def messages_of(items: Iterable[JsonObject]) -> Iterator[JsonObject]:
-    """Convert items to messages of the chat API; items of the model in a row are one message."""
+    """Convert items to messages of the chat API; items of the model in a row are one message.
+
+    Raises:
+        RefusedError: an item only refers to another one.
+    """
     parts: list[Any] = []
     for item in items:
         reply = _reply(item)
@@ -76,20 +89,33 @@ def messages_of(items: Iterable[JsonObject]) -> Iterator[JsonObject]:
 def _reply(item: JsonObject) -> list[Any] | None:
     """Return the parts of an item of the model; None for any other item."""
     kind = item.get("type")
-    if kind in _REPLIES or kind == "function_call":
+    if kind in _REPLIES:
         return [item]
     if isinstance(kind, str) and kind.endswith(_CALL):  # a tool that the server runs
+        if isinstance(item.get("name"), str):
+            return list(_called(item))
         arguments = {name: value for name, value in item.items() if name not in ("type", "id", "call_id", "status")}
         call = {"type": "function_call", "name": kind.removesuffix(_CALL), "call_id": item.get("call_id") or item.get("id")}
         return [call | {"arguments": item["action"] if isinstance(item.get("action"), dict) else arguments}]
-    if item.get("role") == "assistant":
+    if item.get("role") == "assistant" and not item.get("tool_calls"):
         content = item.get("content")
         return list(content) if isinstance(content, list) else [content or ""]
     return None
 
 
+def _called(item: JsonObject) -> Iterator[JsonObject]:
+    """Yield a call that names its function, as of an MCP server, and its result if the item holds that."""
+    known = {"call_id": item.get("call_id") or item.get("id"), "name": item["name"]}
+    yield {"type": "function_call", "arguments": item.get("arguments")} | known
+    failed = item.get("error") is not None
+    if failed or item.get("output") is not None:
+        yield {"type": "function_call_output", "output": item["error" if failed else "output"], "is_error": failed} | known
+
+
 def _message(item: JsonObject) -> JsonObject:
     kind = item.get("type")
+    if kind == _ELSEWHERE:
+        raise RefusedError("an item that refers to another one, which is not here")
     if isinstance(kind, str) and kind.endswith(_OUTPUT):
         return {"role": "tool", "content": [item | {"type": "function_call_output"}]}
     if isinstance(item.get("role"), str):

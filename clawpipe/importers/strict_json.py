@@ -19,6 +19,7 @@ MAX_DEPTH = 64
 BLANK = "blank line"  # a reason for a refusal
 _LONG_NUMBER = re.compile(rb"[0-9]{19}")
 _INTEGERS = range(-(2**63), 2**64)  # beyond it, parsers round in silence
+_NO_NUMBER = re.compile(rb"NaN|Infinity")
 _SPACED_KEY = re.compile(rb'"\s+:')
 
 
@@ -31,7 +32,7 @@ def parse_object(line: bytes) -> JsonObject:
 
     Raises:
         RefusedError: blank, too long, not UTF-8, a byte order mark, not JSON, not an object, nested too deeply, a key given twice,
-            NUL in a text, a number that no double holds, an integer beyond 64 bits.
+            NUL in a text, NaN, a number that no double holds, an integer beyond 64 bits.
     """
     check_bytes(line)
     try:
@@ -68,8 +69,20 @@ def _why_no_json(line: bytes, error: orjson.JSONDecodeError) -> str:
         line.decode()
     except UnicodeDecodeError:
         return "not UTF-8"
+    if _NO_NUMBER.search(line) and _spells_no_number(line):
+        return "NaN or an infinite number"
     causes = {"depth": "nested too deeply", "surrogate": "half a surrogate pair", "infinity": "number out of range"}
     return next((reason for word, reason in causes.items() if word in str(error)), "not JSON")
+
+
+def _spells_no_number(line: bytes) -> bool:
+    """Whether a line would be JSON but for NaN or Infinity."""
+    found = list[str]()
+    try:
+        json.loads(line, parse_constant=found.append)
+    except (ValueError, RecursionError):
+        return False
+    return bool(found)
 
 
 def count_keys(value: Any, depth: int) -> int:

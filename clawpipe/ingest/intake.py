@@ -20,6 +20,7 @@ from clawpipe.importers.openclaw import JudgeRecord
 from clawpipe.importers.read import Leave, Reader
 from clawpipe.importers.reading import Reading, Record
 from clawpipe.importers.sources.lines import Line, Place
+from clawpipe.importers.spread import repeated_names
 from clawpipe.ingest.admission import Admission, Known, stored_files
 from clawpipe.ingest.captured import StoredTurn, orphan_corrections, orphan_feedback_scores, stored_turns, turns_before
 from clawpipe.ingest.claims import Admitted, Claims
@@ -46,16 +47,22 @@ _SESSIONS = "sessions"  # the file name of records that span several files
 class Intake:
     """Reads pieces into datasets. A context manager.
 
+    Args:
+        files: all files of the run, also those that were read before.
+
     Attributes:
         admission: names new records, and counts the others.
         totals: counts of new rows, without columns.
     """
 
-    def __init__(self, home: Home, store: Store, work: Path, stored: Mapping[str, Sequence[str]], options: Options) -> None:
+    def __init__(
+        self, home: Home, store: Store, work: Path, stored: Mapping[str, Sequence[str]], options: Options, files: Iterable[str]
+    ) -> None:
         self._home, self._store, self._stored, self._options = home, store, stored, options
         labels = read_labels([str(options.labels)] if options.labels else [])
         self.admission, self.totals = Admission(store, stored, labels, read_tombstones(home)), Made({})
-        self._reader = Reader(options.format, check=check_record, mapping=options.mapping)
+        self._repeated = repeated_names(files)
+        self._reader = Reader(options.format, check=check_record, mapping=options.mapping, repeated=self._repeated)
         self._writers = {name: DatasetWriter(work, name) for name in NAMES}
         self._rejected = Known(store, stored_files(store, stored, "quarantine"), *_LINE)
         self._beside_turns: list[tuple[Record, str, bool]] = []  # records from lines that also hold a turn
@@ -83,7 +90,8 @@ class Intake:
             for piece in pieces:
                 self._read_here(piece)
             return
-        setup = Setup(os.fsencode(self._home.root), replace(self._options, labels=None), self._options.labels is not None)
+        options = replace(self._options, labels=None)
+        setup = Setup(os.fsencode(self._home.root), options, self._options.labels is not None, self._repeated)
         with ThreadPoolExecutor(count) as threads, Readers(count, setup) as readers:
             for piece, found in self._side_by_side(pieces, readers, threads):
                 self._take(piece, found)
@@ -134,7 +142,7 @@ class Intake:
         leaving: tuple[Leave, ...] = () if piece.whole else ("spread",)
         records = self._reader.file(piece.file, piece.start, piece.known_as, piece.end, leaving)
         self._add(records, piece.known_as, piece.grown)
-        self._take(piece, Found(0, 0, ({}, {}, {}, {}), {}, [], self._reader.left["spread"]))
+        self._take(piece, Found(0, 0, {}, {}, [], self._reader.left["spread"]))
 
     def _add(self, records: Iterator[Record], file: str, grown: bool) -> None:
         for batch in self._preparer.batches(records):

@@ -246,7 +246,7 @@ def _recorded(conversation: Conversation, options: Options) -> Row:
         "prompt_tokens": spans[0][0],
         "turns": turns,
         "temperature": 1.0 if temperature is None else temperature,
-        "logprobs_kind": "none" if temperature is None else options.logprobs or tokens.kind,  # engines differ
+        "logprobs_kind": "none" if temperature is None or tokens.kind == "none" else options.logprobs or tokens.kind,
         "tokens": "recorded",
     }
 

@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 
 from clawpipe.importers.read import Reader
-from clawpipe.importers.reading import Reading
+from clawpipe.importers.reading import COUNTERS, Reading
 from clawpipe.importers.sources.lines import Line, Place
 from clawpipe.ingest.options import Options
 from clawpipe.ingest.prepare import Made
@@ -20,11 +20,12 @@ T = TypeVar("T")
 
 
 class Setup(msgspec.Struct):
-    """The settings of a reading process; `labelled`: claims need the prompt."""
+    """The settings of a reading process; `labelled`: claims need the prompt; `repeated`: as for `Reader`."""
 
     home: bytes
     options: Options
     labelled: bool
+    repeated: frozenset[str]
 
 
 class Columns(msgspec.Struct, tag=True):
@@ -44,12 +45,12 @@ class Columns(msgspec.Struct, tag=True):
 class Found(msgspec.Struct, tag=True):
     """The result of a piece besides rows: `Reading` in the form for the pipe, and the lines that were left.
 
-    `turns` are lines of sessions, `spread` parts of records over several lines.
+    `counts` holds the counters of the reading by name; `turns` are lines of sessions, `spread` parts of records over several lines.
     """
 
     files: int
     lines: int
-    counts: tuple[dict[str, int], dict[str, int], dict[str, int], dict[str, int]]
+    counts: dict[str, dict[str, int]]
     places: dict[str, Place]
     turns: list[Line]
     spread: list[Line]
@@ -57,12 +58,12 @@ class Found(msgspec.Struct, tag=True):
     @classmethod
     def of(cls, reader: Reader) -> Found:
         reading = reader.reading
-        counts = (dict(reading.formats), dict(reading.silent), dict(reading.outcomes), reading.reasons())
+        counts = {name: dict(getattr(reading, name)) for name in COUNTERS}
         return cls(reading.files, reading.lines, counts, reading.places, reader.left["sessions"], reader.left["spread"])
 
     def reading(self) -> Reading:
-        formats, silent, outcomes, reasons = map(Counter, self.counts)
-        return Reading(self.files, self.lines, formats, silent=silent, outcomes=outcomes, places=self.places, rejected=reasons)
+        counts = {name: Counter(found) for name, found in self.counts.items()}
+        return Reading(self.files, self.lines, places=self.places, **counts)
 
 
 class Failed(msgspec.Struct, tag=True):

@@ -1,7 +1,7 @@
 """Audit redacted texts: an independent library with other rules searches a sample for secrets.
 
-It needs the extra `privacy` (detect-secrets). Its detectors of high entropy and of secret-like names are off, because they match
-code and random letters everywhere. Of personal data it knows only public IP addresses.
+The library is detect-secrets, of which redaction itself applies some rules. Its detectors of high entropy and of secret-like names
+are off, because they match code and random letters everywhere. Of personal data it knows only public IP addresses.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from clawpipe.errors import ConfigError
+from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
+from detect_secrets.core.scan import scan_line
+from detect_secrets.settings import transient_settings
 
 _OFF = ("Base64HighEntropyString", "HexHighEntropyString", "KeywordDetector")
 
@@ -32,23 +34,13 @@ class Audit:
 
 
 def audit(texts: Sequence[str], sample: int = 1000, seed: int = 0) -> Audit:
-    """Search `sample` of the texts, drawn by `seed`, or all if there are fewer. About 0.5 MB per second.
-
-    Raises:
-        ConfigError: the library is not installed.
-    """
+    """Search `sample` of the texts, drawn by `seed`, or all if there are fewer. About 0.5 MB per second."""
     chosen = sorted(random.Random(seed).sample(range(len(texts)), min(sample, len(texts))))
     places = [(number, kind) for number in chosen for kind in _kinds(texts[number])]
     return Audit(len(chosen), Counter(kind for _, kind in places), places)
 
 
 def _kinds(text: str) -> list[str]:
-    try:
-        from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
-        from detect_secrets.core.scan import scan_line
-        from detect_secrets.settings import transient_settings
-    except ImportError:
-        raise ConfigError("an audit needs detect-secrets", fix="pip install 'clawpipe[privacy]'") from None
     plugins = sorted({plugin.__name__ for plugin in get_mapping_from_secret_type_to_class().values()} - set(_OFF))
     with transient_settings({"plugins_used": [{"name": name} for name in plugins]}):
         return [secret.type for line in text.splitlines() for secret in scan_line(line)]

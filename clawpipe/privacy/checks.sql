@@ -15,3 +15,6 @@ create temp macro iban(account) as list_reduce(
     lambda rest, value: (rest * case when value > 9 then 100 else 10 end + value) % 97,
     0
 ) = 1;
+
+-- A key is drawn at random: its characters differ (bits by character), which those of names and of padding do less.
+create temp macro random(value) as list_aggregate(string_split(value, ''), 'entropy') > 3.3;

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import secrets
 from bisect import bisect, bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
-from itertools import count
+from itertools import count, pairwise
 from typing import Any
 
 import duckdb
@@ -25,7 +25,11 @@ from msgspec.structs import replace
 
 import clawpipe.privacy
 from clawpipe.messages import Message
+from clawpipe.privacy.finders import FINDERS
+from clawpipe.privacy.plain import plain, spliced
 from clawpipe.privacy.rules import Rule, load_rules
+
+Change = tuple[int, list[str], list[str]]  # index of a text, the text in pieces, these pieces with placeholders for secrets
 
 _FLAGS = (
     hyperscan.HS_FLAG_UTF8
@@ -155,8 +159,11 @@ class Redactor:
     def __init__(self, duck: duckdb.DuckDBPyConnection, rules: Sequence[Rule]) -> None:
         self._duck, self._rules = duck, rules
         duck.execute((resources.files(clawpipe.privacy) / "checks.sql").read_text(encoding="utf-8"))
-        self._shipped = [number for number, rule in enumerate(rules) if rule.ships]
-        self._suspects = Suspects(tuple(rules[number].anywhere for number in self._shipped))
+        hinted = defaultdict[str, set[int]](set)  # numbers of the rules that ship, by the pattern that hints at them
+        for number, rule in enumerate(rules):
+            for hint in rule.hints if rule.ships else ():
+                hinted[hint].add(number)
+        self._hinted, self._suspects = list(hinted.values()), Suspects(tuple(hinted))
         self._own = [number for number, rule in enumerate(rules) if not rule.ships]
         self._mark = f"\x02{secrets.token_hex(8)}\x03"
         self._own_suspects = occurrence_query("given", [rules[number] for number in self._own])
@@ -173,23 +180,30 @@ class Redactor:
 
         A replacement may uncover a match for a later rule, so changed texts are searched again.
         """
-        may_apply, replaced, found = self._rules_by_text(texts), dict[int, str](), Counter[str]()
+        read = list(map(plain, texts))
+        may_apply, replaced, found = self._rules_by_text(read), dict[int, str](), Counter[str]()
         for number, rule in enumerate(self._rules):
             places = [place for place, numbers in may_apply.items() if number in numbers]
-            changed = self._applied(rule, places, [replaced.get(place, texts[place]) for place in places]) if places else []
-            found[rule.name] += sum(count for _, _, count in changed)
-            replaced |= {place: text for place, text, _ in changed}
-            for again, numbers in self._rules_by_text([text for _, text, _ in changed]).items():
+            changed = self._applied(rule, places, [read[place] for place in places]) if places else []
+            for place, pieces, hidden in changed:
+                found[rule.name] += sum(before != after for before, after in zip(pieces, hidden, strict=True))
+                written, before, read[place] = replaced.get(place, texts[place]), read[place], "".join(hidden)
+                replaced[place] = read[place] if written == before else spliced(written, pieces, hidden)
+            for again, numbers in self._rules_by_text([read[place] for place, _, _ in changed]).items():
                 may_apply[changed[again][0]] |= numbers
         return replaced, +found
 
-    def _applied(self, rule: Rule, places: Sequence[int], texts: Sequence[str]) -> list[tuple[int, str, int]]:
-        """Return (index, text, number of replacements) of the texts that a rule changes."""
-        return [row for row in self._selected(redaction_query("given", rule, self._mark), places, texts) if row[2]]
+    def _applied(self, rule: Rule, places: Sequence[int], texts: Sequence[str]) -> list[Change]:
+        """Return the changes of the texts that a rule changes."""
+        if rule.finder:
+            rows = [(place, *_found_pieces(rule, text)) for place, text in zip(places, texts, strict=True)]
+            return [row for row in rows if len(row[1]) > 1]
+        return self._selected(redaction_query("given", rule, self._mark), places, texts)
 
     def _rules_by_text(self, texts: Sequence[str]) -> dict[int, set[int]]:
         """Return the indices of texts with the rules whose patterns may occur in them."""
-        found = {place: {self._shipped[number] for number in numbers} for place, numbers in self._suspects.among(texts).items()}
+        among = self._suspects.among(texts)
+        found = {place: set().union(*(self._hinted[number] for number in numbers)) for place, numbers in among.items()}
         if self._own_suspects:  # RE2 understands them, Hyperscan may not
             for (place,) in self._selected(self._own_suspects, range(len(texts)), texts):
                 found.setdefault(place, set()).update(self._own)
@@ -220,10 +234,9 @@ def occurrence_query(relation: str, rules: Sequence[Rule]) -> str | None:
 
 
 def redaction_query(relation: str, rule: Rule, mark: str) -> str:
-    """Return SQL over (id, text) for the id, the redacted text, and the number of replacements.
+    """Return SQL over (id, text) for each text with a secret: its id, its pieces, and these with placeholders for secrets.
 
-    The text is split at the rule's candidates, so that every second piece is one; secrets among them are replaced, and the pieces
-    are joined. The session must know the functions of `checks.sql`.
+    The text is split at the rule's candidates, so that every second piece is one. The session must know `checks.sql`.
 
     Args:
         mark: a random separator around candidates, which no text can contain.
@@ -233,12 +246,19 @@ def redaction_query(relation: str, rule: Rule, mark: str) -> str:
     return f"""
         with cut as (select id, {marked} as pieces from {relation}),
             hidden as (
-                select id, [
+                select id, pieces, [
                     case when i % 2 = 0 and {_is_secret("piece", rule)} then {name} else piece end for piece, i in pieces
-                ] as pieces
+                ] as kept
                 from cut
             )
-        select id, array_to_string(pieces, ''), len([piece for piece, i in pieces if i % 2 = 0 and piece = {name}]) from hidden"""
+        select id, pieces, kept from hidden where pieces != kept"""
+
+
+def _found_pieces(rule: Rule, text: str) -> tuple[list[str], list[str]]:
+    """Return a text in pieces, and these pieces with placeholders for what the rule's finder finds."""
+    ends = [0, *(place for span in FINDERS[str(rule.finder)](text) for place in span), len(text)]
+    pieces = [text[start:end] for start, end in pairwise(ends)]
+    return pieces, [rule.placeholder if number % 2 else piece for number, piece in enumerate(pieces)]
 
 
 def _is_secret(piece: str, rule: Rule) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -18,13 +18,20 @@ import clawpipe.privacy
 from clawpipe.errors import ConfigError
 from clawpipe.patterns import fits
 from clawpipe.plain_yaml import parse_yaml
+from clawpipe.privacy.finders import patterns_elsewhere
+
+_NESTED = 3  # parts may name parts
+_KNOWN = "What detect-secrets knows and the rules above do not: keys of IBM, Artifactory, Twilio and others."
 
 
 @dataclass(frozen=True)
 class Rule:
     """One kind of secret: patterns before it, of itself, and after it, in RE2 without capturing groups.
 
-    `ships`: whether the rule comes with clawpipe, and not from a home's `privacy.yaml`.
+    Attributes:
+        ships: whether the rule comes with clawpipe, and not from a home's `privacy.yaml`.
+        finder: a name in `FINDERS`, of what finds the secrets in texts in which the patterns match; else the patterns find them.
+        hints: patterns of which one matches wherever the rule's do: simpler ones, or parts that are searched for faster.
     """
 
     name: str
@@ -35,6 +42,8 @@ class Rule:
     unless: str | None = None
     check: str | None = None
     ships: bool = True
+    finder: str | None = None
+    hints: tuple[str, ...] = ()
 
     @property
     def pattern(self) -> str:
@@ -63,16 +72,38 @@ class RuleText(BaseModel):
     before: str = Field(default="<edge>", description="what stands before it; `<edge>` is the start of a word")
     after: str = ""
     unless: str | None = Field(default=None, description="a secret that matches this as a whole stays")
-    check: Literal["luhn", "iban"] | None = None
+    check: Literal["luhn", "iban", "random"] | None = None
 
     @property
     def any_secret(self) -> str:
         return self.secret if isinstance(self.secret, str) else "|".join(self.secret)
 
-    def rule(self, edge: str, allow: Sequence[str], ships: bool) -> Rule:
-        stays = "|".join([*([self.unless] if self.unless else []), *allow])
-        before = self.before.replace("<edge>", edge)
-        return Rule(self.name, self.why, self.any_secret, before, self.after, stays or None, self.check, ships)
+    def rule(self, parts: Mapping[str, str], allow: Sequence[str]) -> Rule:
+        """Return the rule of a home, with the parts that its patterns name."""
+        before, after, stays = (_filled(one, parts) for one in (self.before, self.after, self.unless or ""))
+        stays = "|".join([*([stays] if stays else []), *allow])
+        return Rule(self.name, self.why, self.any_secret, before, after, stays or None, self.check, ships=False)
+
+
+def _filled(pattern: str, parts: Mapping[str, str]) -> str:
+    """Replace the names of parts in a pattern, also those within parts."""
+    for _ in range(_NESTED):
+        for name, part in parts.items():
+            pattern = pattern.replace(f"<{name}>", part)
+    return pattern
+
+
+class ShippedRule(RuleText):
+    """A rule in the YAML file that ships, perhaps with a finder, and with a pattern that hints at it."""
+
+    finder: str | None = None
+    hint: str | None = None
+
+    def shipped(self, parts: Mapping[str, str], allow: Sequence[str]) -> Rule:
+        rule = replace(self.rule(parts, allow), ships=True, finder=self.finder)
+        secrets = [self.secret] if isinstance(self.secret, str) else self.secret
+        hints = [_filled(self.hint, parts)] if self.hint else [replace(rule, secret=secret).anywhere for secret in secrets]
+        return replace(rule, hints=tuple(hints))
 
 
 class HomeRules(BaseModel):
@@ -112,19 +143,20 @@ def _check_pattern(pattern: str) -> None:
 
 
 @cache
-def _shipped() -> tuple[str, tuple[RuleText, ...]]:
-    """Load the pattern of a word's edge, and the rules that ship."""
+def _shipped() -> tuple[dict[str, str], tuple[ShippedRule, ...]]:
+    """Load the parts of patterns, and the rules that ship; those of detect-secrets come last."""
     pack = yaml.safe_load((resources.files(clawpipe.privacy) / "rules.yaml").read_text(encoding="utf-8"))
-    return pack["edge"], tuple(RuleText(**fields) for fields in pack["rules"])
+    known = ShippedRule(name="known-key", why=_KNOWN, before="", secret=patterns_elsewhere(), finder="known_elsewhere")
+    return pack["parts"], (*(ShippedRule(**fields) for fields in pack["rules"]), known)
 
 
 def load_rules(home: HomeRules | None = None) -> tuple[Rule, ...]:
     """Return the rules in the order in which they apply, with the changes of a home."""
-    home, (edge, shipped) = home or HomeRules(), _shipped()
+    home, (parts, shipped) = home or HomeRules(), _shipped()
     kept = [one for one in shipped if one.name not in home.without]
     return (
-        *(one.rule(edge, home.allow, ships=True) for one in kept),
-        *(one.rule(edge, home.allow, ships=False) for one in home.rules),
+        *(one.shipped(parts, home.allow) for one in kept),
+        *(one.rule(parts, home.allow) for one in home.rules),
     )
 
 

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from clawpipe.importers.huggingface import read_completion, read_preference, read_prompt, write_preference
+from clawpipe.importers.answered import read_completion, read_prompt
+from clawpipe.importers.huggingface import read_preference, write_preference
 from clawpipe.importers.strict_json import RefusedError
 from clawpipe.messages import Message
 from tests.importers.reading import read_files

@@ -1,6 +1,7 @@
 """Tables are read like lines: Parquet files, data sets saved to disk, and folders by the name of a data set."""
 
 import json
+from decimal import Decimal
 
 import datasets
 import pyarrow as pa
@@ -18,17 +19,43 @@ PAIR = {"prompt": "p", "chosen": "good", "rejected": "bad"}
 
 
 def test_rows_of_a_parquet_file_have_their_numbers(tmp_path):
-    rows = [{"prompt": "p", "answer": str(number)} for number in range(200)] + [{"prompt": None, "answer": "none"}]
+    rows = [{"prompt": "p", "truth": str(number)} for number in range(200)] + [{"prompt": None, "truth": "none"}]
     file = str(tmp_path / "rows.parquet")
     pq.write_table(pa.Table.from_pylist(rows), file, row_group_size=70)
     reading = read_files([str(tmp_path)])
-    assert [prompt.extra["answer"] for prompt in reading.prompts] == [str(number) for number in range(200)]
+    assert [prompt.extra["truth"] for prompt in reading.prompts] == [str(number) for number in range(200)]
     assert [prompt.origin.line for prompt in reading.prompts] == list(range(1, 201))
     [refused] = reading.refused
     assert (refused.line, refused.offset, refused.reason) == (201, 200, "no known format")
     assert json.loads(refused.data) == rows[-1]
     [last, _] = read_stream([file], after={file: Place(199, 199)})
-    assert last.extra["answer"] == "199"
+    assert last.extra["truth"] == "199"
+
+
+NAN, INFINITE = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("column", "scores", "refused"),
+    [
+        (pa.array([1.0, NAN, INFINITE, None, -INFINITE, 0.5]), [1.0, 0.5], 3),
+        (pa.array([1.0, NAN, None], pa.float16()), [1.0], 1),
+        (pa.array([Decimal("0.25"), Decimal("1.00"), None]), [0.25, 1.0], 0),
+        (pa.array([Decimal(3), None], pa.decimal128(5, 0)), [3.0], 0),
+        (pa.array([{"a": 1.0}, {"a": NAN}]), [], 1),
+        (pa.array([[0.5, 1.0], [INFINITE, 1.0]]), [], 1),
+    ],
+    ids=["doubles", "halves", "decimals", "whole decimals", "nested", "lists"],
+)
+def test_a_number_that_is_not_finite_refuses_its_row(tmp_path, column, scores, refused):
+    table = pa.table({"prompt": ["p"] * len(column), "completion": ["a"] * len(column), "reward": column})
+    pq.write_table(table, tmp_path / "rows.parquet")
+    datasets.Dataset(table).save_to_disk(tmp_path / "saved")
+    for name in ("rows.parquet", "saved"):
+        reading = read_files([str(tmp_path / name)])
+        assert [judged.value for one in reading.conversations for judged in one.judgements] == scores
+        assert reading.reasons() == ({"NaN or an infinite number": refused} if refused else {})
+        assert reading.lines == len(column)
 
 
 def test_a_damaged_parquet_file_is_one_refusal(tmp_path):

@@ -152,7 +152,7 @@ def test_a_growing_file_with_a_multiline_record_repeats_nothing(desk, make):
         {"type": role, "sessionId": "x", "uuid": f"{number}", "message": {"role": role, "content": text}}
         for number, (role, text) in enumerate(said)
     ]
-    desk.write("a.jsonl", make.lines({"what": 1}))
+    desk.write("a.jsonl", b"\n")
     desk.ingest()
     desk.append("a.jsonl", make.lines(*claude, make.chat("a", "1")))
     assert desk.ingest().counts["trajectories"] == 2
@@ -242,6 +242,6 @@ def test_a_failed_start_of_processes_leaves_none_behind(monkeypatch, tmp_path):
         return started[0]
 
     monkeypatch.setattr(processes, "spawn", second_fails)
-    with pytest.raises(OSError, match="no more"), Readers(2, Setup(os.fsencode(tmp_path), Options(), False)):
+    with pytest.raises(OSError, match="no more"), Readers(2, Setup(os.fsencode(tmp_path), Options(), False, frozenset())):
         pass
     assert started[0].poll() is not None

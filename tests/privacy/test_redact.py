@@ -1,4 +1,5 @@
 import json
+import math
 import random
 import re
 import sysconfig
@@ -10,12 +11,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from clawpipe.messages import Message, ToolCall
+from clawpipe.privacy.finders import FINDERS
+from clawpipe.privacy.plain import plain, spliced
 from clawpipe.privacy.redact import redact_texts, redactor
 from clawpipe.privacy.rules import load_rules
 
 NAMED = (  # known by what stands before them; `benchmarks/redaction_list.py` has them all
     "key-data", "url-password", "url-user", "url-signature", "webhook", "storage-key", "cookie", "bearer-token", "password",
     "password-option", "password-of-a-command", "token", "one-time-password",
+    "password-said", "password-word", "password-foreign", "password-quoted", "passphrase", "login", "key-said", "seed-phrase",
+    "password-line", "password-used", "one-time-code",
 )  # fmt: skip
 SHAPED = [rule.name for rule in load_rules() if rule.name not in NAMED]
 AROUND = ["{}", "see {} please", 'key="{}"', "({})", "line\\n{}\\nlast", "tab\t{}\n", '{{"a": "{}"}}', "<{}>", "'{}',", "is {}."]
@@ -37,14 +42,24 @@ def iban(text):
     return int("".join(str(int(c, 36)) for c in text[4:] + text[:4])) % 97 == 1
 
 
+def drawn(text):
+    shares = [text.count(letter) / len(text) for letter in set(text)]
+    return -sum(share * math.log2(share) for share in shares) > 3.3
+
+
 def by_the_standard_library(text):
     """The same rules by Python's `re`: an implementation of its own."""
     counts = Counter()
     for rule in load_rules():
+        if rule.finder:
+            for start, end in reversed(list(FINDERS[rule.finder](text))):
+                counts[rule.name] += 1
+                text = text[:start] + rule.placeholder + text[end:]
+            continue
 
         def hide(match, rule=rule):
             stays = rule.unless and re.fullmatch(rule.unless, match[2], re.ASCII)
-            if stays or (rule.check and not {"luhn": luhn, "iban": iban}[rule.check](match[2])):
+            if stays or (rule.check and not {"luhn": luhn, "iban": iban, "random": drawn}[rule.check](match[2])):
                 return match[0]
             counts[rule.name] += 1
             return match[1] + rule.placeholder + match[3]
@@ -151,7 +166,7 @@ def mixtures(make_secret):
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_both_engines_agree(redact, make_secret, data):
-    texts = data.draw(st.lists(mixtures(make_secret), min_size=1, max_size=12))
+    texts = [plain(text) for text in data.draw(st.lists(mixtures(make_secret), min_size=1, max_size=12))]
     first = redact.texts(texts)
     expected = [by_the_standard_library(text) for text in texts]
     assert first.texts == [text for text, _ in expected]
@@ -214,6 +229,30 @@ def test_code_that_handles_passwords_loses_nothing_but_addresses(redact):
     names = ["getpass", "smtplib", "ftplib", "imaplib", "netrc", "ssl", "urllib/request", "http/cookiejar"]
     texts = [(library / f"{name}.py").read_text(encoding="utf-8") for name in names]
     assert set(redact.texts(texts).found) <= {"email", "ip"}
+
+
+@pytest.mark.parametrize(
+    ("text", "hidden"),
+    [
+        ("a\u200bb {0}\u200b{1} c\u00add", "a\u200bb [REDACTED:github-token] c\u00add"),
+        ("鍵：{0}\ufeff{1}。次", "鍵：[REDACTED:github-token]。次"),  # noqa: RUF001
+        ("１２ {0}{1} ３４", "１２ [REDACTED:github-token] ３４"),  # noqa: RUF001
+        ('{{"k": "{0}\\u200b{1}"}}', '{{"k": "[REDACTED:github-token]"}}'),
+        ("👩\u200d👧 {0}{1} 👩\u200d👧", "👩\u200d👧 [REDACTED:github-token] 👩\u200d👧"),
+    ],
+)
+def test_only_the_secret_is_replaced_in_what_was_written(redact, make_secret, text, hidden):
+    key = make_secret("github-token", 1)
+    assert redact.texts([text.format(key[:12], key[12:])]).texts == [hidden.format()]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("\u200b\u00adａ１：")))  # noqa: RUF001
+def test_plain_text_is_plain_and_nothing_is_lost_of_it(text):
+    read = plain(text)
+    assert plain(read) == read
+    assert spliced(text, list(read), list(read)) == text
+    assert plain(spliced(text, list(read), ["x"] * len(read))) == "x" * len(read)
 
 
 def test_rules_have_names_reasons_and_no_groups_of_their_own():

@@ -8,12 +8,15 @@ from hypothesis import strategies as st
 from clawpipe.privacy.redact import Suspects, redact_texts
 from clawpipe.privacy.rules import load_rules
 
-RULES = load_rules()
+RULES = [rule for rule in load_rules() if not rule.finder]  # RE2 does not look for the others
+HINTS = [(number, hint) for number, rule in enumerate(RULES) for hint in rule.hints]
 PARTS = [
     "ann@acme.org", "sk-" + "a1" * 12, "+49 170 1234567", "212-555-0123", "4111 1111 1111 1111", 
     "93.184.117.134", "AKIA" + "A1" * 8, "\r",
     "password=hunter22x", "--token abcdef1234567890", "postgres://u:pw123@h", "eyJhbGciOi.eyJzdWIiOi.c2ln",
     "Bearer abcdefghijklmnop1", "2001:db8:1:2:3:4:5:6", "DE89 3704 0044 0532 0130 00", "-----BEGIN PRIVATE KEY-----", "078-05-1120",
+    "password is hunter2", "the password is swordfish.", "пароль: qwerty", "user: ann pw: tulip", "api key: " + "a1B2" * 6,
+    "ann at acme dot com", "e2b_" + "a1" * 20, 'password was "open it"',
     " ", "\n", "\\n", "\\u0041", '"', ".", "-", "é", "\u4e2d", "\x1f", "x", "0", "(", "_", ":", "=", "\v",
 ]  # fmt: skip
 texts = st.lists(st.lists(st.sampled_from(PARTS), max_size=6).map("".join), max_size=8)
@@ -21,12 +24,12 @@ texts = st.lists(st.lists(st.sampled_from(PARTS), max_size=6).map("".join), max_
 
 @pytest.fixture(scope="module")
 def suspects():
-    return Suspects(tuple(rule.anywhere for rule in RULES))
+    return Suspects(tuple(hint for _, hint in HINTS))
 
 
 @given(texts)
 def test_every_text_in_which_a_rule_occurs_is_a_suspect_of_it(suspects, texts):
-    found = suspects.among(texts)
+    found = {place: {HINTS[number][0] for number in numbers} for place, numbers in suspects.among(texts).items()}
     for place, number in _occurrences(texts):
         assert number in found.get(place, ())
 

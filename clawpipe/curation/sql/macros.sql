@@ -142,7 +142,7 @@ create temp macro padded_with_zeros(logprobs, turns) as
 -- Why no importance ratio can be taken of recorded log-probs, if none can; see clawpipe.contracts.logprobs.
 create temp macro fault_of_logprobs(kind, source, temperature, logprobs, turns) as
     case
-        when kind = 'none' then 'sampling temperature unknown'
+        when kind = 'none' then 'no log-probs of what was drawn from'
         when kind = 'raw' and temperature <> 1 then 'log-probs not at the sampling temperature'
         when coalesce(kind, case when source <> 'rollout' then 'unknown' end) = 'unknown' and temperature <> 1
         then 'log-probs of unknown kind'

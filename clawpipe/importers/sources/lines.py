@@ -17,6 +17,7 @@ from typing import IO, cast
 
 from clawpipe.errors import NotFoundError
 from clawpipe.importers.sources.arrays import Elements, read_array
+from clawpipe.importers.sources.foreign import refuse_foreign
 from clawpipe.importers.sources.packed import BROKEN, PACKED, rewound, unpacked
 from clawpipe.importers.sources.tables import HUB, TABLES, holds_rows, is_table, read_rows
 from clawpipe.importers.sources.urls import copied, files_at, is_url, name_of
@@ -173,6 +174,7 @@ def read_lines(file: str, offset: int = 0, lines: int = 0, known_as: str | None 
 
     Raises:
         OSError, EOFError, zlib.error, lzma.LZMAError: the file cannot be read, or not to its end.
+        ForeignFileError: it holds something else than records, such as an archive.
         BrokenOffError: a download ended early.
         NotFoundError, ConfigError, BusyError: a URL cannot be read.
     """
@@ -183,6 +185,7 @@ def read_lines(file: str, offset: int = 0, lines: int = 0, known_as: str | None 
         yield from _table_lines(file, lines, name)
     else:
         with _opened(file) as stream:
+            refuse_foreign(_head(stream))
             array = _array(stream)
             yield from _elements(name, array, offset) if array else _lines(rewound(stream), name, Place(lines, offset), end)
 
@@ -211,6 +214,14 @@ def _lines(stream: IO[bytes], name: str, start: Place, end: int | None) -> Itera
 def _table_lines(file: str, lines: int, name: str) -> Iterator[Line]:
     for index, data in enumerate(islice(read_rows(file), lines, None), lines):
         yield Line(name, index + 1, index, data[: MAX_LINE + 1], len(data) <= MAX_LINE, index + 1)
+
+
+def _head(stream: IO[bytes]) -> bytes:
+    """Return the first bytes of a stream, which stay in it; none if it cannot be read, which reading its lines will report."""
+    try:
+        return stream.peek()  # pyright: ignore[reportAttributeAccessIssue]
+    except UNREADABLE:
+        return b""
 
 
 def _array(stream: IO[bytes]) -> Elements | None:

@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,6 +28,7 @@ from clawpipe.json_types import Row
 HUB = "hf:"
 TABLES = (".parquet", ".arrow")
 _NO_ROWS = ("dataset_info.json", "dataset_dict.json", "manifest.json", "state.json")  # metadata of a dataset
+_NUMBERS = (Decimal, np.floating)  # that JSON has no form for
 _ROWS = 64  # rows that are Python objects at a time
 
 
@@ -57,7 +61,8 @@ def _saved(folder: Path) -> list[str]:
 
 def read_rows(file: str) -> Iterator[bytes]:
     """Each row of a table as a JSON object, without the fields of structs that are null: a column of structs has every field that
-    any of its rows has, so that calls would get arguments that they never had.
+    any of its rows has, so that calls would get arguments that they never had. A row with NaN or an infinite number is no JSON, and
+    is refused like such a line.
 
     Raises:
         OSError, ArrowException: the file cannot be read, or not to its end.
@@ -65,7 +70,7 @@ def read_rows(file: str) -> Iterator[bytes]:
     """
     rows = _hub_rows(file) if file.startswith(HUB) else _rows(_batches(file))
     for row in rows:
-        yield orjson.dumps({name: _narrowed(part) for name, part in row.items()}, default=_plain, option=orjson.OPT_NON_STR_KEYS)
+        yield _as_json({name: _narrowed(part) for name, part in row.items()})
 
 
 def _batches(file: str) -> Iterator[pa.RecordBatch]:
@@ -98,12 +103,33 @@ def _hub_rows(name: str) -> Iterator[Row]:
     yield from (row for table in tables for row in table.to_pylist())  # type: ignore[union-attr]
 
 
+def _as_json(row: Row) -> bytes:
+    """Return a row as JSON; orjson would write null for a number that is not finite."""
+    if _is_finite(row):
+        return orjson.dumps(row, default=_plain, option=orjson.OPT_NON_STR_KEYS)
+    return json.dumps(row, default=_plain, ensure_ascii=False).encode()
+
+
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(map(_is_finite, value.values()))
+    if isinstance(value, list):
+        return all(map(_is_finite, value))
+    return not isinstance(value, float) or math.isfinite(value)
+
+
 def _narrowed(value: Any) -> Any:
+    """Return a value without null fields of structs, and with numbers of other types as JSON's."""
     if isinstance(value, dict):
         return {name: _narrowed(part) for name, part in value.items() if part is not None}
-    if isinstance(value, list) and any(isinstance(part, dict | list) for part in value):
+    if isinstance(value, list) and any(isinstance(part, (dict, list, *_NUMBERS)) for part in value):
         return [_narrowed(part) for part in value]
-    return value
+    return _number(value) if isinstance(value, _NUMBERS) else value
+
+
+def _number(value: Decimal | np.floating) -> float | int:
+    """Return a decimal, or a number of numpy, as a number of Python."""
+    return int(value) if isinstance(value, Decimal) and value.as_tuple().exponent == 0 else float(value)
 
 
 def _plain(value: Any) -> Any:

@@ -1,0 +1,128 @@
+"""Langfuse's traces and observations, whose shapes are those of its export, and parts of Goose and of MCP."""
+
+import json
+
+import pytest
+
+from tests.importers.reading import read_files
+
+ASKED, FOUR = {"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}
+OBSERVATION = {
+    "id": "o1",
+    "type": "GENERATION",
+    "traceId": "t1",
+    "sessionId": "s1",
+    "userId": "ann",
+    "model": "m",
+    "input": [ASKED],
+    "output": FOUR,
+    "usage": {"input": 3},
+}
+
+
+def read(tmp_path, *records):
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    return read_files([str(tmp_path / "a.jsonl")])
+
+
+def said(conversation):
+    return [(message.role, message.content) for message in conversation.messages]
+
+
+@pytest.mark.parametrize(
+    "sides",
+    [
+        {},
+        {"input": {"messages": [ASKED], "temperature": 0.5}},
+        {"input": json.dumps([ASKED]), "output": json.dumps(FOUR)},
+        {"input": "2+2?", "output": "4"},
+        {"output": {"choices": [{"message": FOUR, "finish_reason": "stop"}]}},
+        {"output": [FOUR]},
+    ],
+)
+def test_an_observation_is_a_request_and_its_answer(tmp_path, sides):
+    reading = read(tmp_path, OBSERVATION | sides)
+    [conversation] = reading.conversations
+    assert (said(conversation), dict(reading.formats)) == ([("user", "2+2?"), ("assistant", "4")], {"langfuse": 1})
+    assert (conversation.session, conversation.user, conversation.model) == ("s1", "ann", "m")
+    assert conversation.extra["usage"] == {"input": 3}
+
+
+def test_a_trace_is_read_by_its_own_sides(tmp_path):
+    trace = {"id": "t", "timestamp": "2026", "sessionId": "s1", "input": "q", "output": "a", "observations": [OBSERVATION]}
+    [conversation] = read(tmp_path, trace).conversations
+    assert (said(conversation), conversation.session) == ([("user", "q"), ("assistant", "a")], "s1")
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"type": "SPAN"}, "a Langfuse observation of the kind SPAN, which is no answer of a model"),
+        ({"output": None}, "a Langfuse record without messages in its input and output"),
+        ({"input": {"city": "Oslo"}}, "a Langfuse record without messages in its input and output"),
+        ({"output": {"degrees": 3}}, "a Langfuse record without messages in its input and output"),
+    ],
+)
+def test_what_says_nothing_is_rejected_by_its_own_name(tmp_path, fields, reason):
+    assert read(tmp_path, OBSERVATION | fields).reasons() == {reason: 1}
+
+
+def test_other_records_with_a_session_are_not_claude_code(tmp_path):
+    event = {"type": "click", "sessionId": "s", "input": "button"}
+    assert read(tmp_path, event).reasons() == {"no known format": 1}
+
+
+GOOSE = [
+    {"working_dir": "/work", "description": "files", "message_count": 4},
+    {"role": "user", "created": 1, "content": [{"type": "text", "text": "list files"}]},
+]
+
+
+@pytest.mark.parametrize(
+    ("asked", "heard", "answer", "failed"),
+    [
+        (
+            {"type": "toolRequest", "toolCall": {"status": "success", "value": {"name": "shell", "arguments": {"command": "ls"}}}},
+            {"type": "toolResponse", "toolResult": {"status": "success", "value": [{"type": "text", "text": "a.txt"}]}},
+            "a.txt",
+            0,
+        ),
+        (
+            {"type": "toolRequest", "toolCall": {"Ok": {"name": "shell", "arguments": {"command": "ls"}}}},
+            {"type": "toolResponse", "toolResult": {"Ok": {"content": [{"type": "text", "text": "a.txt"}], "isError": False}}},
+            "a.txt",
+            0,
+        ),
+        (
+            {"type": "toolRequest", "toolCall": {"name": "shell", "arguments": {"command": "ls"}}},
+            {"type": "toolResponse", "toolResult": {"status": "error", "error": "no such command"}},
+            "no such command",
+            1,
+        ),
+        (
+            {"method": "tools/call", "params": {"name": "shell", "arguments": {"command": "ls"}}},
+            {"type": "tool_response", "tool_result": {"content": [{"type": "text", "text": "gone"}], "isError": True}},
+            "gone",
+            1,
+        ),
+    ],
+)
+def test_requests_and_responses_of_mcp_are_calls(tmp_path, asked, heard, answer, failed):
+    lines = [
+        {"role": "assistant", "content": [asked | {"id": "t1"}]},
+        {"role": "user", "content": [heard | {"id": "t1"}]},
+        {"role": "assistant", "content": [{"type": "text", "text": "There is a.txt."}]},
+    ]
+    reading = read(tmp_path, *GOOSE, *lines)
+    [conversation] = reading.conversations
+    [call] = conversation.messages[1].tool_calls
+    assert (call.id, call.name, call.arguments, call.malformed) == ("t1", "shell", '{"command": "ls"}', False)
+    assert (conversation.messages[2].role, conversation.messages[2].tool_call_id) == ("tool", "t1")
+    assert (conversation.messages[2].content, conversation.tool_errors, conversation.kinds) == (answer, failed, ("main", "main"))
+    assert (reading.reasons(), conversation.extra["working_dir"]) == ({}, "/work")
+
+
+def test_a_request_that_goose_could_not_read_is_a_side_turn(tmp_path):
+    part = {"type": "toolRequest", "id": "t1", "toolCall": {"status": "error", "error": "no JSON"}}
+    [conversation] = read(tmp_path, *GOOSE, {"role": "assistant", "content": [part]}).conversations
+    assert conversation.kinds == ("side",)

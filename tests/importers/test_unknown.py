@@ -1,0 +1,86 @@
+"""What is not read is called by its name, with the words that would read it."""
+
+import gzip
+import io
+import json
+import pickle
+import sqlite3
+import zipfile
+
+import pytest
+
+from clawpipe.importers.hints import shape_of
+from clawpipe.importers.reading import SHAPES, Reading
+from tests.importers.reading import read_files
+
+
+@pytest.mark.parametrize(
+    ("record", "words"),
+    [
+        ({"samples": [], "eval": {}, "plan": 1}, ["keys: samples, eval, plan", "an Inspect log", "--format file.py:NAME"]),
+        (
+            {"data": {"turns": [{"speaker": "user", "text": "q"}]}},
+            ["try --map messages=data.turns --map messages.role=speaker --map messages.content=text"],
+        ),
+        ({"samples": [{"chat": [{"role": "user", "content": "q"}]}], "eval": {}}, ["try --map messages=samples.0.chat"]),
+        ({"problem": "2+2?", "final_answer": "4"}, ["try --map prompt=problem --map completion=final_answer"]),
+        ({}, ["no keys"]),
+        ({f"key{number}": 1 for number in range(30)}, ["key7 and 22 more"]),
+        ({"k" * 1000: 1}, [f"keys: {'k' * 40}...;"]),
+    ],
+)
+def test_a_shape_names_keys_writer_and_words(record, words):
+    assert all(word in shape_of(record) for word in words)
+
+
+def test_a_warning_says_how_to_read_the_lines(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"dialog": [{"role": "user", "content": "q"}]}\n' * 3 + '{"what": 1}\n')
+    reading = read_files([str(tmp_path)])
+    assert reading.reasons() == {"no known format": 4}
+    first, second = reading.warnings()
+    assert first.startswith("3 lines have no known format (keys: dialog; try --map messages=dialog;")
+    assert "keys: what" in second
+
+
+def test_forms_without_end_are_not_all_remembered():
+    reading = Reading()
+    for number in range(SHAPES + 100):
+        reading.count_unknown(f"keys: {number}")
+    assert (len(reading.unknown), len(list(reading.warnings()))) == (SHAPES, 3)
+
+
+def zipped():
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("a.jsonl", "{}\n" * 50)
+    return packed.getvalue()
+
+
+def database(tmp_path):
+    with sqlite3.connect(tmp_path / "one.db") as made:
+        made.execute("create table t (a)")
+    return (tmp_path / "one.db").read_bytes()
+
+
+def test_a_file_of_another_kind_is_one_refusal(tmp_path):
+    kinds = {
+        "a zip archive": zipped(),
+        "an SQLite database": database(tmp_path),
+        "Markdown": b"# aider chat started\n\n" + b"#### what\n\n> said\n" * 50,
+        "a web page": b"<!DOCTYPE html>\n<html>\n</html>\n",
+        "a Python pickle": pickle.dumps({"a": 1}, protocol=4),
+        "a PDF document": b"%PDF-1.7\n...",
+    }
+    for name, data in kinds.items():
+        (tmp_path / "a.jsonl").write_bytes(data)
+        (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(data))
+        for file in ("a.jsonl", "b.jsonl.gz"):
+            [refused] = read_files([str(tmp_path / file)]).refused
+            assert refused.reason.startswith(f"file cannot be read on: {name}")
+
+
+def test_records_below_a_heading_are_read(tmp_path):
+    chat = json.dumps({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]})
+    (tmp_path / "a.jsonl").write_text(f"# exported\n{chat}\n")
+    reading = read_files([str(tmp_path)])
+    assert (len(reading.conversations), reading.reasons()) == (1, {"not JSON": 1})
