@@ -233,9 +233,20 @@ def import_file(file: Path, fix: str) -> ModuleType:
     return module
 
 
+class CallError(Exception):
+    """What a user's code raised in another process; the message says where, and a subclass has the name of what was raised."""
+
+    @classmethod
+    def named(cls, name: str, message: str) -> CallError:
+        """Return the error of a class with this name."""
+        return type(name, (cls,), {})(message)
+
+
 def in_one_line(error: BaseException) -> str:
     """Return an error in one line: class, message and place, like `ZeroDivisionError: division by zero (my_env.py, line 31)`."""
     message = " ".join(str(error).split())
+    if isinstance(error, CallError):
+        return f"{type(error).__name__}{': ' if message[:1] != '(' else ' '}{message}"
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}{': ' if message else ''}{message}{place}"

@@ -21,7 +21,8 @@ from clawpipe.lineage.tombstones import REASON as FORGOTTEN
 
 CODE = Path(importlib.import_module("clawpipe").__path__[0])
 _SQL_REASON = re.compile(
-    r"\bcase\b(?:(?!\bcase\b).)*?\bend\)?\s+as\s+(?:reason|cut|reason_without_signal|\w*fault|obstacle)\b", re.DOTALL | re.IGNORECASE
+    r"\bcase\b(?:(?!\bcase\b).)*?\bend\)?\s+as\s+(?:reason|cut|reason_without_signal|\w*fault|obstacle)\b",
+    re.DOTALL | re.IGNORECASE,
 )
 _SQL_FAULT = re.compile(r"\bmacro fault_of\w*\([^)]*\) as\b.*?;", re.DOTALL | re.IGNORECASE)
 _SQL_TEXT = re.compile(r"\b(?:then|else)\s+(\w+ \|\| )?'((?:[^']|'')+)'(\s*\|\|)?")

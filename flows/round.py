@@ -13,7 +13,18 @@ from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.training.methods import needs, weights_of
 from clawpipe.workers.pool import stop_server
 from flows.opening import Night
-from tasks.data import add_stored_pairs, curate, find_duplicates, find_heldout, render, score, sign, validate, validate_scores
+from tasks.data import (
+    add_stored_pairs,
+    clear_hints,
+    curate,
+    find_duplicates,
+    find_heldout,
+    render,
+    score,
+    sign,
+    validate,
+    validate_scores,
+)
 from tasks.distillation import annotate, probe_teacher
 from tasks.recorded import check_recorded, fit_vocabulary, recompute_logprobs
 from tasks.rollouts import collect_rollouts, generate_chunk
@@ -108,7 +119,10 @@ def judge(this: Round, trajectories: list[DatasetRef]) -> Judged:
         ]
     if this.config.train.spec.uses_ratios:
         valid[:others] = [_with_logprobs(this, dataset) for dataset in valid[:others]]
-    return Judged(valid, [*judged, *stored], near)
+    scores = [*judged, *stored]
+    if weights_of(this.config.train)[1] > 0:  # the hints teach
+        scores = [clear_hints(scores=dataset, items=this.decontamination_items).dataset for dataset in scores]
+    return Judged(valid, scores, near)
 
 
 def choose_training_data(this: Round, judged: Judged) -> TrainingData | None:
@@ -186,7 +200,7 @@ def _curate(this: Round, judged: Judged, config: Train, name: str = "curate") ->
     """Curate samples, or preference pairs for dpo, and add the stored pairs."""
     stored, curation = this.night.pairs if config.spec.pairs else [], this.config.curation
     if stored and not judged.trajectories:
-        return this.record_filtered(add_stored_pairs(made=[], stored=stored, items=this.decontamination_items))
+        return _with_stored_pairs(this, [], stored)
     made = curate.named(name)(
         trajectories=judged.trajectories,
         scores=judged.scores,
@@ -195,16 +209,29 @@ def _curate(this: Round, judged: Judged, config: Train, name: str = "curate") ->
         method=config.method,
         weights=weights_of(config),
         hint=config.opd.hint,
-        versions=this.versions if curation.needs_versions else [],  # an unused argument must not change the step's key
+        versions=_known_versions(this),
         near=judged.near,
         runtime=this.config.runtime,
     )
     this.record_filtered(made)
-    return (
-        this.record_filtered(add_stored_pairs(made=[made.dataset], stored=stored, items=this.decontamination_items))
-        if stored
-        else made
+    return _with_stored_pairs(this, [made.dataset], stored) if stored else made
+
+
+def _with_stored_pairs(this: Round, made: list[DatasetRef], stored: list[DatasetRef]) -> StepResult:
+    joined = add_stored_pairs(
+        made=made,
+        stored=stored,
+        items=this.decontamination_items,
+        config=this.config.curation,
+        versions=_known_versions(this),
+        near=_near_heldout(this, stored),
     )
+    return this.record_filtered(joined)
+
+
+def _known_versions(this: Round) -> list[str]:
+    """Return the policy versions if a setting needs them: an unused argument must not change a step's key."""
+    return this.versions if this.config.curation.needs_versions else []
 
 
 def _find_near(this: Round, trajectories: list[DatasetRef]) -> list[DatasetRef]:
@@ -220,12 +247,16 @@ def _find_near(this: Round, trajectories: list[DatasetRef]) -> list[DatasetRef]:
             threshold=config.threshold,
         )
         found.append(duplicates.dataset)
-    if config.heldout:
-        settings = config.model_copy(update={"history": ()})
-        found += [
-            find_heldout(trajectories=each, items=this.decontamination_items, config=settings).dataset for each in trajectories
-        ]
-    return found
+    return [*found, *_near_heldout(this, trajectories)]
+
+
+def _near_heldout(this: Round, datasets: list[DatasetRef]) -> list[DatasetRef]:
+    """Find near-copies of held-out questions, if the settings ask."""
+    config = this.config.curation.near
+    if not config.heldout:
+        return []
+    settings = config.model_copy(update={"history": ()})
+    return [find_heldout(trajectories=each, items=this.decontamination_items, config=settings).dataset for each in datasets]
 
 
 def _probe(this: Round, judged: Judged) -> StepResult:

@@ -8,9 +8,10 @@ from clawpipe.contracts.validate import validate as validate_dataset
 from clawpipe.curation.joined_tables import stored_tables
 from clawpipe.curation.runner import curate as curate_datasets
 from clawpipe.curation.stored_pairs import join_pairs
-from clawpipe.environments.discovery import load_environment
+from clawpipe.environments.hosted import open_environment
 from clawpipe.environments.user_errors import LOG
 from clawpipe.judging.base import SCORERS, Scorer, score_dataset
+from clawpipe.judging.hint_leaks import clear_hints as clear_hints_of
 from clawpipe.judging.verifier import VerifierScorer
 from clawpipe.similarity.duplicates import near_duplicates, zip_signed
 from clawpipe.similarity.heldout import near_heldout
@@ -46,11 +47,17 @@ def score(
     trajectories: DatasetRef, items: DatasetRef, environment: EnvironmentSpec, scorers: tuple[ScorerSpec, ...] = ()
 ) -> StepResult:
     """Score every trajectory with the environment's verifier, and with the night's own scorers."""
-    verifier = VerifierScorer(load_environment(environment.name, environment.options))
     own: list[Scorer] = [SCORERS.make(scorer.name, scorer.options) for scorer in scorers]
     weights = {made.name: scorer.weight for made, scorer in zip(own, scorers, strict=True)}
     home = Home.from_env()
-    return score_dataset(open_store(home), trajectories, items, [verifier, *own], home.logs / LOG, weights)
+    with open_environment(environment.name, environment.options, environment.call_timeout) as judge:
+        return score_dataset(open_store(home), trajectories, items, [VerifierScorer(judge), *own], home.logs / LOG, weights)
+
+
+@step()
+def clear_hints(scores: DatasetRef, items: DatasetRef) -> StepResult:
+    """Leave out hints that give away what held-out items ask for."""
+    return clear_hints_of(open_store(Home.from_env()), scores, items)
 
 
 @step()
@@ -74,7 +81,7 @@ def find_duplicates(
 
 @step()
 def find_heldout(trajectories: DatasetRef, items: DatasetRef, config: Near) -> StepResult:
-    """Find trajectories that quote a held-out question or contain a near-copy of one."""
+    """Find trajectories or pairs that quote a held-out question or contain a near-copy of one."""
     return near_heldout(open_store(Home.from_env()), trajectories, items, config)
 
 
@@ -109,6 +116,14 @@ def curate(
 
 
 @step()
-def add_stored_pairs(made: list[DatasetRef], stored: list[DatasetRef], items: DatasetRef) -> StepResult:
-    """Join the night's preference pairs with the stored ones that the settings name."""
-    return join_pairs(open_store(Home.from_env()), made, stored, items)
+def add_stored_pairs(
+    made: list[DatasetRef],
+    stored: list[DatasetRef],
+    items: DatasetRef,
+    config: Curation,
+    versions: list[str],
+    near: list[DatasetRef],
+) -> StepResult:
+    """Join the night's preference pairs with the stored ones that the settings name, which pass the same filters."""
+    store = open_store(Home.from_env())
+    return join_pairs(store, made, stored, items, config, versions=versions, tables=stored_tables(store, near))

@@ -2,6 +2,7 @@
 
 import configparser
 import json
+import random
 import re
 import subprocess
 import sys
@@ -145,6 +146,19 @@ def test_the_environment_in_the_docs_works(tmp_path):
     assert environment.verify(item, [*item.messages, Message("assistant", item.messages[0].content)]).success
     assert not environment.verify(item, [*item.messages, Message("assistant", "other")]).success
     assert environment.verify(item, [*item.messages, *environment.hindsight(item, []).demonstration]).success
+
+
+def test_the_sums_in_the_docs_take_their_options(tmp_path):
+    source = re.search(r"```python\n(# my_sums\.py.*?)```", Path("docs/environments.md").read_text(), re.DOTALL)[1]
+    (tmp_path / "my_sums.py").write_text(source)
+    from clawpipe.environments.discovery import load_environment
+    from clawpipe.errors import ConfigError
+
+    made = load_environment(f"{tmp_path / 'my_sums.py'}:Sums", {"largest": 1})
+    assert made.config.largest == 1
+    assert made.question(random.Random(0)).text == "What is 1 + 1?"
+    with pytest.raises(ConfigError, match="locked"):
+        load_environment(f"{tmp_path / 'my_sums.py'}:Sums", {"seconds": 1.0})
 
 
 def test_the_shell_in_the_docs_scores_what_was_done_not_said(tmp_path):

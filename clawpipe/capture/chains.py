@@ -11,8 +11,8 @@ def chains_of(session: Session, stored: Container[str] = ()) -> Iterator[list[Re
     """Yield the chains of a session; each reply is in exactly one chain.
 
     The turn that continues a chain's last reply is added to the chain if its prompt begins with the recorded tokens of that reply,
-    and policy, temperature and kind of log-probs are the same. A prompt that was tokenized anew, a regeneration, a branch, and an
-    answer that was not continued each begin a new chain.
+    and policy, temperature and kind of log-probs are the same; without tokens, if its history has that reply's thought. A prompt
+    that was tokenized anew, a regeneration, a branch, and an answer that was not continued each begin a new chain.
 
     Args:
         session: the session.
@@ -39,7 +39,7 @@ def _goes_on(reply: Reply) -> bool:
         return False
     seen = _tokens(before)
     if seen is None or _tokens(reply) is None:
-        return seen is None and _tokens(reply) is None
+        return seen is None and _tokens(reply) is None and turn.keeps_thought
     return (new.prompt_token_ids or [])[: len(seen)] == seen
 
 

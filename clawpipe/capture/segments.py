@@ -6,6 +6,7 @@ killed gateway: what follows its last whole record was never acknowledged, and `
 
 from __future__ import annotations
 
+import calendar
 import errno
 import fcntl
 import os
@@ -38,8 +39,7 @@ class Segment:
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
-        self.path = directory / f"{stamp}-{time.time_ns() % 10**9:09d}-{os.getpid()}{SUFFIX}"
+        self.path = directory / _new_name(directory)
         self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o600)
         self.size = 0
         try:
@@ -74,6 +74,22 @@ class Segment:
     def abandon(self) -> None:
         """Let the segment go without a mark."""
         os.close(self._file)
+
+
+def _new_name(directory: Path) -> str:
+    """Return a name by the time that sorts after those of this process's other segments, also if the clock was set back."""
+    own = f"-{os.getpid()}{SUFFIX}"
+    last = max((path.name for path in directory.glob(f"*{own}")), default="")
+    now = time.time_ns()
+    while (name := f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(now // 10**9))}-{now % 10**9:09d}{own}") <= last:
+        now = _time_of(last) + 1
+    return name
+
+
+def _time_of(name: str) -> int:
+    """Return the time in a segment's name, in nanoseconds since 1970."""
+    stamp, nanoseconds, _ = name.split("-")
+    return calendar.timegm(time.strptime(stamp, "%Y%m%dT%H%M%S")) * 10**9 + int(nanoseconds)
 
 
 def check_space(directory: Path, thoroughly: bool = False) -> None:

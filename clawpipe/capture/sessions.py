@@ -17,6 +17,7 @@ from clawpipe.json_types import JsonObject
 from clawpipe.wire.arguments import listed_calls
 from clawpipe.wire.histories import counts, history_digest
 from clawpipe.wire.texts import joined_texts, texts_of
+from clawpipe.wire.thoughts import FIELDS, split_thought, with_thoughts, words_of
 
 IDLE_SECONDS = 3600.0  # after which a session has ended
 Relation = Literal["starts", "continues", "regenerates", "branches"]
@@ -42,9 +43,10 @@ class SessionTurn:
     """A turn in its session.
 
     Attributes:
-        number: its place in the session by time, from 1.
+        number: its place in the session, from 1.
         parent: the reply that it continues.
         repeats: the turn whose prompt it repeats: both answers are alternatives.
+        keeps_thought: whether its history has the thought of the reply that it continues.
     """
 
     record: Turn
@@ -52,6 +54,7 @@ class SessionTurn:
     relation: Relation = "starts"
     parent: Reply | None = None
     repeats: SessionTurn | None = None
+    keeps_thought: bool = True
     replies: list[Reply] = field(default_factory=list)
     feedback: list[Feedback] = field(default_factory=list)
 
@@ -62,17 +65,18 @@ class SessionTurn:
 
 
 class Session:
-    """The turns of one session by time. `before` counts earlier ones; `ended` is when its client last said that it ends."""
+    """The turns of one session in their order. `before` counts earlier ones; `ended` tells whether its client said after the last
+    one that it ends."""
 
     def __init__(self, key: str, name: str, before: int = 0) -> None:
         self.key, self.name, self.before = key, name, before
         self.turns: list[SessionTurn] = []
-        self.ended = 0.0
+        self.ended = False
 
     @property
     def last(self) -> float:
-        """When its last turn was recorded."""
-        return self.turns[-1].record.time if self.turns else 0.0
+        """The latest time at which a turn of it was recorded."""
+        return max((turn.record.time for turn in self.turns), default=0.0)
 
     def numbered(self, number: int) -> SessionTurn | None:
         """Return the turn with a number; None if it is not among these."""
@@ -81,7 +85,7 @@ class Session:
 
     def is_closed(self, now: float) -> bool:
         """Whether its client has ended it, or it has been idle for an hour."""
-        return self.ended >= self.last or now - self.last > IDLE_SECONDS
+        return self.ended or now - self.last > IDLE_SECONDS
 
     @property
     def parent(self) -> str | None:
@@ -93,24 +97,45 @@ def sessions_of(records: Iterable[Record], before: Mapping[Key, int] = _NONE) ->
     """Return the sessions in the order in which they began, with their turns related to each other, and feedback at its turn.
 
     Args:
-        records: in any order.
+        records: in the order in which they were written (`clawpipe.capture.order`). A turn that stands before the one whose answer
+            its history holds comes after it all the same.
         before: how many turns of a session came before these records.
     """
     listed = list(records)
-    turns = sorted((one for one in listed if isinstance(one, Turn)), key=lambda one: one.time)
     found: dict[Key, Session] = {}
-    for turn in turns:
+    for turn in _after_their_parents([one for one in listed if isinstance(one, Turn)]):
         name = (turn.key, turn.session)
         session = found.setdefault(name, Session(*name, before.get(name, 0)))
         session.turns.append(SessionTurn(turn, session.before + len(session.turns) + 1))
-        session.ended = turn.time if turn.done else session.ended
     for session in found.values():
         _relate(session.turns)
     for one in listed:
-        if isinstance(one, Done) and (session := found.get((one.key, one.session))):
-            session.ended = max(session.ended, one.time)
+        if isinstance(one, Turn | Done) and (session := found.get((one.key, one.session))):
+            session.ended = one.done if isinstance(one, Turn) else True
     _add_feedback(found, (one for one in listed if isinstance(one, Feedback)))
     return found
+
+
+def _after_their_parents(turns: Sequence[Turn]) -> Iterator[Turn]:
+    """Yield turns in their order, but each after those of its session whose answers its history holds: two gateways may have
+    clocks that differ."""
+    histories = [_digests(list(_objects(turn.request.get("messages")))) for turn in turns]
+    makers: dict[tuple[str, str, bytes], int] = {}
+    for place, (turn, history) in enumerate(zip(turns, histories, strict=True)):
+        for answer in turn.answers:
+            makers.setdefault((turn.key, turn.session, _digest(history[-1], answer.message)), place)
+    done, waiting = set[int](), list(range(len(turns) - 1, -1, -1))
+    while waiting:
+        turn, history = turns[waiting[-1]], histories[waiting[-1]]
+        held = (makers.get((turn.key, turn.session, digest), -1) for digest in history[1:])
+        earlier = [place for place in held if place not in done and place not in (-1, waiting[-1])]
+        if earlier and waiting[-1] not in done:
+            waiting += reversed(earlier)
+            continue
+        if waiting[-1] not in done:
+            done.add(waiting[-1])
+            yield turn
+        waiting.pop()
 
 
 def _add_feedback(sessions: dict[Key, Session], feedback: Iterable[Feedback]) -> None:
@@ -138,6 +163,8 @@ def _relate(turns: Sequence[SessionTurn]) -> None:
         digests = _digests(messages)
         place = next((place for place in range(len(digests) - 1, 0, -1) if digests[place] in replies), None)
         turn.parent = replies[digests[place]] if place else None
+        if turn.parent and place:
+            turn.keeps_thought = _thought(_counted(messages)[place - 1]) == _thought(turn.parent.answer.message)
         turn.repeats = prompts.get(digests[-1])
         turn.relation = _relation(turn, messages, bool(prompts))
         if turn.parent and turn.parent.follower is None and place:
@@ -160,8 +187,18 @@ def _relation(turn: SessionTurn, messages: Sequence[JsonObject], has_earlier: bo
 
 def _after(messages: Sequence[JsonObject], place: int) -> list[JsonObject]:
     """Return the messages after the first `place` ones that count."""
-    counted = [one for one in messages if counts(one.get("role"))]
-    return counted[place:]
+    return _counted(messages)[place:]
+
+
+def _counted(messages: Sequence[JsonObject]) -> list[JsonObject]:
+    return [one for one in messages if counts(one.get("role"))]
+
+
+def _thought(message: JsonObject) -> str:
+    """Return what a message of the model thinks, in its text or in a field of its own."""
+    text = joined_texts("assistant", texts_of(message.get("content")) or ())
+    beside = [thought for name in FIELDS if isinstance(thought := message.get(name), str)]
+    return words_of(split_thought(with_thoughts(text, beside[:1]))[0])
 
 
 def _digests(messages: Sequence[JsonObject]) -> list[bytes]:

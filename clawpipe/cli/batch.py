@@ -41,7 +41,7 @@ def batch(
     from clawpipe.environments.prompts import UNCHECKED, PromptsEnvironment
     from clawpipe.rollouts.trial import line_of
     from clawpipe.store.permissions import give_to_user
-    from clawpipe.workers.chats import chat_episodes
+    from clawpipe.workers.chats import chat_episodes, verified
 
     environment = PromptsEnvironment(str(input_), check or UNCHECKED, prompt, str(tools or ""))
     answered = set(_answered(output))
@@ -53,7 +53,8 @@ def batch(
         output.touch()
         give_to_user(output)
     with output.open("ab") as file, ChatModel.at(server, temperature, max_tokens) as there:
-        for episode in chat_episodes(there, environment, left, 1, verify=check is not None):
+        for played in chat_episodes(there, environment, left, 1):
+            episode = verified(environment, played) if check is not None else played
             row = line_of(episode, model, environment.tools())
             file.write(json.dumps(row if save_tool_calls else _without_calls(row), ensure_ascii=False).encode() + b"\n")
             file.flush()

@@ -1,7 +1,8 @@
-"""`clawpipe env`: list the environments for a night's rollouts, and try one."""
+"""`clawpipe env`: list the environments for a night's rollouts, show the options of one, and try one."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +12,7 @@ import typer
 from clawpipe.cli.output import JsonFlag, options_of, print_json
 
 if TYPE_CHECKING:
+    from clawpipe.environments.options import Option
     from clawpipe.rollouts.trial import Trial
 
 app = typer.Typer(help="Environments for rollouts.", no_args_is_help=True)
@@ -37,6 +39,43 @@ def list_(folders: FoldersOption = [], json_output: JsonFlag = False) -> None:  
     for info in found:
         table.add_row(*(Text(one_line(info[part])) for part in ("name", "kind", "reference", "summary")))
     Console().print(table)
+
+
+@app.command("show")
+def show(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Built-in name, or path/to/file.py:ClassName.")],
+    json_output: JsonFlag = False,
+) -> None:
+    """Show what an environment is, and its options: type, default, unit, limits, and whether an option is locked.
+
+    Options stand below environment.options in a night's settings.
+    """
+    from clawpipe.environments.discovery import show_environment
+
+    info, options = show_environment(name)
+    if json_output:
+        print_json(asdict(info) | {"options": [asdict(option) for option in options]})
+        return
+    typer.echo(f"{info.name} ({info.kind or 'kind unknown'}): {info.summary}")
+    if not options:
+        typer.echo("it has no options")
+        return
+    from rich.console import Console
+
+    Console().print(_options(options))
+
+
+def _options(options: list[Option]) -> object:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("option", "type", "default", "", "what it is", box=None, pad_edge=False)
+    for one in options:
+        default = "required" if one.required else json.dumps(one.default, default=str, ensure_ascii=False)
+        limits = ", ".join(f"{key} {value}" for key, value in one.limits.items() if not isinstance(value, dict | list))
+        note = ", ".join(filter(None, (one.unit, limits, "locked" if one.locked else "")))
+        table.add_row(*map(Text, (one.name, one.type, default, note, one.description)))
+    return table
 
 
 @app.command("test")

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from clawpipe.removal.forget import Forgetting
 
 SessionOption = Annotated[str | None, typer.Option("--session", metavar="ID", help="A session's id in its source.")]
+KeyOption = Annotated[
+    str | None, typer.Option("--key", metavar="NAME", help="With --session: only the one that was captured with this key.")
+]
 UserOption = Annotated[str | None, typer.Option("--user", metavar="ID", help="A user's id in the source.")]
 TrajectoryOption = Annotated[
     str | None, typer.Option("--trajectory", metavar="ID", help="A trajectory, preference pair or task item.")
@@ -23,6 +26,7 @@ TextOption = Annotated[str | None, typer.Option("--text", metavar="TEXT", help="
 
 def forget(
     session: SessionOption = None,
+    key: KeyOption = None,
     user: UserOption = None,
     trajectory: TrajectoryOption = None,
     source: SourceOption = None,
@@ -34,6 +38,8 @@ def forget(
 ) -> None:
     """Remove a session, a user or rows from every dataset, and mark the models that learned from it.
 
+    Clients of several keys may call their sessions the same: then --key says whose is meant.
+
     Settings that name a dataset then use its replacement, so the next night trains without the forgotten rows; rows that are read
     again are rejected. Models keep what they learned until you train them again from the base.
     """
@@ -41,7 +47,7 @@ def forget(
     from clawpipe.removal.forget import forget as forget_subject
     from clawpipe.store.home import Home
 
-    subject = Subject(session=session, user=user, trajectory=trajectory, source=source, text=text)
+    subject = Subject(session=session, user=user, trajectory=trajectory, source=source, text=text, key=key)
     results = forget_subject(Home.from_env(), subject, dry_run=dry_run)
     if json_output:
         first, *others = [result.model_dump(mode="json") for result in results]

@@ -28,6 +28,8 @@ _FOLLOW_HELP = "Alias such as models:/clawpipe-agent@champion: the version that 
 FollowOption = Annotated[str | None, typer.Option(metavar="MODEL", help=_FOLLOW_HELP)]
 GatewayPortOption = Annotated[int, typer.Option(help="Port to listen on.", min=0, max=65535)]
 
+AtOnceOption = Annotated[int, typer.Option(help="Requests that are answered at a time; more are told to come back.", min=1)]
+
 
 class WhenFull(StrEnum):
     """What the gateway does while it cannot capture turns: refuse requests, or answer them without capture."""
@@ -46,6 +48,7 @@ def gateway(
     port: GatewayPortOption = 8100,
     host: HostOption = "127.0.0.1",
     when_full: WhenFullOption = WhenFull.refuse,
+    at_once: AtOnceOption = 256,
     follow: FollowOption = None,
     session_seconds: SessionOption = 3600.0,
     canary_share: ShareOption = 1.0,
@@ -70,7 +73,7 @@ def gateway(
 
     home = Home.from_env()
     engines = Upstreams.named(upstream, os.environ.get("CLAWPIPE_UPSTREAM_KEY", ""))
-    clients = Clients(home, _more_keys(home, host))
+    clients = Clients(home, _more_keys(home, host), at_once)
     listener = listen(host, port)
     typer.echo(f"{engines} behind {_address(host, listener)}, captured in {home.root / 'captured'}")
     following = None
@@ -97,14 +100,14 @@ def serve_captured(words: Sequence[str], host: str, port: int) -> None:
     from clawpipe.gateway.upstreams import Upstreams
     from clawpipe.ports import LOOPBACK, free_port
     from clawpipe.services.service import running
-    from clawpipe.serving.access import KEY_VARIABLE, listen
+    from clawpipe.serving.access import BEHIND_VARIABLE, KEY_VARIABLE, listen
     from clawpipe.store.home import Home
 
     home, own = Home.from_env(), free_port()
     clients, listener = Clients(home, _more_keys(home, host)), listen(host, port)
     key, url = secrets.token_urlsafe(32), f"http://{LOOPBACK}:{own}"
     command = [sys.executable, "-m", "clawpipe", "serve", *words, "--port", str(own)]
-    with running("serve", command, home.logs / "serve.log", {KEY_VARIABLE: key}) as engine:
+    with running("serve", command, home.logs / "serve.log", {KEY_VARIABLE: key, BEHIND_VARIABLE: "1"}) as engine:
         engine.wait_healthy(f"{url}/healthz", _LOAD_SECONDS)
         typer.echo(f"{words[0]} at {_address(host, listener)}, captured in {home.root / 'captured'}")
         serve(home, Upstreams.named(url, key), clients, listener)

@@ -34,7 +34,8 @@ def rescore(
     Nothing is played again: the verifier reads the recorded messages and what the world said at each episode's end. The new scores
     are a dataset of their own, in which other scorers' scores stay; a night takes it by the setting `scores`.
     """
-    from clawpipe.environments.discovery import load_environment
+    from clawpipe.config.environment import EnvironmentSpec
+    from clawpipe.environments.hosted import open_environment
     from clawpipe.environments.user_errors import LOG
     from clawpipe.judging.rescore import rescore as rescore_dataset
     from clawpipe.store.datasets import find_dataset
@@ -44,7 +45,8 @@ def rescore(
     home = Home.from_env()
     store = open_store(home)
     ref = find_dataset(store, dataset)
-    done = rescore_dataset(store, ref, load_environment(environment, options_of(options)), home.logs / LOG)
+    with open_environment(environment, options_of(options), EnvironmentSpec().call_timeout) as judge:
+        done = rescore_dataset(store, ref, judge, home.logs / LOG)
     if json_output:
         print_json({"environment": environment, "trajectories": ref.digest, **_facts(done)})
         return

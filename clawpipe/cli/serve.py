@@ -88,7 +88,7 @@ def serve(
         words += ["--base", base] if base else []
         serve_captured([*words, *(["--tool-call-format", tool_call_format] if tool_call_format else [])], host, port)
         return
-    from clawpipe.serving.access import api_key, listen
+    from clawpipe.serving.access import api_key, is_behind_gateway, listen
 
     key = api_key(host)
     listener = listen(host, port)
@@ -112,7 +112,7 @@ def serve(
     typer.echo(
         f"{served.name} version {served.version} (digest {served.digest[:12]}, policy {served.spec.policy_version}) at {address}"
     )
-    serve_versions(versions, key, listener, follower)
+    serve_versions(versions, key, listener, follower, is_behind_gateway())
 
 
 def alias_of(home: Home, model: str, base: str | None, tool_call_format: ToolCallFormat | None) -> Alias:

@@ -10,8 +10,9 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from clawpipe.config.block import Block, Fraction, renamed
+from clawpipe.config.methods import Method
+from clawpipe.endings import Ending
 
-Ending = Literal["completed", "partial", "truncated", "aborted"]
 Script = Literal[
     "Latin", "Cyrillic", "Greek", "Arabic", "Hebrew", "Devanagari", "Bengali", "Tamil", "Thai",
     "Han", "Hiragana", "Katakana", "Hangul",
@@ -54,7 +55,10 @@ class Filters(Block):
     success_only: bool = Field(default=False, description="keep only trajectories that a verifier calls a success")
     min_score: float | None = Field(default=None, description="lowest verifier score")
     max_score: float | None = Field(default=None, description="highest verifier score")
-    endings: tuple[Ending, ...] = Field(default=(), description="allowed endings of an attempt; empty: any")
+    endings: tuple[Ending, ...] = Field(
+        default=(),
+        description="allowed endings of an attempt; empty: any of own rollouts, completed and partial ones of what others recorded",
+    )
     min_tokens: int | None = Field(default=None, ge=1, description="fewest tokens of a trajectory; curation.max_tokens is the most")
     min_turns: int | None = Field(default=None, ge=1, description="fewest assistant turns")
     max_turns: int | None = Field(default=None, ge=1, description="most assistant turns")
@@ -143,7 +147,9 @@ class Curation(Block):
         "turn's score is its advantage, without groups, and neutral turns are masked out; step: each turn's score is compared with "
         "those of the group's other attempts at the same step",
     )
-    step_weight: float = Field(default=0.0, ge=0, description="weight of a trajectory's mean turn score in its reward")
+    step_weight: float = Field(
+        default=0.0, ge=0, description="weight of a trajectory's mean turn score in the reward that methods compare within groups"
+    )
     turn_baseline: float | None = Field(
         default=None,
         gt=0,
@@ -170,6 +176,22 @@ class Curation(Block):
     quotas: Quotas = Quotas()
     near: Near = Near()
     sampling: Sampling = Sampling()
+
+    def unweighed_by(self, method: Method, w_rl: float) -> str:
+        """Return why a method does not look at a reward with weighed turns; "" if it does.
+
+        Args:
+            w_rl: the weight of the rewards' part, where the method has no weights of its own.
+        """
+        if method.critic:
+            return f"{method.name} takes the score of each turn as a reward of its own"
+        if not (method.weights[0] if method.weights else w_rl):
+            return f"{method.name} learns from hints alone"
+        if method.judged and not method.pairs and (method.name, self.imitate) != ("sft", "chosen"):
+            return f"{method.name} looks at the outcome alone"
+        if not method.judged and self.credit != "group":
+            return f"credit {self.credit} looks at the scores of turns alone"
+        return ""
 
     def result_fields(self) -> frozenset[str]:
         later = {"step_weight": 0.0, "negative_weight": 1.0}  # in no key while off: keys of nights before stay

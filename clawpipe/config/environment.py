@@ -15,6 +15,11 @@ class EnvironmentSpec(Extension):
 
     name: str = Field(default="shop", description="built-in name, or path/to/file.py:ClassName")
     options: Options = Field(default_factory=dict, description="arguments of the environment's constructor")
+    call_timeout: float = Field(
+        default=300.0,
+        gt=0,
+        description="most seconds of a call in an episode of your own environment; one that takes longer ends it as `timeout`",
+    )
 
 
 class EnvironmentConfig(EnvironmentSpec):

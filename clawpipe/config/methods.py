@@ -115,7 +115,8 @@ class Method:
         likelihood: whether its policy loss is plain likelihood, whatever `train.loss.objective` says.
         compares_with_start: whether its loss needs log-probs of the policy that the round started from; else only `loss.kl_coef`
             needs a reference, which is the base.
-        copies: the kind of copies that are removed: a "draw" stored twice, or any equal "conversation"; None: none across groups.
+        copies: the kind of rows of other groups that a row is compared with: copies of a "draw", equal "conversation"s, or answers
+            to the same "prompt", of which pairs that contradict each other are removed.
         weights: (w_rl, w_opd), factors of the reward's terms and of the hinted teacher's; None: those of `train.combine`.
         blocks: names of the blocks of `train` that it reads.
         idle: settings that have no effect under it, and why.
@@ -132,7 +133,7 @@ class Method:
     text: Text = "none"
     likelihood: bool = False
     compares_with_start: bool = False
-    copies: Literal["draw", "conversation"] | None = "draw"
+    copies: Literal["draw", "conversation", "prompt"] = "draw"
     weights: tuple[float, float] | None = (1.0, 0.0)
     blocks: frozenset[str] = frozenset()
     idle: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -168,7 +169,7 @@ _ALL = (
         trainer="preference",
         pairs=True,
         compares_with_start=True,
-        copies=None,
+        copies="prompt",
         uses_ratios=False,
         judged=True,
         text="all",

@@ -199,6 +199,12 @@ class NightConfig(Block):
         return self
 
     @model_validator(mode="after")
+    def _weighs_turns_that_count(self) -> NightConfig:
+        if self.curation.step_weight and (why := self.curation.unweighed_by(self.train.spec, self.train.combine.w_rl)):
+            raise ValueError(f"`curation.step_weight` has no effect: {why}; leave it out, or train with another method")
+        return self
+
+    @model_validator(mode="after")
     def _can_be_quantized(self) -> NightConfig:
         quantization, served, device = self.model.quantization, self.serving.quantization, self.runtime.device
         obstacle = (

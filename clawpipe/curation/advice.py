@@ -29,7 +29,7 @@ _REMEDIES: Mapping[str, str] = {
     "no success in its group": f"no attempt at these items succeeded: {_VARY}",
     "no failure in its group": f"every attempt at these items succeeded: {_VARY}, or set train.method to sft",
     "tokens not recorded": _TEXT,
-    "sampling temperature unknown": _TEXT,
+    "no log-probs of what was drawn from": _TEXT,
     "log-prob": _TEXT,
     "tokens of another vocabulary": "they are another model's: set train.method to sft and ingest the text without its tokens",
     "sampled at temperature 0": "sample above temperature 0 (rollouts.temperature), or set train.method to sft with text",

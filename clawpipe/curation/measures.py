@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 
-import clawpipe.curation
 from clawpipe import faults
 from clawpipe.contracts.schema import schema_of
+from clawpipe.curation.statements import create_macros, read_sql
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, publish_dataset
 from clawpipe.store.duck import have_different_columns, session
@@ -34,7 +32,6 @@ _BUFFER = 16 << 20  # bytes of rows in memory
 _TOKENS = 4 << 20  # tokens in a file, about: some 50 MB with masks, log-probs and text
 _FILES = 256  # open at once
 NAME = "measures"
-_SQL = resources.files(clawpipe.curation) / "sql"
 _ROWS = 65536  # a file: its rows are narrow
 _UINT = pa.uint64()
 _ACT = pa.struct([("reply_digest", _UINT), ("act", _UINT), ("prefix", _UINT)])
@@ -48,7 +45,7 @@ SCHEMA = pa.schema(
     + [("numbers", pa.list_(pa.int32()))]
     + [("ending", pa.string()), ("length", pa.int64()), ("trained", pa.int64()), ("main_turns", pa.int32()), ("finite", pa.bool_())]
     + [("logprobs_fault", pa.string())]
-    + [("body", _UINT), ("questions", pa.list_(_UINT))]
+    + [("body", _UINT), ("questions", pa.list_(_UINT)), ("dialogues", pa.list_(_UINT)), ("runs", pa.list_(_UINT))]
     + [("in_script", pa.float64()), ("repetition", pa.float64()), ("tool_error_rate", pa.float64()), ("canary", pa.bool_())]
     + [("answered", pa.list_(pa.bool_())), ("prompt", _UINT), ("reply_digest", _UINT), ("acts", pa.list_(_ACT))]
 )
@@ -145,13 +142,6 @@ def measured(
     return found
 
 
-def create_macros(duck: duckdb.DuckDBPyConnection) -> None:
-    """Create the macros that the SQL files share, and empty tables with the columns that older files may lack."""
-    for name in ("trajectories", "scores"):
-        duck.register(f"{name}_layout", schema_of(name).empty_table())
-    duck.execute((_SQL / "macros.sql").read_text(encoding="utf-8"))
-
-
 def _measure(
     store: Store, trajectories: DatasetRef, wants: Mapping[str, Any], threads: int | None, memory: str | None
 ) -> DatasetRef:
@@ -160,9 +150,8 @@ def _measure(
     def batches() -> Iterator[pa.RecordBatch]:
         with session(store, files, threads, memory) as duck:
             create_macros(duck)
-            statement = (_SQL / "measures.sql").read_text(encoding="utf-8")
             yield from duck.sql(
-                statement, params={"trajectories": files, "mixed_trajectories": have_different_columns(files), **wants}
+                read_sql("measures"), params={"trajectories": files, "mixed_trajectories": have_different_columns(files), **wants}
             ).to_arrow_reader(_ROWS)
 
     return publish_dataset(store, NAME, rechunk(batches(), SCHEMA, _ROWS), parents=[trajectories.digest])

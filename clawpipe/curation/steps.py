@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib import resources
 from itertools import accumulate
 from typing import Any
 
@@ -18,63 +17,21 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-import clawpipe.curation
 from clawpipe.config.methods import METHODS
 from clawpipe.contracts.odcs import newest_version
 from clawpipe.contracts.reasons import identifier
 from clawpipe.contracts.schema import schema_of
 from clawpipe.curation.counts import Count, Decided
 from clawpipe.curation.joined_tables import register
-from clawpipe.curation.measures import create_macros, in_order
+from clawpipe.curation.measures import in_order
 from clawpipe.curation.partitions import Partition, score_paths
 from clawpipe.curation.row_ranges import measure_range, payload, rows_inside
-from clawpipe.errors import DataError
-from clawpipe.json_types import Options
+from clawpipe.curation.statements import SQL, count_rows, create_functions, create_macros, kept, read_sql, used
 from clawpipe.store.artifacts import Store, staging
 from clawpipe.store.datasets import dataset_files, publish_dataset
 from clawpipe.store.duck import have_different_columns, release_memory, session
 from clawpipe.store.parts import rechunk
 from clawpipe.store.refs import DatasetRef
-
-
-def running_mean(values: Sequence[float], decay: float) -> list[float]:
-    """Return the exponential mean of the values before each value: b_1 = 0, b_(k+1) = decay * b_k + (1 - decay) * v_k.
-
-    A baseline excludes its own value, which would bias the gradient. It begins at 0, the value of a neutral reward.
-    """
-    means, mean = [], 0.0
-    for value in values:
-        means.append(mean)
-        mean = decay * mean + (1 - decay) * value
-    return means
-
-
-def largest_cap(sizes: Sequence[int], sessions: Sequence[int], free: int, share: float) -> int:
-    """Return the largest limit of rows for each session, with which no session has more than `share` of the remaining rows.
-
-    With a limit c, free + sum of min(size, c) rows remain, so that c <= share * (free + shorter + c * longer): `shorter` is the
-    number of rows of the sessions below c, and `longer` the number of the other sessions. This holds for every c up to the largest
-    one, because the right side grows ever more slowly.
-
-    Args:
-        sizes: the distinct numbers of rows of sessions, in ascending order.
-        sessions: the number of sessions of each size.
-        free: the number of rows without a session.
-
-    Returns:
-        At most the largest size; 0 if no limit works.
-    """
-    cap, shorter, longer = 0, free, sum(sessions)
-    for size, count in zip(sizes, sessions, strict=True):
-        room = 1 - share * longer
-        best = size if room < 1e-9 else min(size, int(share * shorter / room + 1e-9))
-        if best <= cap:
-            return cap
-        cap, shorter, longer = best, shorter + size * count, longer - count
-        if cap < size:
-            return cap
-    return cap
-
 
 # Columns of a side, and their names in a pair.
 _OWN = {"id": "{}_id", "token_ids": "{}_token_ids", "loss_mask": "{}_loss_mask", "reply": "{}"}
@@ -93,7 +50,6 @@ def joined(sides: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
 
 
 FAMILIES = frozenset().union(*(method.families for method in METHODS.values()))
-_SQL = resources.files(clawpipe.curation) / "sql"
 _PAIRING = "60_dpo_pairs"
 _LOOKED_BACK_AT = ("", "10_join", "50_dpo_groups")  # tables that later steps and the figures read
 _BY_GROUP = ("60_dpo_pairs", "65_dpo_choice")  # these compare rows of one group only
@@ -145,6 +101,7 @@ def decide(
     dataset = kind.dataset
     with _workbench(store, paths, threads, memory, ordered=not kind.pairs) as duck:
         register(duck, tables)
+        duck.read_parquet(paths["measures"]).select("trajectory_id", "runs").create_view("runs")
         counts = list(_run_steps(duck, method, settings, rows, idle))
         left_out = _publish_left_out(store, duck, partition.parents(items))
         figures = _figures(duck, "summary") | (_figures(duck, "summary_pairs") if kind.pairs else {})
@@ -159,7 +116,7 @@ def decide(
 
 def step_names(method: str) -> list[str]:
     """Return the steps that filter rows for `method`, in order."""
-    names = sorted(file.name.removesuffix(".sql") for file in _SQL.iterdir() if file.name[0].isdigit())
+    names = sorted(file.name.removesuffix(".sql") for file in SQL.iterdir() if file.name[0].isdigit())
     others = FAMILIES - METHODS[method].families
     return [name for name in names if name.split("_")[1] not in others and not name.startswith("70_")]
 
@@ -175,8 +132,7 @@ def _workbench(
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """Yield a session with the functions of the SQL files. Sums of rewards need ordered rows; pairs need no sums."""
     with session(store, (path for group in paths.values() for path in group), threads, memory, ordered) as duck:
-        duck.create_function("running_mean", running_mean, ["DOUBLE[]", "DOUBLE"], "DOUBLE[]")
-        duck.create_function("largest_cap", largest_cap, ["BIGINT[]", "BIGINT[]", "BIGINT", "DOUBLE"], "BIGINT")
+        create_functions(duck)
         create_macros(duck)
         yield duck
 
@@ -195,12 +151,12 @@ def _run_steps(
         if name == _PAIRING:
             unit = "pairs"
             [(rows,)] = duck.execute(f'select count(*) from "{name}"').fetchall()
-        count = _count(duck, name, unit, rows)
+        count = count_rows(duck, name, unit, rows)
         if not behind:
             duck.execute(_CAPTURED.format(name=identifier(name)))
         if unit == "trajectories" and count.filtered:
             duck.execute(_LEAVE_OUT.format(name=identifier(name)))
-        duck.execute(f"create or replace temp view previous as {_kept(name)}")
+        duck.execute(f"create or replace temp view previous as {kept(name)}")
         if behind not in _LOOKED_BACK_AT:
             duck.execute(f'drop table "{behind}"')
         behind, rows = name, count.rows_out
@@ -211,10 +167,10 @@ def _decide(duck: duckdb.DuckDBPyConnection, name: str, behind: str, settings: M
     """Run a step on the rows that the step `behind` kept, all at once or in slices of whole groups."""
     for part in range(max(slices, 1)):
         if slices > 1:
-            duck.execute(f"create or replace temp view previous as {_kept(behind)} and hash(group_id) % {slices} = {part}")
+            duck.execute(f"create or replace temp view previous as {kept(behind)} and hash(group_id) % {slices} = {part}")
         into = f'insert into "{name}"' if part else f'create temp table "{name}" as'
-        statement = f"{into} {_read(name)}"
-        duck.execute(statement, _used(duck, statement, settings))
+        statement = f"{into} {read_sql(name)}"
+        duck.execute(statement, used(duck, statement, settings))
 
 
 def _publish_left_out(store: Store, duck: duckdb.DuckDBPyConnection, parents: Sequence[str]) -> DatasetRef | None:
@@ -238,34 +194,12 @@ def _payload(
         duck.execute(f"drop table {identifier(table)}")
     release_memory()
     with staging(store.root, "rows") as directory:
-        wide = duck.sql(_read(name), params=_used(duck, _read(name), settings)).to_arrow_reader(_BATCH)
+        wide = duck.sql(read_sql(name), params=used(duck, read_sql(name), settings)).to_arrow_reader(_BATCH)
         yield in_order(wide, rows * (2 if name == "70_pairs" else 1), int(tokens), directory)
-
-
-def _kept(name: str) -> str:
-    return f'select * exclude (reason) from "{name}" where reason is null'
-
-
-def _count(duck: duckdb.DuckDBPyConnection, name: str, unit: str, rows: int) -> Count:
-    reasons = dict(duck.execute(f'select reason, count(*) from "{name}" group by all order by all').fetchall())
-    kept = reasons.pop(None, 0)
-    if kept + sum(reasons.values()) != rows:
-        raise DataError(f"{rows} rows went in, {kept} came out and {sum(reasons.values())} were filtered", f"curation step {name}")
-    return Count(step=name, unit=unit, rows_in=rows, rows_out=kept, filtered=reasons)
 
 
 def _figures(duck: duckdb.DuckDBPyConnection, name: str) -> dict[str, int | float | None]:
     """Return the figures of the batch; one that cannot be computed is None."""
-    cursor = duck.execute(_read(name))
+    cursor = duck.execute(read_sql(name))
     [row] = cursor.fetchall()
     return {column[0]: value for column, value in zip(cursor.description or [], row, strict=True)}
-
-
-def _read(name: str) -> str:
-    return (_SQL / f"{name}.sql").read_text(encoding="utf-8")
-
-
-def _used(duck: duckdb.DuckDBPyConnection, statement: str, settings: Mapping[str, Any]) -> Options:
-    """Return the parameters that a statement names; DuckDB accepts no others."""
-    [parsed] = duck.extract_statements(statement)
-    return {name: settings[name] for name in parsed.named_parameters}

@@ -5,18 +5,22 @@ Listing reads source and imports nothing; only the environment that is asked for
 
 from __future__ import annotations
 
-import ast
+import inspect
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from clawpipe.environments.base import KINDS, Environment
+from clawpipe.environments.options import Option, config_model, config_of, described_options
+from clawpipe.environments.source_classes import classes_of
 from clawpipe.errors import ConfigError, NotFoundError
 from clawpipe.extensions import ExtensionPoint
 from clawpipe.json_types import Options
 
-_METHODS = {"items", "start", "verify"}  # a class that defines them is an environment when its source is read
+_METHODS = {"items", "start", "verify"}  # a class that has them is an environment when its source is read
 _DERIVED = {"start", "verify"}  # so is one that defines these on top of another class
+_PLAIN = ("tools", "preamble", "items", "distinct_items", "warnings", "verify", "hindsight")  # may not be async
 _SINGLE_TURN = {"question", "check"}  # so is one that defines these on top of the class SingleTurn
 # Made by name here, so that no step's key holds the source of environments that the step was not given.
 _BUILT_IN = {
@@ -46,10 +50,44 @@ def load_environment(name: str, options: Options) -> Environment:
         ConfigError: the file does not import, the class is no environment, it does not take these options, or its constructor
             raises.
     """
-    environment = ENVIRONMENTS.make(name, options)
+    environment = _made(name, options)
+    for member in _PLAIN:
+        if inspect.iscoroutinefunction(getattr(environment, member, None)):
+            raise ConfigError(f"its {member} is async", name, "write `def`: `start` and the members of an episode may be async")
     if environment.kind not in KINDS:
         raise ConfigError(f"{environment.kind!r} is no kind of environment", name, f"kinds are {', '.join(KINDS)}")
     return environment
+
+
+def _made(name: str, options: Options) -> Any:
+    """Return the environment with its options: as its `Config`, given as `config` or set afterwards, or as arguments."""
+    factory = ENVIRONMENTS.load(name)
+    model = config_model(factory)
+    if model is None:
+        return ENVIRONMENTS.make(name, options)
+    config = config_of(name, model, options)
+    if "config" in inspect.signature(factory).parameters:
+        return ENVIRONMENTS.make(name, {"config": config})
+    environment = ENVIRONMENTS.make(name, {})
+    environment.config = config
+    return environment
+
+
+def show_environment(name: str) -> tuple[EnvironmentInfo, list[Option]]:
+    """Return an environment's description and its options. Its file is imported, and nothing is made.
+
+    Raises:
+        NotFoundError, ConfigError: see `load_environment`.
+    """
+    factory = ENVIRONMENTS.load(name)
+    summary = (inspect.getdoc(factory) or "").partition("\n")[0]
+    known = next(_named(name), EnvironmentInfo(ENVIRONMENTS.place(name).member, "", name, summary))
+    return replace(known, reference=name), described_options(factory)
+
+
+def is_built_in(name: str) -> bool:
+    """Whether an environment is one of clawpipe's own, and not a user's or a package's."""
+    return name in _BUILT_IN
 
 
 def source_digest(name: str) -> str:
@@ -90,34 +128,8 @@ def _python_files(folder: Path) -> list[Path]:
 
 
 def _read(file: Path) -> Iterator[EnvironmentInfo]:
-    try:
-        tree = ast.parse(file.read_bytes())
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef):
-            constants, methods = _constants(node), {item.name for item in node.body if isinstance(item, ast.FunctionDef)}
-            if _is_single_turn(node) and methods >= _SINGLE_TURN:
-                constants = {"kind": "chat"} | constants
-            elif not methods >= (_DERIVED if node.bases else _METHODS):
-                continue
-            if {"name", "kind"} <= constants.keys():
-                summary = (ast.get_docstring(node) or "").partition("\n")[0]
-                yield EnvironmentInfo(constants["name"], constants["kind"], f"{file}:{node.name}", summary)
-
-
-def _is_single_turn(node: ast.ClassDef) -> bool:
-    """Whether a class names SingleTurn, or SingleTurn[...], as a base."""
-    bases = [base.value if isinstance(base, ast.Subscript) else base for base in node.bases]
-    return any(getattr(base, "attr", getattr(base, "id", "")) == "SingleTurn" for base in bases)
-
-
-def _constants(node: ast.ClassDef) -> dict[str, str]:
-    """Class attributes that are string constants, annotated or not."""
-    found = {}
-    for item in node.body:
-        targets = item.targets if isinstance(item, ast.Assign) else [item.target] if isinstance(item, ast.AnnAssign) else []
-        value = getattr(item, "value", None)
-        if isinstance(value, ast.Constant) and isinstance(value.value, str):
-            found |= {target.id: value.value for target in targets if isinstance(target, ast.Name)}
-    return found
+    for found in classes_of(file):
+        wanted = _METHODS if found.whole else _DERIVED
+        name, kind = found.constants.get("name"), found.constants.get("kind", "")
+        if wanted <= found.members and not found.abstract and name and kind in KINDS:
+            yield EnvironmentInfo(name, kind, f"{file}:{found.name}", found.summary)

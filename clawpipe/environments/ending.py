@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar
+from typing import Any, Protocol, Self
 
-from clawpipe.environments.base import Environment, Hindsight, Outcome, Reason, TaskItem, Verdict, WithHindsight
+from clawpipe.environments.base import Hindsight, Outcome, Reason, TaskItem, Verdict, WithHindsight
+from clawpipe.environments.calling import called
 from clawpipe.json_types import Row
 from clawpipe.messages import Message
 
-T = TypeVar("T")
 COLUMNS = ("ended", "verdict", "error", "turn_rewards")  # of `trajectories`
 
 
@@ -23,6 +22,15 @@ class FailedEpisodeError(Exception):
 
 class EpisodeTimeoutError(FailedEpisodeError):
     """The environment took too long and left no verdict."""
+
+
+class Judges(Protocol):
+    """What says how recorded episodes went: an environment, here or in a process of its own."""
+
+    name: str
+
+    @property
+    def verify(self) -> Callable[..., Outcome]: ...
 
 
 @dataclass(frozen=True)
@@ -69,7 +77,7 @@ def written(verdict: Verdict) -> str:
     return json.dumps(verdict.evidence, sort_keys=True, ensure_ascii=False, allow_nan=False)
 
 
-def outcome_of(environment: Environment, item: TaskItem, messages: Sequence[Message], ending: Ending) -> Outcome:
+def outcome_of(environment: Judges, item: TaskItem, messages: Sequence[Message], ending: Ending) -> Outcome:
     """Return what an environment says of a recorded episode.
 
     Raises:
@@ -78,26 +86,22 @@ def outcome_of(environment: Environment, item: TaskItem, messages: Sequence[Mess
     """
     if ending.error and (ending.reason != "timeout" or ending.verdict is None):
         raise (EpisodeTimeoutError if ending.reason == "timeout" else FailedEpisodeError)(ending.error)
-    return _checked(_called(environment.verify, item, messages, ending.verdict))
+    return checked(called(environment.verify, item, messages, verdict=ending.verdict))
 
 
-def hindsight_of(environment: Environment, item: TaskItem, messages: Sequence[Message], ending: Ending) -> Hindsight | None:
+def hindsight_of(environment: Judges, item: TaskItem, messages: Sequence[Message], ending: Ending) -> Hindsight | None:
     """Return the environment's hindsight about a recorded episode; None if it has none."""
     if not isinstance(environment, WithHindsight):
         return None
-    return _called(environment.hindsight, item, messages, ending.verdict)
+    return called(environment.hindsight, item, messages, verdict=ending.verdict)
 
 
-def _called(member: Callable[..., T], item: TaskItem, messages: Sequence[Message], verdict: Verdict | None) -> T:
-    """Call `verify` or `hindsight` with the verdict if it takes one: as a parameter `verdict`, or a third one that it requires."""
-    parameters = inspect.signature(member).parameters
-    if "verdict" in parameters:
-        return member(item, messages, verdict=verdict)
-    third = [one for one in parameters.values() if one.kind is one.POSITIONAL_OR_KEYWORD][2:3]
-    return member(item, messages, verdict) if third and third[0].default is third[0].empty else member(item, messages)
+def checked(outcome: Any) -> Outcome:
+    """Return what `verify` has returned.
 
-
-def _checked(outcome: Any) -> Outcome:
+    Raises:
+        TypeError, ValueError: it is no outcome with a finite value.
+    """
     if not isinstance(outcome, Outcome):
         raise TypeError(f"verify returns an Outcome, not {type(outcome).__name__}")
     if not math.isfinite(outcome.value):

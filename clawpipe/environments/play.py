@@ -6,30 +6,47 @@ import json
 import logging
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
-from clawpipe.environments.base import Answer, Environment, Finishes, Reason, TaskItem, Verdict
+from clawpipe.environments.base import Answer, Finishes, Reason, TaskItem, Verdict
+from clawpipe.environments.calling import CallTimeoutError, EndedError, called
 from clawpipe.environments.ending import Ending, written
 from clawpipe.errors import ClawpipeError
 from clawpipe.extensions import in_one_line
-from clawpipe.messages import Message
+from clawpipe.messages import Message, ToolSpec
 
 T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
 _OVER = Answer(done=True)
 
 
-class Play:
-    """An episode in play. What the environment raises ends this episode, and no other; errors of clawpipe's own are raised."""
+class Plays(Protocol):
+    """What episodes are played in: an environment, here or in a process of its own. `start` takes the item, and may take a seed."""
 
-    def __init__(self, environment: Environment, item: TaskItem) -> None:
+    def tools(self) -> list[ToolSpec]: ...
+
+    def preamble(self) -> list[Message]: ...
+
+    @property
+    def start(self) -> Callable[..., Any]: ...
+
+
+class Play:
+    """An episode in play. What the environment raises ends this episode, and no other; errors of clawpipe's own are raised.
+
+    Args:
+        seed: of the episode, for `start`.
+    """
+
+    def __init__(self, environment: Plays, item: TaskItem, seed: int) -> None:
+        self._timed_out = False
         self._reason: Reason | None = None
         self._verdict: Verdict | None = None
         self._error = ""
         self._rewards: list[float | None] = []
-        self._episode = self._asked("start", environment.start, item)
+        self._episode = self._asked("start", lambda: called(environment.start, item, seed=seed))
         if self._episode is None:
-            self._reason = "error"
+            self._reason = self._failure
 
     @property
     def over(self) -> bool:
@@ -45,10 +62,10 @@ class Play:
         """Return the environment's answer to a turn of the policy, the last message. One that is done has to be followed by
         `end`."""
         assert self._episode
-        answer = self._asked("respond", lambda: _answer(self._episode.respond(messages)))
+        answer = self._asked("respond", lambda: answer_of(self._episode.respond(messages)))
         self._rewards.append(answer.reward if answer else None)
         if answer is None:
-            self.end("error")
+            self.end(self._failure)
         return answer or _OVER
 
     def end(self, reason: Reason) -> None:
@@ -56,9 +73,14 @@ class Play:
         if self.over:
             return
         self._reason = reason
-        if isinstance(self._episode, Finishes):
-            self._verdict = self._asked("finish", lambda episode: _verdict(episode.finish(reason)), self._episode)
+        episode = self._episode
+        if isinstance(episode, Finishes):
+            self._verdict = self._asked("finish", lambda: verdict_of(episode.finish(reason)))
         self.close()
+
+    @property
+    def _failure(self) -> Literal["timeout", "error"]:
+        return "timeout" if self._timed_out else "error"
 
     def close(self) -> None:
         """Close the episode, if it is open. An error of that is for the log: what is recorded is right without it."""
@@ -69,20 +91,30 @@ class Play:
             except (ClawpipeError, MemoryError):
                 raise
             except Exception as error:
-                _LOG.warning("an episode did not close: %s", in_one_line(error))
+                _LOG.warning("an episode did not close: %s", _told(error))
 
-    def _asked(self, member: str, function: Callable[..., T], *arguments: Any) -> T | None:
+    def _asked(self, member: str, function: Callable[[], T]) -> T | None:
         """Call a member of the user's class; None, and the first error is recorded, if it raises."""
         try:
-            return function(*arguments)
+            return function()
         except (ClawpipeError, MemoryError):
             raise
         except Exception as error:
-            self._error = self._error or f"{member}: {in_one_line(error)}"
+            self._timed_out = isinstance(error, CallTimeoutError)
+            self._error = self._error or f"{member}: {_told(error)}"
             return None
 
 
-def _answer(said: Any) -> Answer:
+def _told(error: Exception) -> str:
+    return str(error) if isinstance(error, CallTimeoutError | EndedError) else in_one_line(error)
+
+
+def answer_of(said: Any) -> Answer:
+    """Return what `respond` has returned as an answer.
+
+    Raises:
+        TypeError, ValueError: it is none.
+    """
     answer = said if isinstance(said, Answer) else Answer(said if said is not None else (), done=said is None)
     if not isinstance(answer.messages, list | tuple) or not all(isinstance(message, Message) for message in answer.messages):
         raise TypeError(f"respond returns a list of messages, an Answer or None, not {said!r:.80}")
@@ -91,7 +123,12 @@ def _answer(said: Any) -> Answer:
     return answer
 
 
-def _verdict(said: Any) -> Verdict | None:
+def verdict_of(said: Any) -> Verdict | None:
+    """Return what `finish` has returned as a verdict; None if it is None.
+
+    Raises:
+        TypeError, ValueError: it is none, or no JSON.
+    """
     if said is not None and not isinstance(said, Verdict):
         raise TypeError(f"finish returns a Verdict or None, not {said!r:.80}")
     return Verdict(json.loads(written(said))) if said is not None else None  # as it will be read, a tuple as a list

@@ -60,7 +60,7 @@ def tool_of(function: Callable[..., Any]) -> ToolSpec:
         schema = arguments.json_schema(schema_generator=_Untitled)
     except (PydanticUserError, NameError) as error:
         raise ConfigError(f"the types of its arguments have no JSON Schema: {error}", where, "use types that JSON has") from None
-    text, described = _docstring(function)
+    text, described = documented(function)
     for name, description in described.items():
         if name in schema["properties"]:
             schema["properties"][name] = {"description": description} | schema["properties"][name]
@@ -118,7 +118,7 @@ def _check_signature(function: Callable[..., Any], where: str) -> None:
             raise ConfigError(f"the argument {parameter.name!r} has no type", where, f"write {parameter.name}: str, or what it is")
 
 
-def _docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+def documented(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
     """Return a docstring's text, and what it says of each argument."""
     sections = griffe.Docstring(inspect.getdoc(function) or "", parser="google").parse(warnings=False)
     texts = [section.value for section in sections if section.kind is DocstringSectionKind.text]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,6 +12,7 @@ import pyarrow.compute as pc
 from clawpipe.config.environment import CONVERSATIONS
 from clawpipe.config.gate import Measure
 from clawpipe.contracts.schema import conformed, schema_of
+from clawpipe.endings import COLUMNS, ending_of, is_cut_short
 from clawpipe.environments.base import TaskItem
 from clawpipe.errors import DataError
 from clawpipe.evaluation.draw import draw, publish_items
@@ -19,6 +21,7 @@ from clawpipe.evaluation.turns import TOKENS, Turn, call_turn, reply_turn, score
 from clawpipe.evaluation.verdict import Freshness
 from clawpipe.json_types import JsonObject, Row
 from clawpipe.messages import Message
+from clawpipe.similarity.words import dialogue_text
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import publish_dataset, read_dataset
 from clawpipe.store.refs import DatasetRef, StepResult
@@ -28,7 +31,7 @@ _NO_CALL = "no tool call"
 _UNJUDGED = "no verifier score"  # as curation says it
 _ADVICE = "where nobody has judged them, judge them first or set curation.imitate to any; docs/curation.md has the other reasons"
 _NEAREST = ("verifier", "user", "custom", "judge")  # to what was done, as in curation's 10_join.sql
-_CONVERSATION = ["trajectory_id", *WHOSE, *TOKENS, "messages", "kinds", "tools"]
+_CONVERSATION = ["trajectory_id", *WHOSE, *TOKENS, *COLUMNS, "messages", "kinds", "tools"]
 
 
 def draw_conversations(
@@ -97,6 +100,8 @@ def _successes(store: Store, scores: Sequence[DatasetRef]) -> dict[str, bool]:
 
 def _fault(row: Row, success: bool | None, imitate: str, max_tokens: int, turn_of: Callable[[Row], Turn | None] | None) -> str:
     """Return why a conversation is no evidence of good replies; "" if it is."""
+    if is_cut_short(row):
+        return f"attempt {ending_of(row)}"
     if success is False:
         return "no success"
     if imitate == "success" and success is None:
@@ -111,14 +116,14 @@ def _fault(row: Row, success: bool | None, imitate: str, max_tokens: int, turn_o
     return _NO_CALL if turn_of is call_turn else "no turn to answer"
 
 
-def item_of(name: str, row: Row, messages: Iterable[Row], ordinal: int) -> TaskItem:
-    """Return the item of a row: what was said before the first reply."""
-    opening = []
-    for message in messages:
-        if message["role"] == "assistant":
-            break
-        opening.append(Message.from_dict(message))
-    return TaskItem(name, identity_of(row), CONVERSATIONS, "chat", "heldout", "all", tuple(opening), "{}", ordinal)
+def item_of(name: str, row: Row, messages: Sequence[Row], ordinal: int) -> TaskItem:
+    """Return the item of a row: what was said before the first reply. Its truth is all that was said, up to the last reply: by that
+    curation knows copies of conversations that open with a greeting."""
+    replies = [place for place, message in enumerate(messages) if message["role"] == "assistant"]
+    first, last = (replies[0], replies[-1]) if replies else (len(messages), -1)
+    opening = tuple(map(Message.from_dict, messages[:first]))
+    truth = json.dumps({"dialogue": dialogue_text(messages[: last + 1])}, ensure_ascii=False)
+    return TaskItem(name, identity_of(row), CONVERSATIONS, "chat", "heldout", "all", opening, truth, ordinal)
 
 
 def owner_of(row: Row) -> Row:

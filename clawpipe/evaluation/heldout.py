@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 from clawpipe.config.environment import EnvironmentSpec
 from clawpipe.config.generation import Generation
 from clawpipe.contracts.schema import schema_of
-from clawpipe.environments.base import Environment, TaskItem
-from clawpipe.environments.discovery import load_environment
-from clawpipe.environments.ending import COLUMNS, Ending, messages_of, outcome_of
+from clawpipe.environments.base import TaskItem
+from clawpipe.environments.ending import COLUMNS, Ending, Judges, messages_of, outcome_of
+from clawpipe.environments.hosted import open_environment
 from clawpipe.environments.user_errors import UserErrors
 from clawpipe.json_types import Row
 from clawpipe.rollouts.generate import generate_shards
@@ -81,13 +81,13 @@ def results_of(
         policy: the policy that sampled them.
         raised: collects the environment's errors.
     """
-    judge = load_environment(environment.name, environment.options)
     trajectories = read_dataset(store, run, ["item_id", "trajectory_id", "messages", "seed", *COLUMNS]).to_pylist()
     known = {row["item_id"]: TaskItem.from_row(row) for row in items}
-    return [_result(judge, known[row["item_id"]], row, policy.policy_version, raised) for row in trajectories]
+    with open_environment(environment.name, environment.options, environment.call_timeout) as judge:
+        return [_result(judge, known[row["item_id"]], row, policy.policy_version, raised) for row in trajectories]
 
 
-def _result(environment: Environment, item: TaskItem, row: Row, policy_version: str, raised: UserErrors) -> Row:
+def _result(environment: Judges, item: TaskItem, row: Row, policy_version: str, raised: UserErrors) -> Row:
     result = {
         "policy_version": policy_version,
         "item_id": item.item_id,

@@ -35,7 +35,9 @@ def draw_pairs(
     rows = {row["pair_id"]: row for row in table.to_pylist()}
     faults = {name: _fault_of_pair(row, render, max_tokens) for name, row in rows.items()}  # fills the sides in, too
     good = [row for name, row in rows.items() if not faults[name]]
-    pool = [item_of(row["pair_id"], row, row["prompt"] or (), number) for number, row in enumerate(good)]
+    pool = [
+        item_of(row["pair_id"], row, [*(row["prompt"] or ()), *(row["chosen"] or ())], number) for number, row in enumerate(good)
+    ]
     why = Counter(filter(None, faults.values()))
     drawn = drawn_from(pool, count, seen, why)
     shown = pa.Table.from_pylist([rows[item.item_id] for item in drawn], schema=table.schema)

@@ -15,7 +15,7 @@ from clawpipe.store.datasets import read_dataset
 from clawpipe.store.refs import DatasetRef
 from clawpipe.wire.arguments import arguments_of
 
-TOKENS = ("tokens", "token_ids", "loss_mask", "rendered_ids", "rendered_mask")  # columns that `scored_tokens` reads
+TOKENS = ("tokens", "token_ids", "loss_mask", "turns", "rendered_ids", "rendered_mask")  # columns that `scored_tokens` reads
 
 
 @dataclass(frozen=True)
@@ -57,24 +57,34 @@ def _chosen(row: Row, turns: Sequence[Turn]) -> Turn | None:
 
 
 def _turns(row: Row) -> list[Turn]:
-    ids, mask = scored_tokens(row)
-    runs = list(_runs(mask))
+    ids, _ = scored_tokens(row)
     messages = [Message.from_dict(message) for message in row["messages"]]
-    replies = [place for place, message in enumerate(messages) if message.role == "assistant"]
-    main = [place for place, kind in zip(replies, row["kinds"] or ["main"] * len(replies), strict=True) if kind == "main"]
-    if len(runs) != len(main):
-        return []
     name, tools = row["trajectory_id"], row["tools"] or "[]"
-    return [
-        Turn(name, ids[:start], end - start, messages[place], place, tools) for (start, end), place in zip(runs, main, strict=True)
-    ]
+    main = _main_turns(row, messages)
+    return [Turn(name, ids[:start], end - start, messages[place], place, tools) for (start, end), place in main]
+
+
+def _main_turns(row: Row, messages: Sequence[Message]) -> list[tuple[tuple[int, int], int]]:
+    """Return the ranges of tokens of the main turns, each with the place of its message; empty if these cannot be told."""
+    replies = [place for place, message in enumerate(messages) if message.role == "assistant"]
+    if row["tokens"] != "none":  # the turns are the last replies
+        turns = row["turns"] or []
+        placed = zip(turns, replies[len(replies) - len(turns) :], strict=False)
+        return [((turn["start"], turn["end"]), place) for turn, place in placed if turn["kind"] == "main"]
+    runs, kinds = list(_runs(row["rendered_mask"] or ())), row["kinds"] or ["main"] * len(replies)
+    main = [place for place, kind in zip(replies, kinds, strict=True) if kind == "main"]
+    return list(zip(runs, main, strict=True)) if len(runs) == len(main) else []
 
 
 def scored_tokens(row: Row) -> tuple[list[int], list[bool]]:
-    """Return the ids of a conversation and the mask of its turns: recorded, or rendered."""
-    is_text = row["tokens"] == "none"
-    ids, mask = (row["rendered_ids"], row["rendered_mask"]) if is_text else (row["token_ids"], row["loss_mask"])
-    return list(ids or ()), list(mask or ())
+    """Return the ids of a conversation and the mask of its main turns: recorded, or rendered, whose mask leaves side turns out."""
+    if row["tokens"] == "none":
+        return list(row["rendered_ids"] or ()), list(row["rendered_mask"] or ())
+    main = [(turn["start"], turn["end"]) for turn in row["turns"] or () if turn["kind"] == "main"]
+    mask = [False] * len(row["loss_mask"] or ())
+    for start, end in main:
+        mask[start:end] = row["loss_mask"][start:end]
+    return list(row["token_ids"] or ()), mask
 
 
 def heldout_tokens(store: Store, heldout: DatasetRef) -> list[Row]:

@@ -22,6 +22,7 @@ from clawpipe.gateway.upstream import CHAT, Upstream
 from clawpipe.gateway.upstreams import Upstreams
 from clawpipe.json_types import JsonObject
 from clawpipe.serving.errors import ApiError
+from clawpipe.serving.evidence import Asker
 from clawpipe.serving.follow import LOOK_SECONDS, Follower, Registry
 from clawpipe.serving.versions import SESSION_SECONDS, Version, Versions
 
@@ -32,6 +33,7 @@ log = logging.getLogger("clawpipe.gateway")
 _MODELS, _LOAD, _UNLOAD = "/v1/models", "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
 _TO_LOAD = "start it with --enable-lora --max-lora-rank R --max-loras 3, and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 in its environment"
 _CANARY_TOKENS = 8
+_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")  # fields by which a client limits its answer
 
 
 class AdapterVersion(Version):
@@ -66,12 +68,14 @@ class AdapterVersion(Version):
         except DataError as error:
             raise ApiError(503, error.what, code="model_not_loaded", headers={"retry-after": "30"}) from None
 
-    def count_answer(self, collected: Collected | None, failed: bool) -> None:
-        """Count an answer by its kinds: failed, empty or cut off. The follower goes back when one of them becomes more frequent."""
+    def count_answer(self, collected: Collected | None, failed: bool, asker: Asker, request: JsonObject) -> None:
+        """Count an answer by its kinds: failed, empty, or ended at a limit, which may be the request's own. The follower goes back
+        when one of them becomes more frequent."""
         answers = collected.answers(with_tokens=False) if collected and not collected.uncaptured() else []
-        empty = bool(answers) and not any(one.message.get("content") or one.message.get("tool_calls") for one in answers)
-        runaway = any(one.finish_reason == "length" for one in answers)
-        self.count({"total": True, "failed": failed, "empty": empty, "runaway": runaway})
+        at_limit, limited = any(one.finish_reason == "length" for one in answers), any(request.get(name) for name in _LIMITS)
+        cut, runaway = at_limit and limited, at_limit and not limited
+        silent = bool(answers) and not any(one.message.get("content") or one.message.get("tool_calls") for one in answers)
+        self.count({"total": True, "failed": failed, "empty": silent and not cut, "runaway": runaway, "cut": cut}, asker)
 
     async def close_when_unused(self) -> None:
         """Wait for the last answers of a version that gets no new requests, then unload it."""
@@ -202,18 +206,19 @@ class Following:
             raise ApiError(503, what, code="model_not_loaded", headers={"retry-after": "5"})
         return self._versions.of_session(session)
 
-    def shadow_request(self, version: AdapterVersion, upstream: Upstream, body: JsonObject) -> None:
+    def shadow_request(self, version: AdapterVersion, upstream: Upstream, body: JsonObject, asker: Asker) -> None:
         """Send a share of chat requests to the version on trial as well. The client does not wait for this answer; it is only
         counted."""
         if self._versions and (shadow := self._versions.shadow_of(version)):
-            task = asyncio.create_task(_answer_unseen(shadow, upstream, body | {"model": shadow.model, "stream": False}))
+            unseen = body | {"model": shadow.model, "stream": False}
+            task = asyncio.create_task(_answer_unseen(shadow, upstream, unseen, asker))
             self._shadows.add(task)
             task.add_done_callback(self._shadows.discard)
 
-    def record_response(self, response: str, version: AdapterVersion) -> None:
-        """Record which version produced a response, so that feedback can be counted for it."""
+    def record_response(self, response: str, version: AdapterVersion, asker: Asker) -> None:
+        """Record which version produced a response, and who asked, so that feedback can be counted for it."""
         if self._versions:
-            self._versions.record_response(response, version)
+            self._versions.record_response(response, version, asker)
 
     def rate(self, response: str, value: float) -> bool:
         """Count feedback for the version that produced a response; False if that version is unknown."""
@@ -224,14 +229,15 @@ class Following:
             self._versions.end_session(session)
 
 
-async def _answer_unseen(shadow: AdapterVersion, upstream: Upstream, body: JsonObject) -> None:
+async def _answer_unseen(shadow: AdapterVersion, upstream: Upstream, body: JsonObject, asker: Asker) -> None:
     body.pop("stream_options", None)
     with shadow.answering(), suppress(ApiError):  # an engine that is away says nothing of the version
         status, text = await _asked(upstream, CHAT, body)
         answer, collected = loaded(text.encode()), Collected()
         if isinstance(answer, dict):
             collected.add(answer)
-        shadow.count_answer(collected, failed=status >= 500 or (status == 200 and collected.ending("marked") == "broken"))
+        broken = status == 200 and collected.ending("marked") == "broken"
+        shadow.count_answer(collected, status >= 500 or broken, asker, body)
 
 
 async def _try_out(upstream: Upstream, version: AdapterVersion) -> None:
@@ -257,9 +263,10 @@ async def _cards(upstream: Upstream) -> list[JsonObject]:
 
 
 async def _asked(upstream: Upstream, path: str, body: JsonObject) -> tuple[int, str]:
-    """Return status and text of an engine's answer."""
+    """Return status and text of an engine's answer. An error that holds the engine's key has no text: it may be logged."""
     reply = await upstream.ask("POST", path, orjson.dumps(body))
-    return reply.status, (await reply.read()).decode(errors="replace")
+    text = (await reply.read()).decode(errors="replace")
+    return reply.status, "" if reply.status != 200 and upstream.secret.is_in(text) else text
 
 
 def _name(served: Served) -> str:

@@ -16,6 +16,7 @@ from clawpipe.gateway.answers import EVERYTHING, NO_JSON, Collected, stripped
 from clawpipe.gateway.events import DONE, event_of, events, is_done, loaded
 from clawpipe.gateway.exchange import Exchange
 from clawpipe.gateway.metrics import Metrics
+from clawpipe.gateway.passing import hidden_error
 from clawpipe.gateway.recorder import CaptureError, Recorder
 from clawpipe.gateway.turns import Asked, turn_of
 from clawpipe.gateway.upstream import Reply, unavailable
@@ -61,6 +62,8 @@ class Answering:
             collected.unheld = NO_JSON
         ending = collected.ending("marked")
         count_answer(asked, collected, failed=ending == "broken")
+        if collected.failed and asked.upstream.secret.is_in(data.decode("utf-8", "replace")):
+            raise hidden_error()
         why = await asyncio.shield(self._recording(asked, reply, collected, ending))
         headers |= OFF if asked.uncaptured else {CAPTURED_HEADER: "no" if why else "yes"}
         if asked.uncaptured or not isinstance(body, dict):
@@ -130,14 +133,14 @@ class Answering:
             raise not_captured(error.what) from None
         if why is None:
             self._captured(turn, asked)
-            self._metrics.turn(asked.whose, turn.no_tokens is None, faults_of(turn))
+            self._metrics.turn(asked.whose, turn.no_tokens, faults_of(turn))
         return why
 
 
 def count_answer(asked: Asked, collected: Collected | None, failed: bool) -> None:
     """Count an answer for the version that gave it."""
     if asked.version:
-        asked.version.count_answer(collected, failed)
+        asked.version.count_answer(collected, failed, asked.asker, asked.body)
 
 
 def not_captured(why: str) -> ApiError:
@@ -166,6 +169,8 @@ def _stripped_event(event: bytes, asked: Asked, collected: Collected) -> bytes |
     """Collect a chunk, and return what the client gets of it. What is no chunk passes as it is."""
     body = collected.add_event(event)
     options = asked.client_options
+    if collected.failed and asked.upstream.secret.is_in(event.decode("utf-8", "replace")):
+        return event_of(hidden_error().body())
     if asked.uncaptured or options == EVERYTHING or not isinstance(body, dict):
         return event
     left = stripped(body, options)

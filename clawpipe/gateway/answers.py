@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,10 +13,10 @@ from clawpipe.gateway.calls import UnheldError
 from clawpipe.gateway.events import data_of, is_error, loaded
 from clawpipe.gateway.streamed import StreamedMessage
 from clawpipe.json_types import JsonObject
+from clawpipe.wire.thoughts import FIELDS
 
 _HIDDEN = ("prompt_token_ids", "prompt_logprobs", "kv_transfer_params")
 _OF_CHOICE = ("token_ids", "prompt_token_ids", "stop_reason_ids")
-_REASONING = ("reasoning_content", "reasoning")
 NO_TOKENS = "the engine gives none"
 NO_JSON = "no JSON"
 
@@ -107,12 +108,11 @@ class Collected:
         self.model = self.model or _typed(body.get("model"), str)
         self.usage = _typed(body.get("usage"), dict) or self.usage
         self.prompt = self.prompt or _ids(body.get("prompt_token_ids"))
-        for given in _typed(body.get("choices"), list) or ():
-            if isinstance(given, dict):
-                self._add_choice(given)
+        choices = [one for one in _typed(body.get("choices"), list) or () if isinstance(one, dict)]
+        for index, given in zip(_indices(choices), choices, strict=True):
+            self._add_choice(self._choices.setdefault(index, _Choice()), given)
 
-    def _add_choice(self, given: JsonObject) -> None:
-        choice = self._choices.setdefault(_typed(given.get("index"), int) or 0, _Choice())
+    def _add_choice(self, choice: _Choice, given: JsonObject) -> None:
         self.failed = self.failed or bool(given.get("error"))
         try:
             choice.message.add_choice(given)
@@ -122,7 +122,9 @@ class Collected:
         beside = _typed(given.get("provider_specific_fields"), dict) or {}  # LiteLLM moves the ids there
         choice.ids += _ids(given.get("token_ids")) or _ids(beside.get("token_ids")) or []
         logprobs = _typed(given.get("logprobs"), dict) or {}
-        choice.logprobs += [entry.get("logprob", math.nan) for entry in logprobs.get("content") or () if isinstance(entry, dict)]
+        choice.logprobs += [
+            entry.get("logprob", math.nan) for entry in _typed(logprobs.get("content"), list) or () if isinstance(entry, dict)
+        ]
         self.prompt = self.prompt or _ids(given.get("prompt_token_ids")) or _ids(beside.get("prompt_token_ids"))
 
     @property
@@ -198,11 +200,18 @@ def _without_thoughts(choice: JsonObject) -> JsonObject | None:
     """Return a choice without its thoughts; None if it is a chunk's that held nothing else."""
     place = "delta" if isinstance(choice.get("delta"), dict) else "message"
     message = choice.get(place)
-    if not isinstance(message, dict) or not message.keys() & set(_REASONING):
+    if not isinstance(message, dict) or not message.keys() & set(FIELDS):
         return choice
-    left = {name: value for name, value in message.items() if name not in _REASONING}
+    left = {name: value for name, value in message.items() if name not in FIELDS}
     says = left or choice.get("finish_reason") or "message" in choice
     return choice | {place: left} if says else None
+
+
+def _indices(choices: Sequence[JsonObject]) -> Sequence[int]:
+    """Return the indices of choices that came together: as they say, or their places where some say none or the same."""
+    said = [choice.get("index") for choice in choices]
+    known = [index for index in said if isinstance(index, int)]
+    return known if len(set(known)) == len(choices) else range(len(choices))
 
 
 def _ids(value: Any) -> list[int] | None:

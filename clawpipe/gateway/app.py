@@ -16,16 +16,18 @@ from clawpipe.capture.records import Done, Record
 from clawpipe.gateway.adapters import Following
 from clawpipe.gateway.answering import WhenFull
 from clawpipe.gateway.attribution import safe_id
-from clawpipe.gateway.chat import Chat, pass_error, passed_on
+from clawpipe.gateway.chat import Chat
 from clawpipe.gateway.clients import Clients
 from clawpipe.gateway.events import loaded
 from clawpipe.gateway.exchange import Exchange
 from clawpipe.gateway.forms import FORMS
 from clawpipe.gateway.keys import Key
 from clawpipe.gateway.metrics import Metrics
+from clawpipe.gateway.passing import pass_error, passed_on, sent_on
 from clawpipe.gateway.recorder import UNWRITABLE, CaptureError, Recorder
 from clawpipe.gateway.upstream import unavailable
 from clawpipe.gateway.upstreams import Upstreams
+from clawpipe.json_types import JsonObject
 from clawpipe.serving.errors import ApiError
 from clawpipe.serving.feedback import feedback_of
 
@@ -102,18 +104,28 @@ class Gateway:
             "/v1/feedback": ("POST", self._feedback),
             "/metrics": ("GET", self._metrics_text),
             **{passed: (method, self._pass) for passed, method in _PASSED.items()},
-            **({_MODELS: ("GET", self._models)} if self._following else {}),
+            **(
+                {_MODELS: ("GET", self._models), f"{_MODELS}/{self._following.name}": ("GET", self._model)}
+                if self._following
+                else {}
+            ),
         }
         if _SESSION_DONE.fullmatch(path):
             own[path] = ("POST", self._done)
         elif _MODEL.fullmatch(path):
-            own[path] = ("GET", self._pass)
+            own.setdefault(path, ("GET", self._pass))
         if path not in own:
             raise ApiError(404, f"there is no {path[:200]!r} here", code="not_found")
         method, handler = own[path]
         if exchange.method != method:
             raise ApiError(405, f"{path[:200]} takes {method}", code="method_not_allowed", headers={"allow": method})
         return "/v1/sessions/ID/done" if handler == self._done else "/v1/models/ID" if _MODEL.fullmatch(path) else path, handler
+
+    def _of_followed(self) -> dict[str, tuple[str, Handler]]:
+        """Return the routes that name the followed model, which the engine knows by other names."""
+        if not self._following:
+            return {}
+        return {_MODELS: ("GET", self._models), f"{_MODELS}/{self._following.name}": ("GET", self._model)}
 
     async def _healthz(self, exchange: Exchange) -> None:
         if time.monotonic() - self._asked > _HEALTH_SECONDS:
@@ -132,20 +144,32 @@ class Gateway:
 
     async def _models(self, exchange: Exchange, _: Key) -> None:
         """List the engine's models, and the one that is followed."""
-        assert self._following is not None
         reply = await self._upstreams.ask("GET", _MODELS, None)
-        body = loaded(await reply.read())
+        async with reply:
+            if reply.status != 200:
+                await pass_error(exchange, reply, self._upstreams.secret)
+                return
+            body = loaded(await reply.read())
         listed = body.get("data") if isinstance(body, dict) else None
-        own = {"id": self._following.name, "object": "model", "created": 0, "owned_by": "clawpipe"}
+        own = self._own_card()
         await exchange.respond_json({"object": "list", "data": [own, *(listed if isinstance(listed, list) else [])]})
 
+    async def _model(self, exchange: Exchange, _: Key) -> None:
+        """Describe the model that is followed."""
+        await exchange.respond_json(self._own_card())
+
+    def _own_card(self) -> JsonObject:
+        assert self._following is not None
+        return {"id": self._following.name, "object": "model", "created": 0, "owned_by": "clawpipe"}
+
     async def _passed(self, exchange: Exchange, body: bytes) -> None:
-        reply = await self._upstreams.ask(exchange.method, exchange.path, body if exchange.method == "POST" else None)
+        sent, path = body if exchange.method == "POST" else None, exchange.path + exchange.query
+        reply = await self._upstreams.ask(exchange.method, path, sent, sent_on(exchange.headers))
         async with reply:
             if not 200 <= reply.status < 300:
-                await pass_error(exchange, reply)
+                await pass_error(exchange, reply, self._upstreams.secret)
                 return
-            await exchange.start(reply.status, passed_on(reply))
+            await exchange.start(reply.status, passed_on(reply, self._upstreams.secret))
             try:
                 async for data in reply.content.iter_any():
                     await exchange.send(data)

@@ -18,6 +18,7 @@ import orjson
 from clawpipe.capture.alarms import DERIVED
 from clawpipe.capture.records import TurnType
 from clawpipe.json_types import JsonObject
+from clawpipe.wire.histories import counts
 
 SESSION_HEADER, AFFINITY_HEADERS = "x-session-id", ("session_id", "x-session-affinity")  # the latter are OpenClaw's
 PARENT_HEADER = "x-parent-session-id"
@@ -83,11 +84,21 @@ def _session(headers: Mapping[str, str], body: JsonObject, key: str, user: str |
 
 
 def _derived(body: JsonObject, key: str, user: str | None) -> str:
-    """Return a session id of the conversation's beginning: all up to the first user message."""
-    messages = body["messages"]
+    """Return a session id of the conversation's beginning: all up to the first user message but system prompts, into which agents
+    write the time, and which do not count when turns are compared either."""
+    messages = [one for one in body["messages"] if counts(_object(one).get("role"))]
     first = next((place for place, one in enumerate(messages) if _object(one).get("role") == "user"), len(messages))
-    beginning = orjson.dumps([key, user, messages[: first + 1]])
+    beginning = orjson.dumps([key, user, [_said(one) for one in messages[: first + 1]]])
     return f"derived-{hashlib.sha256(beginning).hexdigest()[:32]}"
+
+
+def _said(message: Any) -> Any:
+    """Return role and text of a message, in whichever form the client sends the text; all of a message that is more than text."""
+    content = _object(message).get("content")
+    parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    if all(_object(part).get("type") == "text" and isinstance(part.get("text"), str) for part in parts):
+        return [_object(message).get("role"), "".join(part["text"] for part in parts)]
+    return message
 
 
 def _turn_type(headers: Mapping[str, str], body: JsonObject) -> tuple[TurnType, str]:

@@ -11,27 +11,29 @@ from dataclasses import replace
 
 import orjson
 
+from clawpipe.capture.alarms import REFUSED
 from clawpipe.capture.records import Feedback, Turn
 from clawpipe.capture.untaught import BY_CONTENT, holds_more_than_text
 from clawpipe.gateway.adapters import Following
 from clawpipe.gateway.answering import Answering, WhenFull, count_answer, not_captured
 from clawpipe.gateway.attribution import OWN_FIELDS, SESSION_HEADER, attribute
-from clawpipe.gateway.events import loaded
+from clawpipe.gateway.capabilities import NO_TOKENS
 from clawpipe.gateway.exchange import Exchange
 from clawpipe.gateway.forms import Form
 from clawpipe.gateway.keys import Key
 from clawpipe.gateway.metrics import Metrics
+from clawpipe.gateway.passing import pass_error, passed_on, sent_on
 from clawpipe.gateway.recorder import Recorder
 from clawpipe.gateway.responses import Conversations, UncapturedError, conversation
-from clawpipe.gateway.turns import IDENTITY, Asked
-from clawpipe.gateway.upstream import CHAT, NO_TOKENS, Reply, Upstream
+from clawpipe.gateway.turns import Asked
+from clawpipe.gateway.upstream import CHAT, Reply, Upstream
 from clawpipe.gateway.upstreams import Upstreams
 from clawpipe.json_types import JsonObject
+from clawpipe.serving.access import CLIENT
 from clawpipe.serving.errors import ApiError
 
 log = logging.getLogger("clawpipe.gateway")
 CAPTURE_HEADER = "x-clawpipe-capture"
-PASSED_ON = ("content-type", "retry-after", "x-request-id", *IDENTITY)  # headers of the engine that the client gets
 FEEDBACK = "/v1/feedback"
 _LONGEST_NAME = 256
 _MOST_GIVEN = 20_000
@@ -90,7 +92,7 @@ class Chat:
         """Remember which version gave the answer, in case feedback follows."""
         upstream = asked.upstream
         if asked.version and self._following and turn.response_id:
-            self._following.record_response(f"{turn.key}/{turn.response_id}", asked.version)
+            self._following.record_response(f"{turn.key}/{turn.response_id}", asked.version, asked.asker)
         if (turn.policy_version or turn.model_version) and turn.response_id:
             for name in (turn.id, turn.response_id):
                 self._given[turn.key, name] = turn.response_id, upstream
@@ -133,25 +135,26 @@ class Chat:
             model = body["model"] = version.model
         capabilities = await upstream.capabilities(model) if captured and form.questions else NO_TOKENS
         turn = f"turn-{uuid.uuid4().hex}"
-        return Asked(form, body, request, model, key, whose, uncaptured, upstream, capabilities, time.time(), turn, version)
+        asked = Asked(form, body, request, model, key, whose, uncaptured, upstream, capabilities, time.time(), turn, version)
+        return replace(asked, query=exchange.query, headers=sent_on(exchange.headers))
 
     async def _answer(self, exchange: Exchange, asked: Asked) -> None:
         with asked.version.answering() if asked.version else nullcontext():
             await self._answered(exchange, asked)
         if asked.version and self._following and asked.form.path == CHAT:
-            self._following.shadow_request(asked.version, asked.upstream, asked.body)
+            self._following.shadow_request(asked.version, asked.upstream, asked.body, asked.asker)
         if asked.whose.done:
             self.end_session(asked.key, asked.whose.session)
 
     async def _answered(self, exchange: Exchange, asked: Asked) -> None:
         asked, reply = await self._ask_one_that_answers(asked)
         async with reply:
-            headers = passed_on(reply) | {"x-clawpipe-session": asked.whose.session}
+            headers = passed_on(reply, asked.upstream.secret) | {"x-clawpipe-session": asked.whose.session}
             headers |= asked.version.headers if asked.version else {}
             headers |= {"x-clawpipe-turn": asked.turn}
             if reply.status != 200:
                 count_answer(asked, None, failed=reply.status >= 500)
-                await pass_error(exchange, reply)
+                await pass_error(exchange, reply, asked.upstream.secret)
             elif (reply.content_type or "") == "text/event-stream":
                 await self._answers.stream(exchange, asked, reply, headers)
             else:
@@ -181,38 +184,25 @@ class Chat:
             reply.release()
         reply = await self._post(asked, asked.body)
         if asked.capabilities.tokens and reply.status == 200:  # the questions were what it refused
-            asked = replace(asked, capabilities=NO_TOKENS)
-            if asked.form.path == CHAT:
-                asked.upstream.learn(asked.model, asked.capabilities)
+            log.warning("the engine at %s refuses to say tokens of a request that it answers without", asked.upstream.url)
+            self._metrics.refused.inc()
+            asked.upstream.found.doubt(asked.model)
+            asked = replace(asked, capabilities=replace(NO_TOKENS, why=REFUSED))
         return asked, reply
 
     async def _post(self, asked: Asked, body: JsonObject) -> Reply:
-        """Send a request with a digest of its session, so that the engine can keep the session on one version."""
-        session, data = {SESSION_HEADER: _place(asked.key, asked.whose.session)}, orjson.dumps(body)
-        reply = await asked.upstream.ask("POST", asked.form.path, data, session)
+        """Send a request with digests of its session and of its key's name, so that the engine can keep the session on one version,
+        and weigh what each client says of it."""
+        whose = {SESSION_HEADER: _place(asked.key, asked.whose.session), CLIENT: _place(asked.key, "")}
+        headers, data = asked.headers | whose, orjson.dumps(body)
+        reply = await asked.upstream.ask("POST", asked.form.path + asked.query, data, headers)
         if reply.status == 404 and asked.version:  # the engine was started anew
             reply.release()
             await asked.version.restore(asked.upstream)
-            reply = await asked.upstream.ask("POST", asked.form.path, data, session)
+            reply = await asked.upstream.ask("POST", asked.form.path + asked.query, data, headers)
         return reply
 
 
 def _place(key: Key, session: str) -> str:
     """Return a digest that names a session without revealing its owner."""
     return hashlib.sha256(f"{key.name}/{session}".encode()).hexdigest()[:32]
-
-
-def passed_on(reply: Reply) -> dict[str, str]:
-    """Return the headers of the engine's reply that the client gets."""
-    return {name: reply.headers[name] for name in PASSED_ON if name in reply.headers}
-
-
-async def pass_error(exchange: Exchange, reply: Reply) -> None:
-    """Pass an error of the engine on, in OpenAI's form if it has another."""
-    status = reply.status if reply.status >= 400 else 502
-    body = loaded(await reply.read())
-    headers = {name: value for name, value in passed_on(reply).items() if name != "content-type"}
-    if isinstance(body, dict) and isinstance(body.get("error"), dict):
-        await exchange.respond_json(body, status, headers)
-    else:
-        await exchange.refuse(ApiError(status, f"the engine answered with {reply.status}", headers=headers))

@@ -12,8 +12,10 @@ from clawpipe.gateway.keys import Key, digest_of, keys_path, read_keys
 from clawpipe.serving.errors import ApiError
 from clawpipe.store.home import Home
 
-MOST_AT_ONCE = 256  # requests of all keys
+AT_ONCE = 256  # requests of all keys, unless the gateway is told another number
+_SHARE = 0.75  # of the places that one key may take where others may come
 _LOOK_SECONDS = 1.0
+_RETRY_SECONDS = 5
 _DAY = 86400
 
 
@@ -23,10 +25,11 @@ class Clients:
     Args:
         home: the home with the keys.
         more: keys that are not in the home.
+        at_once: requests that are answered at a time.
     """
 
-    def __init__(self, home: Home, more: Sequence[Key] = ()) -> None:
-        self._home, self._more = home, more
+    def __init__(self, home: Home, more: Sequence[Key] = (), at_once: int = AT_ONCE) -> None:
+        self._home, self._more, self.at_once = home, more, at_once
         self._stamp, self._looked = -1, 0.0
         self._keys: dict[str, Key] = {}
         self._usage: dict[str, Usage] = {}
@@ -52,18 +55,24 @@ class Clients:
         """Take a place for one request of a key.
 
         Raises:
-            ApiError: 429, all places are taken, or one of the key's limits is reached.
+            ApiError: 503, all places are taken; 429, one of the key's limits is reached, or its share of the places is taken.
         """
-        if self._busy >= MOST_AT_ONCE:
-            raise _too_many(f"{MOST_AT_ONCE} requests are being answered already", 1)
+        if self._busy >= self.at_once:
+            what = f"{self.at_once} requests are being answered already"
+            raise ApiError(503, what, code="server_busy", headers={"retry-after": str(_RETRY_SECONDS)})
         usage = self._usage.setdefault(key.name, Usage())
-        usage.begin(key, time.time())
+        usage.begin(key, self._places_of(key), time.time())
         self._busy += 1
         try:
             yield
         finally:
             usage.running -= 1
             self._busy -= 1
+
+    def _places_of(self, key: Key) -> int:
+        """Return how many requests of a key may be answered at a time."""
+        is_alone = sum(not other.revoked for other in self._keys.values()) <= 1
+        return key.at_once or (self.at_once if is_alone else max(1, int(_SHARE * self.at_once)))
 
     def _follow(self) -> None:
         """Read the keys again if their file has changed; the old ones stay if it cannot be read."""
@@ -89,14 +98,14 @@ class Usage:
         self._minute: deque[float] = deque()
         self._day, self._today = 0, 0
 
-    def begin(self, key: Key, now: float) -> None:
+    def begin(self, key: Key, places: int, now: float) -> None:
         """Count a request that begins. Raises ApiError (429) if a limit is reached; then it does not count."""
         while self._minute and self._minute[0] <= now - 60:
             self._minute.popleft()
         if self._day != now // _DAY:
             self._day, self._today = int(now // _DAY), 0
-        if key.at_once is not None and self.running >= key.at_once:
-            raise _too_many(f"the key may ask {key.at_once} requests at a time", 1)
+        if self.running >= places:
+            raise _too_many(f"the key may ask {places} requests at a time", 1)
         if key.per_minute is not None and len(self._minute) >= key.per_minute:
             raise _too_many(f"the key may ask {key.per_minute} requests a minute", int(self._minute[0] + 61 - now))
         if key.per_day is not None and self._today >= key.per_day:

@@ -21,6 +21,7 @@ class Exchange:
     """A request and its response.
 
     Attributes:
+        query: of the address, with its question mark; empty if there is none.
         headers: of the request, by lower-case name; the last of several with one name.
         status: of the response, 0 before it begins.
     """
@@ -28,6 +29,7 @@ class Exchange:
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.method: str = scope["method"]
         self.path: str = scope["path"]
+        self.query = f"?{given.decode('latin-1')}" if (given := scope.get("query_string")) else ""
         self.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         self.status = 0
         self._receive, self._send = receive, send

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -13,6 +14,14 @@ from clawpipe.gateway.attribution import Attribution
 from clawpipe.gateway.recorder import Commit
 
 log = logging.getLogger("clawpipe.gateway")
+
+
+class _Recent(NamedTuple):
+    """What alarms depend on."""
+
+    turn_type: str
+    session_from: str
+    no_tokens: str | None
 
 
 class Metrics:
@@ -33,6 +42,9 @@ class Metrics:
             "clawpipe_gateway_untaught", "Captured turns that are never trained on.", ["reason"], registry=self.registry
         )
         self.feedback = Counter("clawpipe_gateway_feedback", "Captured feedback on turns.", registry=self.registry)
+        self.refused = Counter(
+            "clawpipe_gateway_tokens_refused", "Requests that were answered only without tokens.", registry=self.registry
+        )
         self.running = Gauge("clawpipe_gateway_running", "Requests that are being answered.", registry=self.registry)
         self.seconds = Histogram("clawpipe_gateway_seconds", "Seconds of a chat completion.", registry=self.registry)
         self._group = Histogram(
@@ -47,7 +59,7 @@ class Metrics:
         self._alarm = Gauge("clawpipe_gateway_alarm", "1 while something is wrong.", ["alarm"], registry=self.registry)
         for name in ALARMS:
             self._alarm.labels(name).set(0)
-        self._recent: deque[Attribution] = deque(maxlen=RECENT)
+        self._recent: deque[_Recent] = deque(maxlen=RECENT)
         self._sounding: set[Alarm] = set()
 
     def group(self, commit: Commit) -> None:
@@ -57,13 +69,17 @@ class Metrics:
         self._writing.inc(commit.writing)
         self._written.inc(commit.bytes)
 
-    def turn(self, whose: Attribution, has_tokens: bool, faults: Iterable[str] = ()) -> None:
-        """Count a captured turn and why it will not teach, and sound or end the alarms."""
+    def turn(self, whose: Attribution, no_tokens: str | None, faults: Iterable[str] = ()) -> None:
+        """Count a captured turn and why it will not teach, and sound or end the alarms.
+
+        Args:
+            no_tokens: why it has no tokens; None if it has.
+        """
         for fault in faults:
             self.untaught.labels(fault).inc()
         source = DERIVED if whose.session_from == DERIVED else "client"
-        self.turns.labels(whose.turn_type, source, "recorded" if has_tokens else "none").inc()
-        self._recent.append(whose)
+        self.turns.labels(whose.turn_type, source, "none" if no_tokens else "recorded").inc()
+        self._recent.append(_Recent(whose.turn_type, whose.session_from, no_tokens))
         now: set[Alarm] = {*alarms(tuple(self._recent))}
         for name in now ^ self._sounding:
             self._alarm.labels(name).set(int(name in now))

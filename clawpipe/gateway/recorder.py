@@ -191,7 +191,8 @@ class Recorder:
 
     def _is_forgotten(self, record: Record) -> bool:
         names = [getattr(record, "session", None), getattr(record, "parent", None)]
-        return any(self._forgotten.covers(name, getattr(record, "user", None)) for name in names)
+        user, key = getattr(record, "user", None), getattr(record, "key", None)
+        return any(self._forgotten.covers(name, user, key) for name in names)
 
 
 def _next_group(waiting: queue.SimpleQueue[_Waiting | None]) -> list[_Waiting | None]:

@@ -23,7 +23,7 @@ from clawpipe.gateway.recorder import Recorder
 from clawpipe.gateway.upstreams import Upstreams
 from clawpipe.lineage.tombstones import read_tombstones
 from clawpipe.privacy.rules import rules_of
-from clawpipe.services.connections import AT_ONCE, LOG_LINES, BoundedServer, Connection, FewLines
+from clawpipe.services.connections import AT_ONCE, LOG_LINES, BoundedServer, FewLines, connections_beside
 from clawpipe.services.web import THIS_MACHINE, SameOrigin
 from clawpipe.serving.access import is_loopback
 from clawpipe.store.home import Home
@@ -50,7 +50,7 @@ def serve(
         when_full, following: see `clawpipe.gateway.chat.Chat`.
 
     Raises:
-        ConfigError: the home's `privacy.yaml` is wrong.
+        ConfigError: the home's `privacy.yaml` is wrong, or the process may not open as many files as there may be requests.
         DataError: the list of what was forgotten is damaged.
     """
     rules_of(home.root)
@@ -59,7 +59,7 @@ def serve(
     app = SameOrigin(_Whole(home, upstreams, clients, when_full, following), hosts)
     settings = uvicorn.Config(
         app,
-        http=Connection,
+        http=connections_beside(clients.at_once),
         ws="none",
         lifespan="on",
         server_header=False,

@@ -45,9 +45,9 @@ class StreamedMessage:
         self._fields = {name: value for name, value in message.items() if name != "tool_calls" or not isinstance(value, list)}
         self._calls = self._function = None
         if isinstance(calls := message.get("tool_calls"), list) and calls:
-            if not all(isinstance(call, dict) for call in calls):
-                raise UnheldError("a call that is no object")
-            self._fields["tool_calls"] = [{name: value for name, value in call.items() if name != "index"} for call in calls]
+            self._fields["tool_calls"] = [_numberless(call) for call in calls]
+        if isinstance(function := message.get("function_call"), dict):
+            _numberless({"function": function})
 
     def _add(self, delta: JsonObject) -> None:
         for name, value in delta.items():
@@ -78,6 +78,13 @@ class StreamedMessage:
         if isinstance(before, list) and isinstance(value, list):
             return [*before, *value]
         return value
+
+
+def _numberless(call: Any) -> JsonObject:
+    """Return a call of a whole answer without its index. Raises UnheldError if it is no object or has no name."""
+    if not Fragment.of(call).name and not (isinstance(call.get("name"), str) and call["name"]):
+        raise UnheldError("a call without a name")
+    return {name: value for name, value in call.items() if name != "index"}
 
 
 def _parts(content: Any) -> list[Any]:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from clawpipe.capture.records import Ending, LogprobsKind, Turn
 from clawpipe.gateway.adapters import AdapterVersion
-from clawpipe.gateway.answers import NO_TOKENS, ClientOptions, Collected
+from clawpipe.gateway.answers import ClientOptions, Collected
 from clawpipe.gateway.attribution import Attribution
+from clawpipe.gateway.capabilities import KIND_HEADER, KINDS, Capabilities
 from clawpipe.gateway.forms import Form
 from clawpipe.gateway.keys import Key
-from clawpipe.gateway.upstream import Capabilities, Reply, Upstream
+from clawpipe.gateway.passing import IDENTITY
+from clawpipe.gateway.upstream import Reply, Upstream
 from clawpipe.json_types import JsonObject
+from clawpipe.serving.evidence import Asker
+from clawpipe.wire.draw import changes_the_draw
 
-IDENTITY = ("x-clawpipe-model-version", "x-clawpipe-digest", "x-clawpipe-policy-version")  # headers of `clawpipe serve`
-_PENALTIES = ("frequency_penalty", "presence_penalty", "min_p", "logit_bias")  # 0 or empty changes nothing
+_NEUTRAL: JsonObject = {}
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,7 @@ class Asked:
         request: the same as a chat's, as it is recorded.
         uncaptured: why it is not captured; None if it is.
         version: that answers it, where the gateway follows an alias.
+        query, headers: of the client, that the engine gets, too.
     """
 
     form: Form
@@ -41,10 +45,16 @@ class Asked:
     began: float
     turn: str
     version: AdapterVersion | None = None
+    query: str = ""
+    headers: dict[str, str] = field(default_factory=dict)
 
     @property
     def client_options(self) -> ClientOptions:
         return self.form.client_options(self.body)
+
+    @property
+    def asker(self) -> Asker:
+        return Asker(self.key.name, self.whose.session)
 
     @property
     def captured(self) -> bool:
@@ -53,9 +63,10 @@ class Asked:
 
 def turn_of(asked: Asked, reply: Reply, collected: Collected, ending: Ending) -> Turn:
     """Return the record of a turn."""
-    whose, capabilities = asked.whose, asked.capabilities
-    no_tokens = collected.no_tokens() if capabilities.tokens else NO_TOKENS
-    temperature = asked.body.get("temperature")
+    whose, capabilities = asked.whose, asked.upstream.found.current(asked.model, asked.capabilities)
+    no_tokens = collected.no_tokens() if capabilities.tokens else capabilities.why
+    said, temperature = reply.headers.get(KIND_HEADER), asked.body.get("temperature")
+    defaults, default = (_NEUTRAL, 1.0) if said in KINDS else (capabilities.defaults, capabilities.temperature)
     identity = asked.version.headers if asked.version else reply.headers
     version, digest, policy = (identity.get(name) or None for name in IDENTITY)
     return Turn(
@@ -78,8 +89,8 @@ def turn_of(asked: Asked, reply: Reply, collected: Collected, ending: Ending) ->
         upstream=asked.upstream.url,
         prompt_token_ids=collected.prompt if no_tokens is None else None,
         no_tokens=no_tokens,
-        logprobs_kind=_kind(asked, policy is not None and not asked.version) if no_tokens is None else "none",
-        temperature=float(temperature) if isinstance(temperature, int | float) else capabilities.temperature,
+        logprobs_kind=_kind(replace(asked, capabilities=capabilities), said, defaults) if no_tokens is None else "none",
+        temperature=float(temperature) if isinstance(temperature, int | float) else default,
         usage=collected.usage,
         policy_version=policy,
         model_version=version,
@@ -88,13 +99,14 @@ def turn_of(asked: Asked, reply: Reply, collected: Collected, ending: Ending) ->
     )
 
 
-def _kind(asked: Asked, is_own_engine: bool) -> LogprobsKind:
+def _kind(asked: Asked, said: str | None, engine_defaults: JsonObject | None = _NEUTRAL) -> LogprobsKind:
     """Return the kind of a turn's log-probs.
 
-    Tempered ones are of no use where tokens were penalised or cut off: a trainer computes them over the whole vocabulary, and vLLM
-    gives them over what was left. `clawpipe serve`, which names its policy version, gives them over the whole.
+    Args:
+        asked: the request, with what was found out of the engine.
+        said: the kind that the answer's own header says; None if it says none.
+        engine_defaults: see `changes_the_draw`.
     """
-    kind, body = asked.capabilities.logprobs_kind, asked.body
-    cut = body.get("top_p", 1) not in (1, None) or body.get("top_k", -1) not in (-1, 0, None)
-    changed = any(body.get(name) for name in _PENALTIES) or body.get("repetition_penalty", 1) not in (1, None)
-    return "none" if kind == "tempered" and (changed or (cut and not is_own_engine)) else kind
+    if changes_the_draw(asked.body, engine_defaults):
+        return "none"
+    return KINDS.get(said or "", asked.capabilities.logprobs_kind)

@@ -16,7 +16,7 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import yaml
@@ -24,6 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from clawpipe.capture.sessions import IDLE_SECONDS
 from clawpipe.errors import ConfigError
+from clawpipe.gateway.secret import Secret
 from clawpipe.gateway.upstream import Reply, Upstream
 from clawpipe.plain_yaml import parse_yaml
 from clawpipe.serving.errors import ApiError
@@ -49,12 +50,15 @@ class Upstreams:
         key: API key of all engines; empty for none.
         file: the file that lists the engines, which is read again when it changes.
 
+    Attributes:
+        secret: the key, which no client may see.
+
     Raises:
         ConfigError: an address is not one of HTTP.
     """
 
     def __init__(self, listed: Sequence[Listed], key: str = "", file: Path | None = None) -> None:
-        self._key, self._file = key, file
+        self._key, self._file, self.secret = key, file, Secret(key)
         self._stamp = file.stat().st_mtime_ns if file else 0
         self._known: dict[str, Upstream] = {}
         self._weights: dict[str, float] = {}
@@ -96,13 +100,13 @@ class Upstreams:
         """Return the engines that answer; all if none does."""
         return [self._known[url] for url in self._answering()]
 
-    async def ask(self, method: str, path: str, body: bytes | None) -> Reply:
+    async def ask(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str] | None = None) -> Reply:
         """Ask an engine for something that belongs to no session. Raises ApiError (503) if none begins to answer."""
         tried: list[Upstream] = []
         while True:
             one = self.of("")
             try:
-                return await one.ask(method, path, body)
+                return await one.ask(method, path, body, headers)
             except ApiError:
                 if one in tried or not self.mark_silent(one):
                     raise
@@ -133,13 +137,14 @@ class Upstreams:
                 log.warning("the list of engines stays as it is: %s", error)
 
     async def look(self) -> None:
-        """Take the file's list if it has changed, and ask the engines if there are several. Raises ConfigError if it is wrong."""
+        """Take the file's list if it has changed, and ask the engines if there are several, or what was found out of the one may be
+        out of date. Raises ConfigError if the list is wrong."""
         if self._file and (stamp := self._file.stat().st_mtime_ns) != self._stamp:
             self._stamp = stamp
             for new in self._take(read_list(self._file)):
                 await new.open()
             log.warning("new sessions go to: %s", ", ".join(f"{url} ({weight:g})" for url, weight in self._weights.items()))
-        if len(self._weights) > 1:
+        if len(self._weights) > 1 or any(one.found for one in self._known.values()):
             await self.is_healthy()
 
     def _take(self, listed: Sequence[Listed]) -> list[Upstream]:

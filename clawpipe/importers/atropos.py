@@ -19,6 +19,7 @@ from clawpipe.importers.record import Conversation, Fields, Judgement, Kind, Tok
 from clawpipe.importers.strict_json import RefusedError
 from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message
+from clawpipe.wire.draw import changes_the_draw, sampling_settings
 
 _IGNORED = -100
 _NOT_SAMPLED = 1.0
@@ -107,7 +108,7 @@ def _sequence(columns: JsonObject, index: int, group: str, rest: JsonObject) -> 
         raise RefusedError("messages[]: not a list")
     read = read_messages(row["messages"], "messages[]")
     messages, unknown = read.messages, read.unknown
-    tokens = _tokens(row, _temperature(rest.get("generation_params")))
+    tokens = _tokens(row, rest.get("generation_params"))
     _check_teacher(row, len(tokens.ids))
     extra = rest | {name: row[name] for name in _KEPT if row.get(name)} | ({"messages": unknown} if unknown else {})
     kinds: tuple[Kind, ...] = tuple("side" for _ in all_main(messages)) if _silenced(row.get("overrides")) else all_main(messages)
@@ -157,7 +158,7 @@ def _temperature(parameters: Any) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def _tokens(row: JsonObject, temperature: float | None) -> Tokens:
+def _tokens(row: JsonObject, parameters: Any) -> Tokens:
     ids, masks = _ids(row["tokens"], "tokens[]"), _ids(row["masks"], "masks[]", least=_IGNORED)
     if len(ids) != len(masks):
         raise RefusedError("masks[]: not one entry a token")
@@ -166,7 +167,9 @@ def _tokens(row: JsonObject, temperature: float | None) -> Tokens:
     mask = [value != _IGNORED for value in masks]
     silenced = _silenced(row.get("overrides"))
     advantages = [0.0] * len(ids) if silenced else _floats(row.get("advantages"), len(ids), "advantages[]")
-    return Tokens(ids, mask, _behaviour(row.get("inference_logprobs"), mask), advantages, temperature)
+    logprobs, temperature = _behaviour(row.get("inference_logprobs"), mask), _temperature(parameters)
+    changed = changes_the_draw(sampling_settings(parameters)) if isinstance(parameters, dict) else None
+    return Tokens(ids, mask, logprobs, advantages, temperature, kind="none" if changed else "unknown")
 
 
 def _silenced(overrides: Any) -> bool:

@@ -11,11 +11,12 @@ import hashlib
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from clawpipe.capture.chains import chains_of
+from clawpipe.capture.order import in_written_order
 from clawpipe.capture.records import DamagedError, Feedback, Record, Turn, read_line
 from clawpipe.capture.sessions import Key, Reply, Session, sessions_of
 from clawpipe.capture.untaught import BY_CONTENT, NO_TEXT, fault_of
@@ -33,6 +34,7 @@ from clawpipe.importers.record import (
     counted,
     first_request,
     prompt_hash,
+    silenced,
 )
 from clawpipe.importers.record import NO_TEXT as OTHER_PARTS
 from clawpipe.importers.sources.lines import Line, Place
@@ -40,6 +42,7 @@ from clawpipe.importers.strict_json import RefusedError
 from clawpipe.importers.toolcalls import tools_on_offer
 from clawpipe.json_types import JsonObject, Row
 from clawpipe.messages import Message
+from clawpipe.wire.draw import changes_the_draw
 
 FORMAT = "capture"
 UNPAIRED = "corrections of such turns"
@@ -73,7 +76,9 @@ class Captures:
 
     @cached_property
     def _sessions(self) -> dict[Key, Session]:
-        return sessions_of(self._records, self.before)  # asked for when all records are there
+        lines = ((self._lines[id(record)], record) for record in self._records)
+        written = in_written_order((line.file, line.number, record) for line, record in lines)
+        return sessions_of(written, self.before)  # asked for when all records are there
 
     @property
     def turns(self) -> set[str]:
@@ -174,6 +179,15 @@ def conversation_of(session: Session, chain: Sequence[Reply], line: Line) -> Con
     )
 
 
+def taught(conversation: Conversation) -> tuple[Conversation, Counter[str]]:
+    """Make turns side turns that teach nothing as text, as `silenced` does; a row with tokens stays as it is."""
+    row = conversation.row or {}
+    if row.get("tokens") == "recorded":
+        return conversation, Counter()
+    made, found = silenced(conversation)
+    return replace(made, row=dict(row) | {"kinds": made.kinds}), found
+
+
 def corrections(session: Session, chain: Sequence[Reply], origin: Origin) -> Iterator[Preference]:
     """Yield a pair for each turn that somebody corrected: the correction is chosen, the answer rejected. A turn with a fault gives
     none: its question or its answer is not known whole.
@@ -192,7 +206,7 @@ def corrections(session: Session, chain: Sequence[Reply], origin: Origin) -> Ite
                     (Message("assistant", feedback.correction),),
                     (read_message(reply.answer.message),),
                     tools=tools_on_offer(request.get("tools")),
-                    extra={"feedback": feedback.id, "turn": reply.turn.record.id},
+                    extra={"key": session.key, "feedback": feedback.id, "turn": reply.turn.record.id},
                     origin=origin,
                     session=session.name,
                     user=reply.turn.record.user,
@@ -264,12 +278,13 @@ def _tokens(chain: Sequence[Reply]) -> Row | None:
     if not all(turn.prompt and turn.ids and turn.logprobs for turn in turns):
         return None
     known = first.temperature is not None
+    changed = any(changes_the_draw(reply.turn.record.request) for reply in chain)  # older gateways did not look at each setting
     return {
         "tokens": "recorded",
         "renderer_digest": f"captured/{FORMAT}",
         **token_columns(turns),
         "temperature": first.temperature if known else 1.0,
-        "logprobs_kind": first.logprobs_kind if known else "none",
+        "logprobs_kind": first.logprobs_kind if known and not changed else "none",
     }
 
 

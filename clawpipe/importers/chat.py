@@ -18,6 +18,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from clawpipe.endings import ending_of_reason
 from clawpipe.importers.message import ROLES, ReadMessages, take_system
 from clawpipe.importers.outcome import take_outcome
 from clawpipe.importers.record import (
@@ -39,6 +40,7 @@ from clawpipe.importers.strict_json import RefusedError
 from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message
 from clawpipe.wire.arguments import parsed_object
+from clawpipe.wire.draw import changes_the_draw, sampling_settings
 
 _SESSION, _USER = ("session_id", "conversation_id"), ("user", "user_id")
 _HEADERS = {"x-session-id": "session_id", "x-turn-type": "turn_type", "x-user-id": "user_id"}
@@ -49,20 +51,6 @@ _ANSWERS = ("choices", "candidates", "message", "content", "tool_calls")
 REASONS = ("stop_reason", "done_reason")
 _SPELLED_ID = re.compile(r"token_id:(\d{1,10})")
 _NAMED_IN_PROMPT = re.compile(r"\bsession=(agent:\S+)")  # an agent's system prompt names its session
-_ENDS: dict[str, Status] = {
-    "stop": "completed",
-    "tool_calls": "completed",
-    "function_call": "completed",
-    "length": "truncated",
-    "content_filter": "aborted",
-    "end_turn": "completed",
-    "stop_sequence": "completed",
-    "tool_use": "completed",
-    "max_tokens": "truncated",
-    "safety": "aborted",
-    "abort": "aborted",
-    "error": "aborted",
-}
 
 
 class _Known(NamedTuple):
@@ -74,6 +62,7 @@ class _Known(NamedTuple):
     turn_type: str | None
     judgements: tuple[Judgement, ...]
     temperature: float | None
+    free_draw: bool
     tools: str | None
 
 
@@ -91,7 +80,7 @@ def read_chat(record: JsonObject, session: str | None = None) -> list[Conversati
     Raises:
         RefusedError: the record is not a conversation.
     """
-    fields = Fields(record)
+    fields, free_draw = Fields(record), _is_free_draw(record)
     request = Fields(_object(fields.take("request", dict, str, default={})), "request.")
     given = _first((fields, request), _MESSAGES, list)
     if given is None:
@@ -99,7 +88,7 @@ def read_chat(record: JsonObject, session: str | None = None) -> list[Conversati
     given = take_system(request, take_system(fields, given))
     response = Fields(_response(fields, given), "response.")
     choices = list(as_list(fields.take("choices", list, default=None) or _answers(response), "choices"))
-    known = _known((fields, request, response), not choices)
+    known = _known((fields, request, response), not choices, free_draw)
     parts = {"request": request, "response": response}
     prompt_ids = _first((fields, response), ("prompt_token_ids",), list)
     extra = fields.rest | {name: part.rest for name, part in parts.items() if part.rest}
@@ -118,8 +107,8 @@ def _conversation(
     whole = given if answer is None else [*given, {"role": "assistant"} | answer]
     read = read_dialogue(whole, "messages")
     messages = read.messages
-    status = _ENDS.get(choice.take("finish_reason", str, default="").lower())
-    tokens = _tokens(choice, prompt_ids or choice.take("prompt_token_ids", list, default=None), known.temperature)
+    status = _status(choice)
+    tokens = _tokens(choice, prompt_ids or choice.take("prompt_token_ids", list, default=None), known)
     more = {"messages": read.unknown, "choice": choice.rest}
     return Conversation(
         messages,
@@ -138,7 +127,7 @@ def _conversation(
     )
 
 
-def _known(parts: tuple[Fields, Fields, Fields], is_row: bool) -> _Known:
+def _known(parts: tuple[Fields, Fields, Fields], is_row: bool, free_draw: bool) -> _Known:
     """Read the fields beside the messages. `id` names the session of a row, but the request of a log."""
     fields, request, response = parts
     beside = [Fields(found) for part in parts for found in (_headers(part), _metadata(part)) if found]
@@ -150,8 +139,20 @@ def _known(parts: tuple[Fields, Fields, Fields], is_row: bool) -> _Known:
         turn_type=_name(holders, ("turn_type",)) or fields.peek("platform"),
         judgements=take_outcome(fields),
         temperature=_first((request, fields), ("temperature",), int, float),
+        free_draw=free_draw,
         tools=take_tools(fields, _TOOLS) or take_tools(request, _TOOLS),
     )
+
+
+def _status(choice: Fields) -> Status | None:
+    """Return how an answer ended; one that has the field for it and null in it never did."""
+    return "aborted" if choice.says_null("finish_reason") else ending_of_reason(choice.take("finish_reason", str, default=""))
+
+
+def _is_free_draw(record: JsonObject) -> bool:
+    """Whether a log's request, or the settings beside its messages, leave the draw of tokens to the policy."""
+    request = _object(record.get("request"))
+    return not (changes_the_draw(request) or changes_the_draw(sampling_settings(record)))
 
 
 def _object(value: Any) -> JsonObject:
@@ -182,8 +183,8 @@ def _answers(response: Fields) -> list[Any]:
         return response.take("choices", list, default=[])
     if response.peek("candidates") is not None:
         return [_candidate(one) for one in as_list(response.take("candidates", list), "response.candidates")]
-    ended = next((name for name in REASONS if isinstance(response.peek(name), str)), None)
-    reason = {"finish_reason": response.take(ended, str)} if ended else {}
+    ended = next((name for name in REASONS if isinstance(response.peek(name), str) or response.says_null(name)), None)
+    reason = {"finish_reason": response.take(ended, str, default=None)} if ended else {}
     if isinstance(response.peek("message"), dict):
         return [{"message": response.take("message", dict)} | reason]
     message = {
@@ -252,7 +253,7 @@ def _spelled_ids(entries: Any) -> list[int] | None:
     return [int(match[1]) for match in found if match] if found and all(found) else None
 
 
-def _tokens(choice: Fields, prompt: list[int] | None, temperature: float | None) -> Tokens | None:
+def _tokens(choice: Fields, prompt: list[int] | None, known: _Known) -> Tokens | None:
     """Take the ids and log-probs of a turn if all are present; else leave those that are in `choice`."""
     logprobs = choice.peek("logprobs")
     entries = logprobs.get("content") if isinstance(logprobs, dict) else None
@@ -270,7 +271,7 @@ def _tokens(choice: Fields, prompt: list[int] | None, temperature: float | None)
     mask = [False] * before + [True] * len(ids)
     recorded = [0.0] * before + [float(value) for value in values]  # type: ignore[arg-type]
     kind = "tempered" if isinstance(logprobs, dict) and logprobs.get("kind") == "tempered" else "raw"
-    return Tokens([*prompt, *ids], mask, recorded, temperature=temperature, kind=kind)
+    return Tokens([*prompt, *ids], mask, recorded, temperature=known.temperature, kind=kind if known.free_draw else "none")
 
 
 def _first(parts: Sequence[Fields], names: Sequence[str], *kinds: type) -> Any:

@@ -15,9 +15,11 @@ from collections.abc import Iterator
 from itertools import takewhile
 from typing import Any
 
+from clawpipe.endings import CUT
 from clawpipe.importers.message import ReadMessages, take_system, write_chat
 from clawpipe.importers.outcome import take_outcome
 from clawpipe.importers.record import (
+    CUT_SHORT,
     NO_CONTENT,
     NO_TEXT,
     Conversation,
@@ -26,6 +28,7 @@ from clawpipe.importers.record import (
     all_main,
     counted,
     first_request,
+    reason_in,
     says_something,
     take_tools,
 )
@@ -99,7 +102,7 @@ def read_preference(record: JsonObject) -> Preference:
     fields = Fields(record)
     unknown: list[JsonObject] = []
     prompt = _prompt_beside(fields, unknown)
-    chosen, rejected = (_side(_sided(fields, name), name, unknown) for name in _SIDES)
+    chosen, rejected = (_whole_side(fields, name, unknown) for name in _SIDES)
     if chosen and rejected and chosen[0].role != "assistant" and rejected[0].role != "assistant":
         prompt, chosen, rejected = _split(chosen, rejected)
     first_request(prompt)
@@ -111,6 +114,19 @@ def read_preference(record: JsonObject) -> Preference:
     tools = take_tools(fields)
     names = take_names(fields)
     return Preference(prompt, chosen, rejected, _margin(fields), tools, beside_messages(fields, unknown), **names)
+
+
+def _whole_side(fields: Fields, name: str, unknown: list[JsonObject]) -> tuple[Message, ...]:
+    """Take one side.
+
+    Raises:
+        RefusedError: its record says that the answer was cut short, which a pair has no column for.
+    """
+    before = len(unknown)
+    side = _side(_sided(fields, name), name, unknown)
+    if any(reason_in(part) in CUT for part in unknown[before:]):
+        raise RefusedError(f"{name}: {CUT_SHORT}")
+    return side
 
 
 def _prompt_beside(fields: Fields, unknown: list[JsonObject]) -> tuple[Message, ...]:

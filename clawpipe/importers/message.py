@@ -14,7 +14,7 @@ from clawpipe.messages import Message, Role, ToolCall
 from clawpipe.wire.arguments import listed_calls, parsed, tool_call
 from clawpipe.wire.failures import UNMARKED, mark_of
 from clawpipe.wire.texts import joined_texts
-from clawpipe.wire.thoughts import with_thoughts
+from clawpipe.wire.thoughts import FIELDS, with_thoughts
 
 ROLES: dict[str, Role] = {
     **{role: role for role in get_args(Role)},
@@ -115,9 +115,8 @@ class _Reader:
     def _add(self, role: Role, fields: Fields, number: int) -> None:
         calls = tuple(_calls(fields, number)) if role == "assistant" else ()
         steps = _steps(fields, number, speaks=role == "assistant")
-        thought = fields.take("reasoning_content", str, default=None) or fields.take("reasoning", str, default=None)
-        if thought:
-            steps[0].thoughts = [thought]
+        if thoughts := [thought for name in FIELDS if (thought := fields.take(name, str, default=None))]:
+            steps[0].thoughts = thoughts[:1]
         name = fields.take("name", str, default=None) or fields.take("tool_name", str, default=None) if role == "tool" else None
         answered = fields.take("tool_call_id", str, default=None)
         mark = mark_of(fields.rest) if role == "tool" else None

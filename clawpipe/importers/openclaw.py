@@ -21,6 +21,7 @@ from clawpipe.importers.strict_json import RefusedError
 from clawpipe.importers.toolcalls import split_calls
 from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message
+from clawpipe.wire.thoughts import with_opening
 
 _JUDGED = ("votes", "accepted", "score", "hint", "hints")
 _END = re.compile(r"(?:<\|(?:im_end|eot_id|end|endoftext)\|>\s*)+\Z")
@@ -120,8 +121,7 @@ def read_judge(record: JsonObject) -> JudgeRecord:
 def _without_markup(response: Message, prompt: str, turn: int) -> Message:
     """Remove the chat template's markup: an end token, calls in the text, and a thought tag that is in the prompt."""
     content = _END.sub("", response.content)
-    content = f"<think>\n{content}" if prompt.rstrip().endswith("<think>") else content
-    text, spelled = split_calls(content, turn)
+    text, spelled = split_calls(with_opening(content, prompt), turn)
     calls = response.tool_calls
     unread = [call for call in spelled if call.malformed or not calls] if len(spelled) > len(calls) else []
     return msgspec.structs.replace(response, content=text, tool_calls=(*unread, *calls))

@@ -15,7 +15,7 @@ from clawpipe.capture.sessions import Reply, Session
 from clawpipe.errors import ConfigError
 from clawpipe.extensions import is_reference
 from clawpipe.importers.answered import unread_answers
-from clawpipe.importers.capture import Captured, Captures, chains, conversation_of, corrections, faults
+from clawpipe.importers.capture import Captured, Captures, chains, conversation_of, corrections, faults, taught
 from clawpipe.importers.chat_fast_path import FAST_FORMAT, read_fast
 from clawpipe.importers.formats import CAPTURE, FAMILIES, FORMATS, Format, Part
 from clawpipe.importers.hints import shape_of
@@ -23,7 +23,17 @@ from clawpipe.importers.mapping import Mapping as FieldMapping
 from clawpipe.importers.openclaw import JudgeRecord, Sessions, TurnRecord
 from clawpipe.importers.outcome import unread_outcomes
 from clawpipe.importers.reading import Reading, Record, Refusal
-from clawpipe.importers.record import Conversation, Origin, Preference, Prompt, check_names, check_storable, check_tokens, silenced
+from clawpipe.importers.record import (
+    Conversation,
+    Origin,
+    Preference,
+    Prompt,
+    check_names,
+    check_storable,
+    check_tokens,
+    ended,
+    silenced,
+)
 from clawpipe.importers.sources.foreign import ForeignFileError
 from clawpipe.importers.sources.lines import UNREADABLE, BrokenOffError, Line, Place, find_files, read_lines, shown
 from clawpipe.importers.spread import AFTER_A_GAP, Spread, repeated_names, session_of, split_at_gap
@@ -202,15 +212,16 @@ class Reader:
         """Yield the records of one chain of replies; if that fails, refuse each of their lines."""
         line = self.captures.line_of(chain[0])
         try:
+            conversation, silent = taught(conversation_of(session, chain, line))
             made = [
-                self._heard(conversation_of(session, chain, line)),
+                self._heard(conversation),
                 *corrections(session, chain, Origin(CAPTURE, line.file, line.number)),
             ]
             for part in made:
                 _check_part(part)
                 if self._check:
                     self._check(part)
-            self.reading.silent += faults(chain)
+            self.reading.silent += faults(chain) + silent
             yield from made
         except (RefusedError, RecursionError) as error:
             for one in dict.fromkeys(map(self.captures.line_of, chain)):
@@ -299,7 +310,7 @@ class Reader:
         return [self._silenced(one) if isinstance(one, Conversation) else one for one in whole]
 
     def _silenced(self, conversation: Conversation) -> Conversation:
-        conversation, found = silenced(conversation)
+        conversation, found = silenced(ended(conversation))
         self.reading.silent += found
         return conversation
 

@@ -15,6 +15,7 @@ import orjson
 
 from clawpipe.contracts.logprobs import HIGHEST, LOWEST
 from clawpipe.contracts.logprobs import Kind as LogprobKind
+from clawpipe.endings import CUT, Ending, ending_of_reason
 from clawpipe.importers.strict_json import RefusedError
 from clawpipe.importers.toolcalls import count_tool_calls, tools_on_offer
 from clawpipe.json_types import JsonObject, Options
@@ -26,11 +27,12 @@ from clawpipe.wire.thoughts import spoken
 _PATH = re.compile(r"^[/~\\]|(^|[/\\])\.\.([/\\]|$)")
 
 Kind = Literal["main", "side"]
-Status = Literal["completed", "partial", "truncated", "aborted"]
+Status = Ending
 SIDE = ("heartbeat", "memory", "cron", "side")  # turn types of the sources that no user asked for
 NO_CONTENT, NO_TEXT = "turns without content", "turns with parts that are no text"  # why turns are not trained on
 MALFORMED = "turns with malformed calls"  # likewise
 CUT_SHORT = "turns that were cut short"
+ENDS = ("finish_reason", "stop_reason", "stopReason", "done_reason")  # fields that say why an answer ended
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,8 @@ class Tokens:
     """Recorded tokens: ids [T], mask [T] of trained tokens, and their log-probs [T] in nats (0 elsewhere).
 
     `temperature` is the sampling temperature and `policy_version` the digest of the sampling policy, where the record holds them.
-    `kind` tells whether the format's log-probs are tempered or raw: a ratio needs those at the sampling temperature.
+    `kind` tells whether the format's log-probs are tempered or raw: a ratio needs those at the sampling temperature. It is none
+    where a setting changed the draw (`clawpipe.wire.draw`).
     """
 
     ids: Sequence[int]
@@ -221,6 +224,10 @@ class Fields:
             raise RefusedError(f"{self._where}{name}: not {' or '.join(kind.__name__ for kind in kinds)}")
         return value
 
+    def says_null(self, name: str) -> bool:
+        """Whether the record has this field, and null in it."""
+        return name in self._left and self._left[name] is None
+
     def peek(self, name: str) -> Any:
         """Return the value of `name` without removing it; None if it is absent or was taken."""
         return self._left.get(name)
@@ -302,12 +309,41 @@ def silenced(conversation: Conversation) -> tuple[Conversation, Counter[str]]:
     """
     recorded = conversation.tokens is not None and conversation.tokens.logprobs is not None
     replies = [(place, message) for place, message in enumerate(conversation.messages) if message.role == "assistant"]
-    if recorded or not (conversation.unread or any(_reason_for_side(False, message) for _, message in replies)):
+    cut = set() if recorded else cut_replies(conversation)
+    if recorded or not (conversation.unread or cut or any(_reason_for_side(False, message) for _, message in replies)):
         return conversation, Counter()
-    reasons = [_reason_for_side(place in conversation.unread, message) for place, message in replies]
+    reasons = [CUT_SHORT if place in cut else _reason_for_side(place in conversation.unread, message) for place, message in replies]
     pairs = list(zip(conversation.kinds, reasons, strict=True))
     kinds: tuple[Kind, ...] = tuple("side" if reason else kind for kind, reason in pairs)
     return replace(conversation, kinds=kinds), Counter(reason for kind, reason in pairs if reason and kind == "main")
+
+
+def ended(conversation: Conversation) -> Conversation:
+    """Return a conversation with the status that its record, or its last message, gives as the reason of its end."""
+    if conversation.status is not None or conversation.row is not None:
+        return conversation
+    said = _reasons_of(conversation).get(len(conversation.messages) - 1) or reason_in(conversation.extra)
+    return replace(conversation, status=said) if said else conversation
+
+
+def cut_replies(conversation: Conversation) -> set[int]:
+    """Return the places of messages that were cut short, and after which the conversation went on all the same."""
+    last = len(conversation.messages) - 1
+    return {place for place, ending in _reasons_of(conversation).items() if ending in CUT and place != last}
+
+
+def _reasons_of(conversation: Conversation) -> dict[int, Ending]:
+    """Return the endings of single replies, by their place, from the further fields of messages."""
+    messages, fields = conversation.messages, conversation.extra.get("messages")
+    parts = [part for part in fields if isinstance(part, dict)] if isinstance(fields, list) else []
+    found = ((part.get("message"), reason_in(part)) for part in parts)
+    places = range(len(messages))
+    return {place: ending for place, ending in found if ending and place in places and messages[place].role == "assistant"}
+
+
+def reason_in(fields: Mapping[str, Any]) -> Ending | None:
+    """Return the ending that the further fields of a record or a message say; None if they say nothing."""
+    return next((ending for name in ENDS if isinstance(fields.get(name), str) and (ending := ending_of_reason(fields[name]))), None)
 
 
 def _reason_for_side(unread: bool, message: Message) -> str:

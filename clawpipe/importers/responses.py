@@ -51,10 +51,19 @@ def read_responses(record: JsonObject) -> Iterator[Conversation]:
     answer = list(messages_of(as_list(output, "output")))
     if not answer or answer[-1]["role"] != "assistant":
         raise RefusedError("output: no answer in it")
-    ended = "length" if response.get("status", rest.get("status")) == "incomplete" else "stop"
-    choice = {"message": answer[-1], "finish_reason": ended}
+    choice = {"message": answer[-1]} | _end(rest | response, output)
     request["messages"] = [*asked, *answer[:-1]]
     yield from read_chat(rest | {"request": request, "response": response | {"choices": [choice]}})
+
+
+def _end(response: JsonObject, output: Iterable[Any]) -> JsonObject:
+    """Return the finish reason of a response as the chat API has it; one whose status is null never ended."""
+    details = response.get("incomplete_details")
+    cut = [item for item in output if isinstance(item, dict) and item.get("status") == "incomplete"]
+    if "status" in response and response["status"] != "completed":
+        reason = details.get("reason") if isinstance(details, dict) else None
+        return {"finish_reason": reason or response["status"]}
+    return {"finish_reason": "incomplete" if cut else "stop"}
 
 
 def messages_of(items: Iterable[JsonObject]) -> Iterator[JsonObject]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import zip_longest
 from typing import Any
 
 from clawpipe.importers.chat import read_chat
@@ -19,6 +20,7 @@ from clawpipe.importers.strict_json import RefusedError
 from clawpipe.json_types import JsonObject
 from clawpipe.wire.arguments import parsed
 
+_REASONS = "gen_ai.response.finish_reasons"
 _INPUT, _OUTPUT = "gen_ai.input.messages", "gen_ai.output.messages"
 _NUMBERED = re.compile(r"gen_ai\.(prompt|completion)\.(\d{1,4})\.(role|content|finish_reason)")
 _SESSIONS = ("gen_ai.conversation.id", "session.id")
@@ -107,7 +109,10 @@ def _as_log(span: JsonObject) -> JsonObject:
             "tools": attributes.get("gen_ai.tool.definitions"),
             "temperature": attributes.get("gen_ai.request.temperature"),
         },
-        "choices": [{"message": answer, "finish_reason": str(answer.get("finish_reason") or "")} for answer in answers],
+        "choices": [
+            {"message": answer, "finish_reason": str(answer.get("finish_reason") or reason or "")}
+            for answer, reason in zip_longest(answers, _listed(_parsed_value(attributes.get(_REASONS)))[: len(answers)])
+        ],
         "span": rest | {"attributes": kept},
     }
 

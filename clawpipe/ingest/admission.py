@@ -50,8 +50,10 @@ def digest64(name: str) -> int:
 class Namer:
     """Names the conversations of one run, file by file.
 
-    Equal lines in one file are different trajectories, because an agent may repeat itself. Equal lines in another file, or in a
-    file that is read again, are the same trajectories. In the new part of a grown file, numbering continues after all known copies.
+    Equal conversations on several lines are one trajectory, in one file or in several: a log holds a request that was tried again
+    twice, and it teaches once. Where judgements, status or recorded tokens differ they are several attempts, as are equal answers
+    on one line, and where there are labels, which tell them apart. In the new part of a grown file, numbering continues after all
+    known copies.
 
     Args:
         trajectories, items: `trajectory_id` and `item_id` of the stored rows.
@@ -62,9 +64,11 @@ class Namer:
         self._new: set[int] = set()  # hashes take a tenth of the memory of names
         self._attempts: dict[int, int] = {}
         self._copies: dict[bytes, int] = {}
+        self._lines: dict[tuple[str, bytes, int], int] = {}  # the first one with a task, content and rest
 
     def next_file(self) -> None:
         self._copies.clear()
+        self._lines.clear()
 
     def name(self, claim: Claim, grown: bool) -> Name | None:
         """Return the names of a conversation; None if it is stored already.
@@ -72,8 +76,16 @@ class Namer:
         Args:
             grown: whether it is in the new part of a grown file.
         """
+        if claim.content and claim.prompt is None and self._is_repeated(claim.content, claim, grown):
+            return None
         trajectory_id = claim.trajectory_id or self._trajectory_id(claim.content or b"", grown)
         return Name(trajectory_id, claim.item_id, self._attempt(claim.item_id)) if self._is_new(trajectory_id) else None
+
+    def _is_repeated(self, content: bytes, claim: Claim, grown: bool) -> bool:
+        """Whether another line holds the same conversation."""
+        line = claim.place[1]
+        first = self._lines.setdefault((claim.item_id, content, claim.rest), line)
+        return first != line or (grown and not claim.rest and trajectory_id_of(content, 0) in self._trajectories)
 
     def _trajectory_id(self, content: bytes, grown: bool) -> str:
         while True:

@@ -109,7 +109,7 @@ def orphan_corrections(
         recorded, tools, name, user = rows[turn.place.trajectory_id]
         messages = [Message.from_dict(message) for message in recorded]
         place = [number for number, message in enumerate(messages) if message.role == "assistant"][turn.place.index]
-        extra = {"feedback": one.id, "turn": turn.id}
+        extra = {"key": turn.key, "feedback": one.id, "turn": turn.id}
         sides = (Message("assistant", one.correction or ""),), (messages[place],)
         yield Preference(tuple(messages[:place]), *sides, tools=tools, extra=extra, origin=origins[one.id], session=name, user=user)
 

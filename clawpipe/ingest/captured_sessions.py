@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from clawpipe.capture.order import in_written_order
 from clawpipe.capture.records import Record
 from clawpipe.capture.segments import read_segment, segments, segments_dir
 from clawpipe.capture.sessions import Session, SessionTurn, sessions_of
@@ -87,7 +88,7 @@ def captured_records(home: Home) -> Iterator[tuple[Path, int, Record]]:
 def captured_sessions(home: Home) -> list[SessionStatus]:
     """Return all captured sessions, the last used one first."""
     located = list(captured_records(home))
-    sessions = sessions_of(record for _, _, record in located)
+    sessions = sessions_of(in_written_order((str(path), line, record) for path, line, record in located))
     stored, rejected = _stored(home, {name for _, name in sessions}), _rejected(home)
     lines = {id(record): f"{path.resolve()}:{line}" for path, line, record in located}
     statuses = [

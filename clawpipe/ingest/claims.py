@@ -16,6 +16,7 @@ class Claim(msgspec.Struct, array_like=True, gc=False):
         content: digest of the record; None if the row has its names already.
         turns, whole: digests of the messages up to each turn, and of all; empty if the session has no name.
         prompt: the prompt, if there are labels.
+        rest: digest of what else tells equal contents apart; see `clawpipe.ingest.rows.rest_of`.
     """
 
     item_id: str
@@ -26,6 +27,7 @@ class Claim(msgspec.Struct, array_like=True, gc=False):
     whole: int
     place: Place
     prompt: str | None = None
+    rest: int = 0
 
 
 class Claims(msgspec.Struct, tag=True):

@@ -22,6 +22,8 @@ def check_pair(pair: Preference) -> None:
         raise RefusedError("prompt, chosen or rejected: shorter than 1")
     if pair.chosen == pair.rejected:
         raise RefusedError("both sides are one")
+    if any(call.malformed for message in pair.chosen for call in message.tool_calls):
+        raise RefusedError("chosen: a malformed call")
     if pair.margin is not None and pair.margin < 0:
         raise RefusedError("margin: below 0")
 

@@ -32,12 +32,13 @@ from clawpipe.ingest.rows import (
     content_of,
     exported_row,
     origin_of,
+    rest_of,
     score_rows,
     task_of,
     trajectory_row,
 )
 from clawpipe.json_types import Row
-from clawpipe.lineage.find import PARENT
+from clawpipe.lineage.find import KEY, PARENT
 from clawpipe.lineage.tombstones import Tombstones
 from clawpipe.messages import Message
 from clawpipe.privacy.redact import Redactor
@@ -67,7 +68,7 @@ class Made:
     """Columns by dataset, each with its size in bytes, and counts.
 
     Attributes:
-        counts: trajectories, turns, side_turns, with_tokens, unnamed_policy, unknown_temperature, lost_tokens (to a secret).
+        counts: trajectories, turns, side_turns, with_tokens, unnamed_policy, no_ratio, lost_tokens (to a secret).
         of_files: turns, side_turns and with_session by file.
         redactions: how often each rule applied.
     """
@@ -177,6 +178,7 @@ class Preparer:
             whole,
             _place(before),
             before.prompt if self._labelled else None,
+            rest_of(before),
         )
 
     def _split_forgotten(self, conversations: Sequence[Conversation]) -> tuple[list[Conversation], list[Conversation]]:
@@ -190,11 +192,11 @@ class Preparer:
         """Whether a conversation is forgotten, or continues a forgotten one, with whose messages it begins."""
         sessions = (conversation.session, conversation.extra.get(PARENT))
         user = conversation.user or self._options.user
-        return any(self._forgotten.covers(str(one) if one else None, user) for one in sessions)
+        return any(self._forgotten.covers(str(one) if one else None, user, _key_of(conversation)) for one in sessions)
 
     def _is_forgotten_row(self, record: Preference | Prompt, name: str) -> bool:
         user = record.user or self._options.user
-        return self._forgotten.covers(record.session, user) or self._forgotten.covers_row(name)
+        return self._forgotten.covers(record.session, user, _key_of(record)) or self._forgotten.covers_row(name)
 
     def _refused(self, refusal: Refusal) -> Row:
         last = f"-{refusal.line + refusal.lines - 1}" if refusal.lines > 1 else ""
@@ -225,7 +227,7 @@ class Preparer:
         of_file["with_session"] += row["session_id"] not in UNNAMED_SESSIONS
         made.counts["with_tokens"] += row["tokens"] == "recorded"
         made.counts["unnamed_policy"] += row["policy_version"] == UNNAMED
-        made.counts["unknown_temperature"] += row.get("logprobs_kind") == "none"
+        made.counts["no_ratio"] += row.get("logprobs_kind") == "none"
         return row
 
     def _labelled_with(self, conversation: Conversation, label: Label | None) -> Conversation:
@@ -236,6 +238,12 @@ class Preparer:
             [fields] = self._cleaner.values([label.fields])
             return replace(conversation, extra=dict(conversation.extra) | {"label": fields})
         return replace(conversation, judgements=(*conversation.judgements, *self._cleaner.judgements([label.judgement])))
+
+
+def _key_of(record: Conversation | Preference | Prompt) -> str | None:
+    """Return the key with which a record was captured; None if it was not."""
+    key = record.extra.get(KEY)
+    return key if isinstance(key, str) else None
 
 
 def _bounded(records: Iterable[Record]) -> Iterator[list[Record]]:

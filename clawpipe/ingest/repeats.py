@@ -1,7 +1,7 @@
 """Find turns that are stored already: if a session is exported again with more turns, its earlier turns become context.
 
-A conversation continues another of the same session and user if it begins with all messages up to that one's last turn. What
-clients leave out of histories, such as thoughts, does not count. Both sides are compared after redaction.
+A turn is stored already if another conversation of the same session and user has it after the same history. What clients leave out
+of histories, such as thoughts, does not count. Both sides are compared after redaction.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class Repeats:
     def __init__(self, store: Store, files: Sequence[Path]) -> None:
         self._store, self._files = store, files
         self._looked_up: set[int] = set()
-        self._ends: set[int] = set()  # digests of histories up to a last turn
+        self._turns: set[int] = set()  # digests of histories up to a turn
+        self._ends: set[int] = set()  # those up to a last turn
         self._wholes: set[int] = set()  # digests of all messages
 
     def known_turns(self, claims: Sequence[Claim]) -> list[int]:
@@ -45,12 +46,14 @@ class Repeats:
         return [self._known(one) if one.turns else 0 for one in claims]
 
     def _known(self, claim: Claim) -> int:
-        turns = claim.turns[:-1] if claim.whole in self._wholes else claim.turns
-        known = max((number for number, turn in enumerate(turns, 1) if turn in self._ends), default=0)
+        is_copy = claim.whole in self._wholes  # a further attempt, whose turns count once more
+        turns, stored = (claim.turns[:-1], self._ends) if is_copy else (claim.turns, self._turns)
+        known = max((number for number, turn in enumerate(turns, 1) if turn in stored), default=0)
         self._add(claim.turns, claim.whole)
         return known
 
     def _add(self, turns: Sequence[int], whole: int) -> None:
+        self._turns.update(turns)
         self._ends.update(turns[-1:])
         self._wholes.add(whole)
 

@@ -119,10 +119,10 @@ def warnings(done: Ingested) -> Iterator[str]:
     yield from done.reading.warnings()
     if counts["unnamed_policy"]:
         yield f"{counts['unnamed_policy']} rows have tokens, but nobody says which policy sampled them: give --policy-version"
-    if counts["unknown_temperature"]:
+    if counts["no_ratio"]:
         yield (
-            f"{counts['unknown_temperature']} rows do not say at which temperature their tokens were sampled, so no ratio can be "
-            "taken of their log-probs: give --temperature"
+            f"{counts['no_ratio']} rows have log-probs of which no ratio can be taken: nobody says at which temperature their "
+            "tokens were sampled (give --temperature), or a setting such as top_p changed what was drawn"
         )
     if counts["lost_tokens"]:
         yield f"{counts['lost_tokens']} rows have lost their tokens, which spelled a secret: they are text only"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any
 
@@ -70,6 +70,19 @@ def content_of(conversation: Conversation, user: str | None = None) -> bytes:
         b',"user":' + orjson.dumps(owner) if owner else b"",
     )
     return sha256_bytes(body).encode()
+
+
+def rest_of(conversation: Conversation) -> int:
+    """Return a digest (63 bits) of what tells equal contents apart: judgements, status and, of recorded tokens, all fields.
+
+    0 for a text without judgements and status. Ids and times of a request that was tried again do not count.
+    """
+    judged = [asdict(judgement) for judgement in conversation.judgements]
+    tokens = conversation.tokens
+    recorded = [tokens.temperature, tokens.kind, dict(conversation.extra)] if tokens else None
+    if not judged and conversation.status is None and recorded is None:
+        return 0
+    return int(sha256_bytes(canonical_json([judged, conversation.status, recorded]).encode())[:16], 16) >> 1
 
 
 def trajectory_id_of(content: bytes, occurrence: int) -> str:
@@ -233,7 +246,7 @@ def _recorded(conversation: Conversation, options: Options) -> Row:
         "prompt_tokens": spans[0][0],
         "turns": turns,
         "temperature": 1.0 if temperature is None else temperature,
-        "logprobs_kind": "none" if temperature is None else options.logprobs or tokens.kind,  # engines differ
+        "logprobs_kind": "none" if temperature is None or tokens.kind == "none" else options.logprobs or tokens.kind,
         "tokens": "recorded",
     }
 

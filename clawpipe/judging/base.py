@@ -20,7 +20,6 @@ from clawpipe.errors import BusyError, ConfigError
 from clawpipe.extensions import ExtensionPoint
 from clawpipe.json_types import JsonObject
 from clawpipe.judging.gaming import GamingSigns
-from clawpipe.judging.hint_leaks import HintLeaks
 from clawpipe.messages import Message
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, publish_dataset, read_dataset
@@ -162,8 +161,7 @@ def score_dataset(
     Returns:
         output: `scores`; extras: "quarantine", if a trajectory was rejected; rows_in, rows_out and filtered count
         trajectories, details["scores"] counts scores, details["raised"] says what was raised, if anything,
-        details["warnings"] which signs there are of a judge that is gamed, details["reward"] the mean reward of rollouts, and
-        details["hints_left_out"] how many hints were left out, by reason.
+        details["warnings"] which signs there are of a judge that is gamed, and details["reward"] the mean reward of rollouts.
 
     Raises:
         ConfigError: two scorers share a name, or a scorer is set up wrongly.
@@ -176,11 +174,11 @@ def score_dataset(
     known = {row["item_id"]: row for row in read_dataset(store, items).to_pylist()}
     rejected: list[JsonObject] = []
     raised = UserErrors(log)
-    signs, leaks = GamingSigns(), HintLeaks(known.values())
-    batches = _score_batches(store, trajectories, known, ordered, weights, completed, rejected, raised, signs, leaks)
+    signs = GamingSigns()
+    batches = _score_batches(store, trajectories, known, ordered, weights, completed, rejected, raised, signs)
     parents = [trajectories.digest, items.digest]
     output = publish_dataset(store, "scores", rechunk(batches, schema_of("scores")), parents=parents)
-    details = raised.details() | signs.details() | leaks.details()
+    details = raised.details() | signs.details()
     return _result(store, trajectories, output, rejected, parents, details)
 
 
@@ -194,7 +192,6 @@ def _score_batches(
     rejected: list[JsonObject],
     raised: UserErrors,
     signs: GamingSigns,
-    leaks: HintLeaks,
 ) -> Iterator[pa.RecordBatch]:
     """Yield score rows, a batch of trajectories at a time; add quarantine rows to `rejected`."""
     columns = [name for name in schema_of("trajectories").names if name not in _STREAMS]
@@ -212,7 +209,7 @@ def _score_batches(
                 else:
                     scores, reason = _judge(_NO_ITEM, trajectory, without_item, raised)
                 signs.add(trajectory, scores)
-                weighed = _with_reward(leaks.cleared(scores), weights)
+                weighed = _with_reward(scores, weights)
                 weighed = completed(weighed) if completed and weighed else weighed
                 if trajectory["source"] == ROLLOUT:
                     signs.add_reward(weighed)

@@ -1,36 +1,100 @@
-"""Remove hints that contain the truth of a held-out item, because a model trained on them would know the answer."""
+"""Leave out hints that contain the truth of a held-out item, because a model trained on them would know the answer."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from clawpipe.contracts.schema import conformed, schema_of
 from clawpipe.json_types import JsonObject
+from clawpipe.store.artifacts import Store
+from clawpipe.store.datasets import dataset_files, publish_dataset, read_dataset
+from clawpipe.store.parts import rechunk
+from clawpipe.store.refs import DatasetRef, StepResult
+from clawpipe.words import is_spaceless, words_of
 
 Row = Mapping[str, Any]
 
-_SHORTEST = 12  # characters of a truth; shorter ones, such as a number, are in many a sentence by chance
+_LONG = 12  # characters of a truth that is in no other sentence by chance
+_CONTENT = 4  # letters of a word that says what a question is about
 _REASON = "gives away a held-out truth"
-_WORD = re.compile(r"\w+")
+_FIGURE = re.compile(r"\d{3,}|\d+[.,:/-]\d+|(?=\w*\d)(?=\w*[^\W\d])\w+")  # a number that is no count of things, or a code
+_NAME = re.compile(r"[^\W\d_]+")
+_COMMON_WORDS = """
+    a an the and any or but if so as at by for from in into of off on out over to up with without about after again all
+    also am are be been both can could did do does done each every either few first had has have he her here him his how
+    i is it its just last least less let like many may me more most much must my never new next no none not nothing now
+    null ok okay old one only other our own please same say see she should some such sure than thank thanks that their
+    them then there these they this those three time true two unknown us very was we well were what when where which who
+    whose why will would yes yet you your false left right good bad high low hello hi maybe ask tell use call answer
+    reply result error ja nein oui non si no sim não da net der die das le la les el los las un une ein eine est es ist
+    und et y e o
+    是的 不是 没有 可以 不能 可能 正确 错误 什么 一个 这个 那个 我们 你们 他们
+    はい いいえ です ます する こと ある ない
+"""
+_ANSWERING_WORDS = "answer reply result say solution correct antwort réponse respuesta resposta risposta ответ 答"
+_COMMON, _ANSWERING = frozenset(_COMMON_WORDS.split()), frozenset(_ANSWERING_WORDS.split())
+
+
+def clear_hints(store: Store, scores: DatasetRef, items: DatasetRef) -> StepResult:
+    """Leave out hints that give away what held-out items ask for.
+
+    Args:
+        items: train and held-out items.
+
+    Returns:
+        output: `scores`, row by row; details["hints_left_out"] counts the hints, by reason, if there are any.
+
+    Raises:
+        DataError: a dataset is missing or damaged.
+    """
+    leaks = HintLeaks(read_dataset(store, items).to_pylist())
+    batches = (batch for file in dataset_files(store, scores) for batch in _cleared(pq.read_table(file), leaks))
+    output = publish_dataset(store, "scores", rechunk(batches, schema_of("scores")), parents=[scores.digest, items.digest])
+    return StepResult(output=output, rows_in=scores.rows, rows_out=output.rows, details=leaks.details())
+
+
+def _cleared(table: pa.Table, leaks: HintLeaks) -> list[pa.RecordBatch]:
+    whole = conformed(table, schema_of("scores"))
+    place = whole.schema.get_field_index("hints")
+    rows = leaks.cleared(whole.select(["origin", "hints"]).to_pylist())
+    hints = pa.array([row["hints"] for row in rows], whole.schema.field(place).type)
+    return whole.set_column(place, whole.schema.field(place), hints).to_batches()
+
+
+class Truth(NamedTuple):
+    """A text of a truth: its words between spaces, whether it counts wherever it stands, and what its question is about."""
+
+    words: str
+    tells: bool
+    about: frozenset[str]
 
 
 class HintLeaks:
     """Removes and counts hints that contain a held-out truth word for word, apart from case, spaces and punctuation.
 
-    A text of a truth does not count if the item's question contains it, if it is also the truth of a train item, or if it has fewer
-    than 12 characters. The verifier's own hints stay, because they concern their own item only.
+    A text of a truth does not count if the item's question contains it, or if it is also a text of a train item. One of less than
+    12 characters counts wherever it stands if it is a name, a code, a figure of three digits or more, or two characters or more of
+    a script without spaces. Any other, such as a small number or a plain word, counts in a hint that shares a word with its
+    question or speaks of the answer. Common words do not count, nor do those that train items say. The verifier's own hints stay,
+    because they concern their own item only.
 
     Args:
         items: rows of `task_items`.
     """
 
     def __init__(self, items: Iterable[Row]) -> None:
-        held, trained = set[str](), set[str]()
-        for item in items:
-            (held if item["split"] == "heldout" else trained).update(_answers(item))
-        self._truths = sorted(held - trained)
+        listed = list(items)
+        trained = {text for item in listed if item["split"] != "heldout" for text in _said(item)}
+        known = {word for text in trained for word in text.split()}
+        held = {truth for item in listed if item["split"] == "heldout" for truth in _truths(item, known)}
+        self._truths = sorted((truth for truth in held if truth.words not in trained), key=lambda truth: truth.words)
         self._left_out = 0
 
     def cleared(self, scores: Sequence[JsonObject]) -> list[JsonObject]:
@@ -47,26 +111,64 @@ class HintLeaks:
         return row | {"hints": kept or None}
 
     def _gives_away(self, hint: str) -> bool:
-        words = _words(hint)
-        return any(truth in words for truth in self._truths)
+        text = _spaced(hint)
+        words = text.split()
+        subjects, answers = set(_subjects(words)), not _ANSWERING.isdisjoint(words)
+        return any(truth.tells or answers or truth.about & subjects for truth in self._truths if truth.words in text)
 
 
-def _answers(item: Row) -> Iterator[str]:
-    """Yield the texts of an item's truth that its other columns do not say."""
-    shown = _words(" ".join(_texts({name: value for name, value in item.items() if name != "truth"})))
-    for text in map(_words, _texts(json.loads(item["truth"]))):
-        if len(text.strip()) >= _SHORTEST and text not in shown:
-            yield text
+def _truths(item: Row, known: set[str]) -> Iterator[Truth]:
+    """Yield the texts of a held-out item's truth that its other columns do not say, without short ones that are common.
+
+    Args:
+        known: words that train items say.
+    """
+    shown = _spaced(" ".join(_shown(item)))
+    about = frozenset(_subjects(shown.split()))
+    for written in _texts(json.loads(item["truth"])):
+        text = _spaced(written)
+        is_long = len(text.strip()) >= _LONG
+        if text.strip() and text not in shown and (is_long or not _is_common(text.split(), known)):
+            yield Truth(text, is_long or _tells(written, text.split()), about)
 
 
-def _words(text: str) -> str:
-    """Return the words of a text in lower case, with a space around each."""
-    return f" {' '.join(_WORD.findall(text.casefold()))} "
+def _is_common(words: Sequence[str], known: set[str]) -> bool:
+    """Whether a short text says what any hint may say by chance."""
+    if all(map(is_spaceless, words)):
+        return "".join(words) in _COMMON
+    return all(word in _COMMON or (word in known and not word.isdigit()) or (len(word) == 1 and word.isalpha()) for word in words)
+
+
+def _tells(written: str, words: Sequence[str]) -> bool:
+    """Whether a short text is hardly in a sentence by chance."""
+    if sum(map(is_spaceless, words)) > 1 or _FIGURE.search(written):
+        return True
+    return any(name[0].isupper() and len(name) > 1 and name.lower() not in _COMMON for name in _NAME.findall(written))
+
+
+def _subjects(words: Sequence[str]) -> Iterator[str]:
+    """Yield what a text is about: its longer words, and pairs of characters of scripts without spaces."""
+    yield from (word for word in words if len(word) >= _CONTENT and word not in _COMMON)
+    yield from (one + other for one, other in pairwise(words) if is_spaceless(one) and is_spaceless(other))
+
+
+def _said(item: Row) -> Iterator[str]:
+    """Yield the texts of all columns of an item."""
+    yield from map(_spaced, (*_shown(item), *_texts(json.loads(item["truth"]))))
+
+
+def _shown(item: Row) -> list[str]:
+    return list(_texts({name: value for name, value in item.items() if name != "truth"}))
+
+
+def _spaced(text: str) -> str:
+    """Return the words of a text, with a space around each."""
+    return f" {' '.join(words_of(text))} "
 
 
 def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, dict | list):
         for inner in value.values() if isinstance(value, dict) else value:
             yield from _texts(inner)
-    elif isinstance(value, str | float | int):
+    elif isinstance(value, str | float | int) and not isinstance(value, bool):
         yield str(value)

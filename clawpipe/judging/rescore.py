@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from clawpipe.contracts.schema import conformed, schema_of
-from clawpipe.environments.base import Environment
+from clawpipe.environments.ending import Judges
 from clawpipe.errors import ConfigError, DataError
 from clawpipe.json_types import JsonObject, Row
 from clawpipe.judging.base import reweighed, score_dataset
@@ -55,7 +55,7 @@ class Rescored:
         return [one for one in self.verdicts if _essence(one.before) != _essence(one.now)]
 
 
-def rescore(store: Store, trajectories: DatasetRef, environment: Environment, log: Path | None = None) -> Rescored:
+def rescore(store: Store, trajectories: DatasetRef, environment: Judges, log: Path | None = None) -> Rescored:
     """Score rollouts anew, from what is recorded of them, with their stored task items.
 
     Verdicts before are those of the newest stored scores that have one of the rollout. Where other scorers were part of the reward,

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from clawpipe.environments.base import Environment, Hindsight, TaskItem
-from clawpipe.environments.ending import Ending, hindsight_of, messages_of, outcome_of
+from clawpipe.environments.base import Hindsight, TaskItem
+from clawpipe.environments.ending import Ending, Judges, hindsight_of, messages_of, outcome_of
 from clawpipe.judging.base import Origin, Row, Score
 
 
@@ -16,7 +16,7 @@ class VerifierScorer:
     """Yields one score per trajectory of its environment, from what is recorded alone, and one for each turn with a reward;
     successes have hindsight too."""
 
-    environment: Environment
+    environment: Judges
 
     @property
     def name(self) -> str:

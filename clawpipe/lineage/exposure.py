@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from clawpipe.errors import ClawpipeError
 from clawpipe.lineage.find import Findings, Hits, find
 from clawpipe.lineage.record import read_lineage
-from clawpipe.lineage.subject import Subject
+from clawpipe.lineage.subject import Subject, session_of
 from clawpipe.lineage.tombstones import SeenBy, read_tombstones
 from clawpipe.nights.record import list_nights, read_status, run_dir
 from clawpipe.registry.tracking import Tracking
@@ -171,6 +171,8 @@ class Exposure(_Report):
     trajectory: str | None = None
     source: str | None = None
     text: str | None = None
+    key: str | None = None
+    keys: list[str] = Field(default=[], description="keys of the gateway with which rows of these sessions were captured")
     found: bool = Field(description="something names it, or did when it was forgotten; a mistyped id is named by nothing")
     sessions: list[str] = Field(description="sessions that go along: a user's, and those that go on from one that goes")
     trajectories: int
@@ -221,7 +223,8 @@ def as_exposure(home: Home, subject: Subject, exposed: Exposed) -> Exposure:
     return Exposure(
         **asdict(subject),
         found=bool(found.hits) or ever,
-        sessions=sorted(found.sessions - {subject.session}),
+        sessions=sorted({*map(session_of, found.sessions)} - {subject.session}),
+        keys=sorted(found.keys - {""}),
         trajectories=len(found.trajectories),
         datasets=[HoldingDataset(name=hit.ref.name, digest=hit.ref.digest, rows=hit.count, of=hit.ref.rows) for hit in found.hits],
         damaged=[f"{ref.name}/{ref.digest}" for ref in found.damaged],
@@ -237,6 +240,8 @@ def exposure_lines(found: Exposure) -> Iterator[str]:
     """Yield the lines of an exposure for a person."""
     if found.forgotten:
         yield f"forgotten on {found.forgotten}"
+    if found.session and found.keys:
+        yield f"captured with the key{'s' if len(found.keys) > 1 else ''} {', '.join(found.keys)}"
     if found.sessions:
         sessions = f"sessions of {found.user}" if found.user else f"sessions that go on from {found.session}"
         yield f"{sessions}, which go along: {', '.join(found.sessions)}"

@@ -7,6 +7,7 @@ quarantine anything); `item_id` of a task item that only these trajectories and 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,15 +16,17 @@ import duckdb
 import pyarrow.parquet as pq
 
 from clawpipe.errors import DataError
-from clawpipe.lineage.subject import Subject, pattern_of, spellings
+from clawpipe.lineage.subject import BESIDE, Subject, pattern_of, session_of, spellings
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, stored_datasets
 from clawpipe.store.duck import session
 from clawpipe.store.refs import DatasetRef
 
-_KEYS = ("sessions", "users", "trajectories", "pairs", "items", "prompts", "files")  # tables of ids, one column `id` each
+_TABLES = ("sessions", "users", "trajectories", "pairs", "items", "prompts", "files")  # tables of ids, one column `id` each
+# A table `sessions` holds ids, which stand for the sessions of all keys, and names with a key (`clawpipe.lineage.subject`).
+_OF_SESSIONS = "(session_id in (from sessions) or session_name in (from sessions))"
 _NAMING = {  # the condition under which a row is found, by the column that it looks at
-    "session_id": "session_id in (from sessions)",
+    "session_id": _OF_SESSIONS,
     "user_id": "user_id in (from users)",
     "trajectory_id": "trajectory_id in (from trajectories)",
     "chosen_id": "chosen_id in (from trajectories)",
@@ -32,17 +35,20 @@ _NAMING = {  # the condition under which a row is found, by the column that it l
     "row_id": "row_id in (from trajectories) or row_id in (from pairs)",
 }
 _NOBODY_ELSES = "(user_id is null or not exists (from users) or user_id in (from users))"
-_OF_SUBJECT = f"(user_id in (from users) or (session_id in (from sessions) and {_NOBODY_ELSES}))"
+_OF_SUBJECT = f"(user_id in (from users) or ({_OF_SESSIONS} and {_NOBODY_ELSES}))"
 _READ_ONCE = (*_NAMING, "item_id", "identity", "source", "origin")  # columns that many queries ask about
 _ITEM, _OWNER = {"identity", "item_id"}, {"session_id", "user_id"}  # columns of task items, and of rows with an owner
 _TEXTS = ("messages", "prompt", "chosen", "rejected", "tools", "extra")  # columns with texts of conversations
 PARENT = "parent_session_id"  # in `extra`: Hermes' name of the session that this one continues
-_PARENT = f"(case when contains(extra, '{PARENT}') and json_valid(extra) then extra->>'$.{PARENT}' end)"
+KEY = "key"  # in `extra`: the gateway's key with which a row was captured
+_PARENT, _KEY = (
+    f"(case when contains(extra, '{name}') and json_valid(extra) then extra->>'$.{name}' end)" for name in (PARENT, KEY)
+)
 # A rejected row is text: it names its trajectory, holds the id anywhere, or comes from a file with rows of the subject only.
 _PARSED = """(case when json_valid("row") then "row" else '{}' end)"""
 _QUARANTINED = " or ".join(
     [
-        'regexp_matches("row", $pattern) or regexp_matches(row_id, $path)',
+        """regexp_matches("row", $pattern) and ($key = '' or contains("row", $key)) or regexp_matches(row_id, $path)""",
         "regexp_extract(row_id, '^(.*):[0-9]+(-[0-9]+)?(@[0-9]+)?$', 1) in (from files)",
         *(f"{_PARSED}->>'$.{name}' in (from trajectories)" for name in ("trajectory_id", "chosen_id", "rejected_id")),
     ]
@@ -66,7 +72,8 @@ class Findings:
     """The result of a search.
 
     Attributes:
-        sessions: the sessions of the subject, and sessions that continue them.
+        sessions: the names of the subject's sessions, and of sessions that continue them.
+        keys: the keys with which rows of these sessions were captured; "" for rows that name none.
         shared: sessions with rows of other users, which stay.
         pairs, items: ids of the preference pairs and task items that were found.
         origins: lines by source file.
@@ -78,6 +85,7 @@ class Findings:
     pairs: set[str] = field(default_factory=set)
     items: set[str] = field(default_factory=set)
     sessions: set[str] = field(default_factory=set)
+    keys: set[str] = field(default_factory=set)
     shared: set[str] = field(default_factory=set)
     origins: dict[str, set[int]] = field(default_factory=dict)
     damaged: list[DatasetRef] = field(default_factory=list)
@@ -116,12 +124,12 @@ def find(store: Store, subject: Subject) -> Findings:
     with session(store, [file for source in sources for file in source.paths]) as duck:
         _open_tables(duck, subject, sources)
         _follow(duck, sources, subject)
-        found.sessions = _ids(duck, "sessions")
+        found.sessions, found.keys = _ids(duck, "sessions"), _keys_of(duck, sources)
         found.shared = _shared(duck, sources)
         if subject.kind not in ("trajectory", "text"):  # rejected rows of the same file do not count
             _own_files(duck, sources)
-        ids = [subject.id, *sorted(found.sessions)]
-        patterns = {"pattern": pattern_of(ids), "path": pattern_of(ids, joints="")}
+        ids = [subject.id, *sorted(map(session_of, found.sessions))]
+        patterns = {"pattern": pattern_of(ids), "path": pattern_of(ids, joints=""), "key": _written(subject.key)}
         hits = [hit for source in sources for hit in _hits(duck, source, patterns)]
         found.hits = sorted(hits, key=lambda hit: (hit.ref.name, hit.ref.digest))
         found.trajectories, found.pairs = _ids(duck, "trajectories"), _ids(duck, "pairs")
@@ -155,12 +163,12 @@ def _ids(duck: duckdb.DuckDBPyConnection, table: str) -> set[str]:
 
 def _open_tables(duck: duckdb.DuckDBPyConnection, subject: Subject, sources: Sequence[_Source]) -> None:
     """Create the tables of ids, filled with the ids of the subject."""
-    for name in _KEYS:
+    for name in _TABLES:
         duck.execute(f"create temp table {name} (id varchar)")
     for source in sources:
         _read_keys(duck, source)
     if subject.kind in ("session", "user"):
-        duck.execute(f"insert into {subject.kind}s values ($id)", {"id": subject.id})
+        duck.execute(f"insert into {subject.kind}s values ($id)", {"id": subject.name})
     for source in sources if subject.names_rows else ():
         for table, column in (("trajectories", "trajectory_id"), ("pairs", "pair_id")):
             if column in source.columns and (condition := _names(subject, column, source.columns)):
@@ -169,9 +177,23 @@ def _open_tables(duck: duckdb.DuckDBPyConnection, subject: Subject, sources: Seq
 
 def _read_keys(duck: duckdb.DuckDBPyConnection, source: _Source) -> None:
     columns = [name for name in _READ_ONCE if name in source.columns]
-    columns += [f"{_PARENT} as parent"] if "extra" in source.columns else []
+    key = _KEY if "extra" in source.columns else "null"
+    named = {"session_name": "session_id"} if "session_id" in source.columns else {}
+    named |= {"parent": _PARENT, "parent_name": _PARENT} if "extra" in source.columns else {}
+    columns += [f"{_with_key(key, given) if name.endswith('_name') else given} as {name}" for name, given in named.items()]
+    columns += [f"coalesce({key}, '') as key"]
     query = f"select {', '.join([*columns, 'file_index', 'file_row_number'])} from {source.rows}"
     duck.execute(f"create temp table {source.keys} as {query}", {"files": source.paths})
+
+
+def _with_key(key: str, session: str) -> str:
+    """Return the SQL expression of a session's name."""
+    return f"coalesce({key} || chr({ord(BESIDE)}) || {session}, {session})"
+
+
+def _written(key: str | None) -> str:
+    """Return a key as a captured record writes it; empty for none."""
+    return f'"key":{json.dumps(key)}' if key else ""
 
 
 def _names(subject: Subject, column: str, columns: Iterable[str]) -> str:
@@ -199,7 +221,7 @@ def _follow(duck: duckdb.DuckDBPyConnection, sources: Sequence[_Source], subject
     owned = [source for source in sources if source.columns >= _OWNER]
     prompts = [source for source in owned if source.columns >= _ITEM]
     for source in owned:  # rows with a session of this user, but without a user
-        _add(duck, "sessions", source, "session_id", "user_id in (from users) and session_id is not null")
+        _add(duck, "sessions", source, "session_name", "user_id in (from users) and session_id is not null")
     _descend(duck, [source for source in recorded if "extra" in source.columns])
     for source in recorded:
         _add(duck, "trajectories", source, "trajectory_id", _OF_SUBJECT)
@@ -234,18 +256,28 @@ def _descend(duck: duckdb.DuckDBPyConnection, sources: Sequence[_Source]) -> Non
     while known != (count := duck.execute("select count(*) from sessions").fetchall()[0][0]):
         known = count
         for source in sources:
-            condition = f"session_id is not null and parent in (from sessions) and {_NOBODY_ELSES}"
-            _add(duck, "sessions", source, "session_id", condition)
+            known_parent = "(parent in (from sessions) or parent_name in (from sessions))"
+            _add(duck, "sessions", source, "session_name", f"session_id is not null and {known_parent} and {_NOBODY_ELSES}")
+
+
+def _keys_of(duck: duckdb.DuckDBPyConnection, sources: Sequence[_Source]) -> set[str]:
+    """Return the keys of the rows of the found sessions, without what the sessions' other rows say."""
+    found: set[str] = set()
+    for source in sources:
+        if {"trajectory_id", "extra"} | _OWNER <= source.columns:
+            query = f"select distinct key from {source.keys} where {_OF_SESSIONS} and {_NOBODY_ELSES}"
+            found |= {key for (key,) in duck.execute(query).fetchall()}
+    return found
 
 
 def _shared(duck: duckdb.DuckDBPyConnection, sources: Sequence[_Source]) -> set[str]:
-    """Return the sessions that rows of other users name as well."""
+    """Return the names of sessions that rows of other users name as well."""
     found: set[str] = set()
     for source in sources:
         if {"session_id", "user_id"} <= source.columns:
             query = f"""
-                select distinct session_id from {source.keys}
-                where session_id in (from sessions) and not {_NOBODY_ELSES}"""
+                select distinct unnest([session_id, session_name]) from {source.keys}
+                where {_OF_SESSIONS} and not {_NOBODY_ELSES}"""
             found |= {name for (name,) in duck.execute(query).fetchall()}
     return found
 

@@ -15,10 +15,11 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from clawpipe.errors import DataError
-from clawpipe.lineage.subject import Kind, Subject
+from clawpipe.lineage.subject import Kind, Subject, session_name
 from clawpipe.store.files import write_atomic
 from clawpipe.store.home import Home
 
+_OF_KEY = re.compile(r'"key"\s*:\s*"((?:[^"\\]|\\.){1,64})"')
 _STRING = re.compile(r'"((?:[^"\\]|\\.){1,512})"')
 REASON = "forgotten"  # the reason to reject a row that is read again
 
@@ -45,6 +46,7 @@ class Tombstone(BaseModel):
 
     kind: Kind
     digest: str = Field(description="sha256 of salt, kind and id")
+    key: str | None = Field(default=None, description="name of the key with which the session was captured; None: of any")
     sessions: tuple[str, ...] = Field(
         default=(), description="digests of sessions that go along; of a user those of rows that name nobody"
     )
@@ -80,14 +82,17 @@ class Tombstones(BaseModel):
     def digest(self, kind: str, identity: str) -> str:
         return hashlib.sha256(f"{self.salt}/{kind}/{identity}".encode(errors="surrogatepass")).hexdigest()
 
-    def covers(self, session: str | None, user: str | None) -> bool:
-        """Whether a conversation of this session and user was forgotten; None stands for an unknown one."""
+    def covers(self, session: str | None, user: str | None, key: str | None = None) -> bool:
+        """Whether a conversation of this session, user and key was forgotten; None stands for an unknown one."""
         if not self.stones:
             return False
-        of_session = self.digest("session", session) if session else ""
+        names = {session, session_name(key, session)} if session else set[str]()
+        of_session = {self.digest("session", name) for name in names}
         of_user = self.digest("user", user) if user else ""
         return any(
-            stone.digest in (of_session, of_user) or (of_session in stone.sessions and (stone.kind == "session" or not user))
+            stone.digest == of_user
+            or (stone.digest in of_session and stone.key in (None, key))
+            or (not of_session.isdisjoint(stone.sessions) and stone.key in (None, key) and (stone.kind == "session" or not user))
             for stone in self.stones
         )
 
@@ -104,16 +109,20 @@ class Tombstones(BaseModel):
         if not self.stones:
             return False
         strings = {_unquoted(found) for found in _STRING.findall(text)}
-        return any(self.covers(one, None) or self.covers(None, one) for one in strings)
+        keys = {None, *map(_unquoted, _OF_KEY.findall(text))}
+        return any(self.covers(one, None, key) or self.covers(None, one) for one in strings for key in keys)
 
     def stone(self, subject: Subject) -> Tombstone | None:
+        """Return the tombstone of a subject; of a session without a key that of any key."""
         digest = self.digest(subject.kind, subject.id)
-        return next((stone for stone in self.stones if stone.digest == digest), None)
+        found = (stone for stone in self.stones if stone.digest == digest)
+        return next((stone for stone in found if subject.key is None or stone.key in (None, subject.key)), None)
 
     def with_stone(self, stone: Tombstone) -> Tombstones:
-        """Return a copy with one more; tombstones of one id are merged."""
-        known = {known.digest: known for known in self.stones}
-        known[stone.digest] = known[stone.digest].joined(stone) if stone.digest in known else stone
+        """Return a copy with one more; tombstones of one id and key are merged."""
+        known = {(known.digest, known.key): known for known in self.stones}
+        name = stone.digest, stone.key
+        known[name] = known[name].joined(stone) if name in known else stone
         return self.model_copy(update={"stones": tuple(known.values())})
 
     def rows_of(self, uri: str) -> int:

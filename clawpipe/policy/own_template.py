@@ -6,7 +6,6 @@ Rows are assembled by `clawpipe.policy.renderer`, never by the template. The rou
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
@@ -16,6 +15,7 @@ from clawpipe.messages import ToolCall, ToolSpec, WrittenFormat
 from clawpipe.policy.calls import codec
 from clawpipe.policy.formats.common import Parsed
 from clawpipe.wire.arguments import arguments_of, neutral_arguments
+from clawpipe.wire.thoughts import split_thought, words_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -39,7 +39,6 @@ _TOOLS = (
 _TEXTS = ("mug", 'a "b"', "it's", "two\nlines", "Grüße 漢", "7", "true", "a\\b", "<b>&</b>", "{x}")
 _TURNS = 20  # of one call, and as many of two
 _SHOWN = 200  # characters of what a template wrote
-_THOUGHT = re.compile(r"\A(?:\s*<think>)?\s*</think>")  # empty: that the model has thought nothing
 _QUESTION = {"role": "user", "content": "What is there?"}
 
 
@@ -71,7 +70,7 @@ def difference(tokenizer: PreTrainedTokenizerFast, format: WrittenFormat) -> Dif
             meant = tuple(_call(draws, place) for place in range(number))
             try:
                 written = _turn(tokenizer, meant)
-                read = codec(format, _TOOLS).parse(_THOUGHT.sub("", written), 0)
+                read = codec(format, _TOOLS).parse(_without_empty_thought(written), 0)
             except (jinja2.TemplateError, ValueError, TypeError, KeyError) as error:
                 written, read = f"{type(error).__name__}: {error}", Parsed("", ())
             if read != ("", meant):
@@ -91,6 +90,12 @@ def _call(draws: random.Random, place: int) -> ToolCall:
     order = {"items": [{"name": other, "size": [1, 2.5, None]}], "note": text, "count": draws.randrange(99), "express": True}
     name, arguments = draws.choice([("stock", {"item": text}), ("order", order)])
     return ToolCall(f"call_0_{place}", name, neutral_arguments(arguments))
+
+
+def _without_empty_thought(text: str) -> str:
+    """Return a turn without a thought that says nothing."""
+    thought, said = split_thought(text)
+    return text if words_of(thought) else said
 
 
 def _turn(tokenizer: PreTrainedTokenizerFast, calls: Sequence[ToolCall]) -> str:

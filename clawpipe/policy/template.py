@@ -29,7 +29,7 @@ from clawpipe.policy.own_template import difference, own_format
 from clawpipe.policy.renderer import Renderer, file_digest, text_only
 from clawpipe.store.digests import sha256_json
 from clawpipe.wire.arguments import arguments_of
-from clawpipe.wire.thoughts import split_thought, words_of
+from clawpipe.wire.thoughts import split_thought, with_thoughts, words_of
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -45,7 +45,7 @@ _SYSTEM = Message("system", "Be brief.")
 _TALK = (Message("user", "Hello."), Message("assistant", "What is it?"), Message("user", "How many mugs?"))
 _CALLED = (Message("assistant", "", (_CALL,)), Message("tool", "57", tool_call_id="call_1_0", name="stock"))
 _ANSWER = Message("assistant", "57.")
-_THOUGHT = "<think>\nThis is turn {}.\n\nLet me think of one thing after the other, in several lines.\n</think>\n"
+_THOUGHT = "This is turn {}.\n\nLet me think of one thing after the other, in several lines."
 
 
 def open_renderer(tokenizer: PreTrainedTokenizerFast, tool_call_format: ToolCallFormat, tools: Sequence[ToolSpec]) -> Renderer:
@@ -138,10 +138,11 @@ class TemplateRenderer(Renderer):
 
     def thinking(self) -> tuple[Message, ...]:
         """Return the example with a thought in each turn, but for calls if the template writes no text beside these."""
-        return tuple(
-            replace(message, content=_THOUGHT.format(place) + message.content) if self._takes_text(message) else message
-            for place, message in enumerate(self.example())
-        )
+        listed = list(self.example())
+        for place, message in enumerate(listed):
+            if self._takes_text(message):
+                listed[place] = replace(message, content=with_thoughts(message.content, [_THOUGHT.format(place)]))
+        return tuple(listed)
 
     def describes(self, tool: ToolSpec) -> bool:
         """Return whether the template writes the description of a tool."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING, TypedDict
 
+from clawpipe.endings import lacks_end
 from clawpipe.json_types import JsonObject, Row
 from clawpipe.messages import Message, ToolCallFormat, ToolSpec
 from clawpipe.policy.renderer import Renderer
@@ -60,7 +61,7 @@ def render_row(row: Row, renderer_of: RendererOf, preamble: Sequence[Message]) -
     """Return ids and mask of a row with the renderer's digest, or why it cannot be rendered.
 
     Args:
-        row: row of `trajectories`, with tokens "none".
+        row: row of `trajectories`, with tokens "none". One that ends with an answer that was cut off gets no end marker.
         preamble: the environment's messages.
     """
     messages = tuple(map(Message.from_dict, row["messages"]))
@@ -69,9 +70,18 @@ def render_row(row: Row, renderer_of: RendererOf, preamble: Sequence[Message]) -
         ids, mask = renderer.render_with_mask([*before, *messages])
     except (ValueError, TypeError, AttributeError):  # a name that the format cannot write, or arguments that are no JSON object
         return "calls cannot be written"
+    if lacks_end(row, messages):
+        ids, mask = _without_end(ids, mask, renderer.stop_ids)
     kinds = row["kinds"] or ["main"] * sum(message.role == "assistant" for message in messages)
     shown = ["side"] * sum(message.role == "assistant" for message in before)
     return (ids, main_only(mask, [*shown, *kinds])), renderer.digest
+
+
+def _without_end(ids: Sequence[int], mask: Sequence[bool], ends: Container[int]) -> Rendering:
+    """Return ids and mask up to the last turn's words, without its end marker and what follows."""
+    end = max(place for place, sampled in enumerate(mask) if sampled)
+    end += ids[end] not in ends
+    return list(ids[:end]), list(mask[:end])
 
 
 def main_only(mask: Sequence[bool], kinds: Sequence[str]) -> list[bool]:

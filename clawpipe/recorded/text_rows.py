@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from clawpipe.config.environment import EnvironmentSpec
 from clawpipe.contracts.schema import conformed, schema_of
+from clawpipe.endings import COLUMNS
 from clawpipe.environments.discovery import load_environment
 from clawpipe.messages import Message
 from clawpipe.policy.spec import policy_spec
@@ -48,7 +49,7 @@ def _rendered(batch: pa.RecordBatch, renderer_of: RendererOf, preamble: Sequence
     """Return the batch with its text rows rendered; rows with tokens stay unchanged."""
     table = conformed(pa.Table.from_batches([batch]), schema_of("trajectories"))
     columns = {name: table[name].to_pylist() for name in ("rendered_ids", "rendered_mask", "renderer_digest")}
-    narrow = table.select(["tokens", "messages", "tools", "kinds"]).to_pylist()
+    narrow = table.select(["tokens", "messages", "tools", "kinds", *COLUMNS]).to_pylist()
     for place, row in enumerate(narrow):
         if row["tokens"] != "none":
             continue

@@ -15,7 +15,7 @@ from clawpipe.ingest.admission import stored_files
 from clawpipe.ingest.captured import stored_turns
 from clawpipe.ingest.state import logs
 from clawpipe.lineage.find import Findings
-from clawpipe.lineage.subject import Subject, spellings
+from clawpipe.lineage.subject import Subject, session_name, spellings
 from clawpipe.store.artifacts import Store
 from clawpipe.store.files import write_atomic
 from clawpipe.store.home import Home
@@ -26,11 +26,12 @@ _LOOK_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class CapturedRecords:
-    """The records that a subject names: turns by their ids, ends of sessions, and feedback."""
+    """The records that a subject names: turns by their ids, ends of sessions, and feedback; and the keys of the turns."""
 
     turns: frozenset[str]
     names: frozenset[str]
     done: frozenset[tuple[str, str]]
+    keys: frozenset[str]
 
     def covers(self, record: Record) -> bool:
         """Whether a record is to be removed."""
@@ -56,6 +57,7 @@ def captured_of(home: Home, store: Store, subject: Subject, found: Findings) -> 
         frozenset(one.id for one in gone),
         frozenset(name for one in gone for name in (one.id, one.response_id) if name),
         frozenset((one.key, one.session) for one in gone) - left,
+        frozenset(one.key for one in gone),
     )
 
 
@@ -68,12 +70,16 @@ def forget_captured(home: Home, gone: CapturedRecords) -> list[Path]:
 
 
 def _naming(home: Home, store: Store, subject: Subject, found: Findings) -> Callable[[Turn], bool]:
-    sessions = frozenset({subject.session or ""} | (found.sessions - found.shared))
+    sessions = frozenset({subject.name if subject.session else ""} | (found.sessions - found.shared))
+
+    def is_in(key: str, session: str | None) -> bool:
+        return session is not None and (session in sessions or session_name(key, session) in sessions)
+
     match subject.kind:
         case "session":
-            return lambda turn: turn.session in sessions or turn.parent in sessions
+            return lambda turn: is_in(turn.key, turn.session) or is_in(turn.key, turn.parent)
         case "user":
-            return lambda turn: turn.user == subject.user or (turn.user is None and turn.session in sessions)
+            return lambda turn: turn.user == subject.user or (turn.user is None and is_in(turn.key, turn.session))
         case "text":
             texts = [one.encode() for one in spellings(subject.id)]
             return lambda turn: any(text in line_of(turn) for text in texts)

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from clawpipe.errors import DataError
 from clawpipe.lineage.find import Findings, Hits
-from clawpipe.lineage.subject import Subject, pattern_of, spellings
+from clawpipe.lineage.subject import Subject, pattern_of, session_of, spellings
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, stored_datasets
 from clawpipe.store.duck import session
@@ -28,6 +28,7 @@ from clawpipe.store.files import MANIFEST, write_atomic
 from clawpipe.store.home import Home
 
 LONG = 24  # characters; a line of this length identifies its author
+_NOTHING = r"(?!)"  # the id of a session of one key may be another key's session's, too
 _ROWS = 1024  # rows of a batch
 _LINES_OF_OTHERS = """
     select distinct line from (
@@ -61,8 +62,10 @@ class ForgottenText:
 
 
 def forgotten_text_of(store: Store, subject: Subject, found: Findings) -> ForgottenText:
-    """Collect the text before the rows are removed. Ids of sessions with other users are left out, because their rows stay."""
-    ids, lines, users = {subject.id, *(found.sessions - found.shared)}, set[str](), {subject.user or ""}
+    """Collect the text before the rows are removed. Ids of sessions with other users are left out, because their rows stay, and so
+    is the id of a session of one key."""
+    ids = {subject.id, *map(session_of, found.sessions - found.shared)} if subject.key is None else set[str]()
+    lines, users = set[str](), {subject.user or ""}
     for hit in found.hits:
         for row in rows_of(store, hit, ("messages", "user_id")):
             users.add(row.get("user_id") or "")
@@ -154,7 +157,7 @@ def traces_of(store: Store, subject: Subject, found: Findings) -> Traces:
     """Collect the traces before the rows are removed."""
     texts = {text for hit in found.hits for text in _texts(store, hit.ref, hit.rows)}
     lines = {form for text in texts for line in text.splitlines() if len(line) >= LONG for form in _forms(line)}
-    ids = pattern_of([subject.id, *sorted(found.sessions)])
+    ids = pattern_of([subject.id, *sorted(map(session_of, found.sessions))]) if subject.key is None else _NOTHING
     return Traces(
         re.compile(ids.encode(errors="surrogatepass"), re.MULTILINE), tuple(sorted(lines)), forgotten_text_of(store, subject, found)
     )

@@ -13,19 +13,20 @@ import re
 import shutil
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import Field
 
 from clawpipe import faults
 from clawpipe.config.night import NightConfig
-from clawpipe.errors import ClawpipeError
+from clawpipe.errors import ClawpipeError, ConfigError
 from clawpipe.judging.exchanges import exchanges_of
 from clawpipe.judging.judge_prompt import turn_prompt
 from clawpipe.judging.votes import VoteStore, votes_file
 from clawpipe.lineage.exposure import Exposed, Exposure, as_exposure, expose
 from clawpipe.lineage.find import Findings, find
-from clawpipe.lineage.subject import Subject, pattern_of
+from clawpipe.lineage.subject import Subject, pattern_of, session_of
 from clawpipe.lineage.tombstones import Tombstone, Tombstones, read_tombstones, write_tombstones
 from clawpipe.nights.record import REPORT, NightStatus, list_nights, read_status, run_dir
 from clawpipe.registry.tracking import Tracking
@@ -102,14 +103,17 @@ def _forget(home: Home, store: Store, subject: Subject, dry_run: bool, date: str
     exposed = expose(home, store, subject)
     captured = captured_of(home, store, subject, exposed.findings)
     votes = _votes_of(home, store, exposed.findings)
+    keys = (exposed.findings.keys - {""}) | captured.keys
     report = as_exposure(home, subject, exposed).model_dump() | {
         "dry_run": dry_run,
+        "keys": sorted(keys),
         "captured": len(captured.turns),
         "votes": len(votes),
     }
     report["found"] = report["found"] or bool(captured.turns) or bool(votes)
     if dry_run:
         return Forgetting.model_validate(report)
+    subject = _of_one_key(subject, keys, others="" in exposed.findings.keys)
     traces = traces_of(store, subject, exposed.findings)
     taken = _note(home, store, subject, exposed, date)
     _mark_models(home, read_tombstones(home), subject, date)
@@ -120,7 +124,7 @@ def _forget(home: Home, store: Store, subject: Subject, dry_run: bool, date: str
     store.sweep()
     stone = read_tombstones(home).stone(subject)
     assert stone is not None
-    paths = pattern_of([subject.id, *exposed.findings.sessions], joints="")
+    paths = pattern_of([subject.id, *map(session_of, exposed.findings.sessions)], joints="")
     reports = _clean(home, store, paths, stone.replaced, bool(exposed.findings.hits))
     logs = clean_logs(home, traces)
     if votes:
@@ -129,6 +133,24 @@ def _forget(home: Home, store: Store, subject: Subject, dry_run: bool, date: str
     left = list(dict.fromkeys([*held, *remains_of(home, traces), *_shared_remains(store, subject)]))
     done = {"forgotten": stone.date, "replaced": taken, "reports": reports, "logs": logs, "still_held": left}
     return Forgetting.model_validate(report | done)
+
+
+def _of_one_key(subject: Subject, keys: set[str], others: bool) -> Subject:
+    """Return a session narrowed to the one key that it was captured with, so that the tombstone keeps nobody else from its id.
+
+    Args:
+        keys: with which sessions of the id were captured.
+        others: whether rows that were not captured name the session, too.
+
+    Raises:
+        ConfigError: it was captured with several.
+    """
+    if not subject.session or subject.key:
+        return subject
+    if len(keys) > 1:
+        what = f"sessions of {len(keys)} keys have this id: {', '.join(sorted(keys))}"
+        raise ConfigError(what, subject.session, "say with --key whose is meant, once for each")
+    return replace(subject, key=keys.pop()) if keys and not others else subject
 
 
 def _votes_of(home: Home, store: Store, found: Findings) -> list[str]:
@@ -152,11 +174,12 @@ def _shared_remains(store: Store, subject: Subject) -> list[str]:
 def _note(home: Home, store: Store, subject: Subject, exposed: Exposed, date: str) -> dict[str, str]:
     """Write the tombstone and the datasets without the rows. Returns the new digest by the old one."""
     stones, found = read_tombstones(home), exposed.findings
-    sessions = tuple(sorted(stones.digest("session", one) for one in found.sessions - {subject.session}))
+    sessions = tuple(sorted(stones.digest("session", one) for one in found.sessions - {subject.session, subject.name}))
     rows = found.trajectories | found.pairs | found.items if subject.names_rows else set[str]()
     stone = Tombstone(
         kind=subject.kind,
         digest=stones.digest(subject.kind, subject.id),
+        key=subject.key,
         sessions=sessions,
         rows=tuple(sorted(stones.digest("row", one) for one in rows)),
         date=date,

@@ -118,6 +118,7 @@ def generate_shards(
             engine=config.engine,
             environment=environment.name,
             options=environment.options,
+            call_timeout=environment.call_timeout,
             items=list(rows[start : start + per_shard]),
             prompts=list(prompts[start : start + per_shard]) if prompts else None,
             group_size=config.group_size,

@@ -14,12 +14,14 @@ from statistics import fmean
 import pyarrow.parquet as pq
 
 from clawpipe.config.engine import EngineSpec
+from clawpipe.config.environment import EnvironmentSpec
 from clawpipe.config.model import Model
 from clawpipe.config.runtime import Runtime
 from clawpipe.engines.chat import ChatModel, functions
 from clawpipe.environments.base import Environment, TaskItem
 from clawpipe.environments.discovery import load_environment
 from clawpipe.environments.ending import COLUMNS, Ending, messages_of
+from clawpipe.environments.hosted import open_environment
 from clawpipe.importers.message import write_chat
 from clawpipe.json_types import JsonObject, Options, Row
 from clawpipe.messages import ToolSpec
@@ -77,25 +79,26 @@ def try_environment(name: str, options: Options, model: str, limits: Limits, out
     items = environment.items("train", limits.items, _SEED)
     begun = time.monotonic()
     if "@" in model:
-        episodes = _over_endpoint(environment, items, model, limits)
+        episodes = _over_endpoint(name, options, items, model, limits)
     else:
-        episodes = _with_engine(environment, items, name, options, model, limits)
+        episodes = _with_engine(name, options, items, model, limits)
+    with open_environment(name, options, EnvironmentSpec().call_timeout) as judge:
+        judged = [verified(judge, episode) for episode in episodes]
     if output:
-        _write(output, model, environment, episodes)
-    return _counted(model, episodes, time.monotonic() - begun)
+        _write(output, model, environment, judged)
+    return _counted(model, judged, time.monotonic() - begun)
 
 
-def _over_endpoint(environment: Environment, items: Sequence[TaskItem], model: str, limits: Limits) -> list[ChatEpisode]:
-    name, _, url = model.rpartition("@")
-    server = EngineSpec(name="openai", url=(url,), model=name, concurrency=_CONCURRENCY)
+def _over_endpoint(name: str, options: Options, items: Sequence[TaskItem], model: str, limits: Limits) -> list[ChatEpisode]:
+    served, _, url = model.rpartition("@")
+    server = EngineSpec(name="openai", url=(url,), model=served, concurrency=_CONCURRENCY)
     tasks = [(item, index) for item in items for index in range(limits.samples)]
-    with ChatModel.at(server, _TEMPERATURE, limits.max_new_tokens) as there:
-        return list(chat_episodes(there, environment, tasks, limits.max_turns))
+    seconds = EnvironmentSpec().call_timeout
+    with open_environment(name, options, seconds) as played, ChatModel.at(server, _TEMPERATURE, limits.max_new_tokens) as there:
+        return list(chat_episodes(there, played, tasks, limits.max_turns))
 
 
-def _with_engine(
-    environment: Environment, items: Sequence[TaskItem], name: str, options: Options, model: str, limits: Limits
-) -> list[ChatEpisode]:
+def _with_engine(name: str, options: Options, items: Sequence[TaskItem], model: str, limits: Limits) -> list[ChatEpisode]:
     request = ShardRequest(
         policy=untrained_spec(Model(base=model)),
         environment=name,
@@ -112,7 +115,7 @@ def _with_engine(
         columns = ["item_id", "rollout_index", "messages", "finish_reason", *COLUMNS]
         rows = pq.read_table(f"{scratch}/episodes", columns=columns).to_pylist()
     known = {item.item_id: item for item in items}
-    return [verified(environment, _episode(known[row["item_id"]], row)) for row in rows]
+    return [_episode(known[row["item_id"]], row) for row in rows]
 
 
 def _episode(item: TaskItem, row: Row) -> ChatEpisode:

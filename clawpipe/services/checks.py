@@ -95,7 +95,6 @@ def check_captured(home: Home) -> Check:
         turns = [one.record for one in read_segment(path) if isinstance(one.record, Turn)] + turns
         if len(turns) >= RECENT:
             break
-    turns.sort(key=lambda turn: turn.time)
     wrong = [ALARMS[alarm] for alarm in alarms(turns)]
     found = "; ".join(wrong) or (f"{len(turns)} turns in the last segments" if turns else "nothing yet")
     return Check("captured", "warn" if wrong else "ok", found, "see docs/gateway.md" if wrong else "")

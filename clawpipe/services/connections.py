@@ -1,31 +1,44 @@
-"""Limit the number of connections of clawpipe's HTTP servers, their idle time, and their log lines."""
+"""Limit the number of connections of clawpipe's HTTP servers, how long they are idle or not read, and their log lines."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import socket
 import time
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from clawpipe.errors import ConfigError
+
 MOST = 256  # connections at a time; each takes a file descriptor, of which a process usually has 1,024
+READ_SECONDS = 60.0  # longest time in which a client takes nothing of what waits for it
 HEAD_SECONDS = 10.0  # longest time between two requests, including the head of the second
 AT_ONCE = 32  # connections that asyncio accepts in one turn of its loop; they count a few turns later, with more accepted by then
 WAITING = 128  # connections that the kernel keeps until they are accepted
 LOG_LINES = 300  # per minute, since clients decide how many there are
+_OTHER_FILES = 64  # that a server has open beside connections
 
 
 class Connection(H11Protocol):
-    """A connection that ends when no request comes in time, or when a newer one needs its place."""
+    """A connection that ends when no request comes in time, when its client reads nothing of an answer, or when a newer one needs
+    its place.
+
+    Attributes:
+        most: connections at a time.
+    """
+
+    most = MOST
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         super().connection_made(transport)
         self._since = self.loop.time()
         self._end: asyncio.TimerHandle | None = None
+        self._unread: asyncio.TimerHandle | None = None
         self._watch()
-        if len(self.connections) > MOST:
+        if len(self.connections) > self.most:
             waiting = [other for other in self.connections if isinstance(other, Connection) and other.waits]
             self._give_up(min(waiting, key=lambda other: other._since))
 
@@ -38,9 +51,20 @@ class Connection(H11Protocol):
         super().on_response_complete()
         self._watch()
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread = self._unread or self.loop.call_later(READ_SECONDS, self._give_up, self)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._end is not None:
-            self._end.cancel()
+        for timer in (self._end, self._unread):
+            if timer is not None:
+                timer.cancel()
         super().connection_lost(exc)
 
     @property
@@ -58,6 +82,23 @@ class Connection(H11Protocol):
     def _give_up(self, connection: Connection) -> None:
         self.connections.discard(connection)
         connection.transport.abort()
+
+
+def connections_beside(answers: int) -> type[Connection]:
+    """Return a connection for a server that answers so many requests at a time, and tells others that it cannot: these need
+    connections, too, and each answer one to an engine. Raises the process's limit of open files as far as it may.
+
+    Raises:
+        ConfigError: the process may not open as many files.
+    """
+    wanted, needed = 4 * max(answers, MOST), 2 * answers + _OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = max(soft, wanted + needed) if hard == resource.RLIM_INFINITY else min(hard, max(soft, wanted + needed))
+    if files < needed + answers // 4:
+        what = f"{answers} answers at a time need {needed + answers // 4} open files, and the limit is {files}"
+        raise ConfigError(what, "--at-once", "raise the limit (`ulimit -Hn`), or answer fewer")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+    return type("BoundedConnection", (Connection,), {"most": min(wanted, files - answers - _OTHER_FILES)})
 
 
 class BoundedServer(uvicorn.Server):

@@ -9,6 +9,8 @@ import socket
 from clawpipe.errors import ConfigError
 
 KEY_VARIABLE = "CLAWPIPE_API_KEY"
+BEHIND_VARIABLE = "CLAWPIPE_BEHIND_GATEWAY"  # set where a gateway alone has the server's key, so that its header may be believed:
+CLIENT = "x-clawpipe-client"  # a digest of the name of the client's key
 _PUBLIC_LENGTH = 16  # least characters of a key that other machines could try to guess
 _NEW_KEY = f"export {KEY_VARIABLE}=\"$(python -c 'import secrets; print(secrets.token_urlsafe(32))')\""
 
@@ -30,6 +32,11 @@ def api_key(host: str) -> str:
         what = f"the key has fewer than {_PUBLIC_LENGTH} characters, and other machines can reach the server at {host!r}"
         raise ConfigError(what, KEY_VARIABLE, _NEW_KEY)
     return key
+
+
+def is_behind_gateway() -> bool:
+    """Return whether a gateway alone has the server's key."""
+    return bool(os.environ.get(BEHIND_VARIABLE))
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -15,10 +15,12 @@ from starlette.types import Receive, Scope, Send
 
 from clawpipe.errors import BusyError, ClawpipeError
 from clawpipe.json_types import JsonObject
+from clawpipe.serving.access import CLIENT
 from clawpipe.serving.choice import Ending
 from clawpipe.serving.completions import Answer, TextAnswer
 from clawpipe.serving.engine_thread import Event, Job
 from clawpipe.serving.errors import ApiError, cancelled_error
+from clawpipe.serving.evidence import Asker
 from clawpipe.serving.fields import SamplingFields
 from clawpipe.serving.live import Live
 from clawpipe.serving.policy import Prepared, ServedPolicy
@@ -47,10 +49,14 @@ TEXT = Kind(parse_text_request, ServedPolicy.check_text_size, ServedPolicy.prepa
 
 
 class Answering:
-    """Answers requests with the loaded versions."""
+    """Answers requests with the loaded versions.
 
-    def __init__(self, versions: Versions[Live]) -> None:
-        self._versions, self._places = versions, Places()
+    Args:
+        believes_clients: whether the header `CLIENT` tells who asks: a gateway that alone has the server's key sends it.
+    """
+
+    def __init__(self, versions: Versions[Live], believes_clients: bool = False) -> None:
+        self._versions, self._places, self._believes_clients = versions, Places(), believes_clients
         self._shadows: set[asyncio.Task[None]] = set()  # answers that nobody sees
 
     async def respond(self, http: Request, kind: Kind) -> Response:
@@ -63,27 +69,28 @@ class Answering:
             request = kind.parse(await _body(http))
             check_model(self._versions.current.policy, request.model)
             session = http.headers.get(SESSION) or request.session_id or ""
+            asker = Asker(http.headers.get(CLIENT, "") if self._believes_clients else "", session)
             live = self._versions.of_session(session)
             with live.preparing():
                 kind.check_size(live.policy, request)
                 async with self._places.tokenizing:
                     prepared = await asyncio.to_thread(kind.prepare, live.policy, request, session or request.user or "")
                     choices = await asyncio.to_thread(live.policy.choices, prepared)
-                job = live.submit(choices)
+                job = live.submit(choices, asker, request.limit)
             if shadow := self._versions.shadow_of(live):
-                self._answer_unseen(shadow, kind, request)
+                self._answer_unseen(shadow, kind, request, asker)
         if http.headers.get(SESSION_DONE, "").lower() in ("1", "true", "yes"):
             self._versions.end_session(session)
         answer = kind.answer(live.policy, request, prepared)
-        self._versions.record_response(answer.id, live)
+        self._versions.record_response(answer.id, live, asker)
         headers = live.headers | answer.headers
         if request.stream:
             return EventStream(answer.chunks(job.events()), job, headers)
         return _whole(answer, prepared.count, await _collect(job, http), headers)
 
-    def _answer_unseen(self, shadow: Live, kind: Kind, request: SamplingFields) -> None:
+    def _answer_unseen(self, shadow: Live, kind: Kind, request: SamplingFields, asker: Asker) -> None:
         """Let the version on trial answer a request as well. The client does not wait for this answer; it is only counted."""
-        task = asyncio.create_task(_drain(shadow, kind, request, self._places.tokenizing))
+        task = asyncio.create_task(_drain(shadow, kind, request, asker, self._places.tokenizing))
         self._shadows.add(task)
         task.add_done_callback(self._shadows.discard)
 
@@ -127,13 +134,13 @@ class Places:
             self._read -= 1
 
 
-async def _drain(shadow: Live, kind: Kind, request: SamplingFields, tokenizing: asyncio.Semaphore) -> None:
+async def _drain(shadow: Live, kind: Kind, request: SamplingFields, asker: Asker, tokenizing: asyncio.Semaphore) -> None:
     with suppress(ApiError, ClawpipeError):  # no place for it, or a request that another version may refuse
         with shadow.preparing():
             async with tokenizing:
                 prepared = await asyncio.to_thread(kind.prepare, shadow.policy, request, _SHADOW)
                 choices = await asyncio.to_thread(shadow.policy.choices, prepared)
-            job = shadow.submit(choices)
+            job = shadow.submit(choices, asker, request.limit)
         async for _ in job.events():
             pass
 

@@ -30,7 +30,9 @@ from clawpipe.serving.policy import ServedPolicy
 from clawpipe.serving.versions import Versions
 
 
-def create_app(versions: Versions[Live], key: str, follower: Follower[Live] | None = None) -> ASGIApp:
+def create_app(
+    versions: Versions[Live], key: str, follower: Follower[Live] | None = None, believes_clients: bool = False
+) -> ASGIApp:
     """Return the application. Every route except /healthz asks for `key` as a bearer token. On shutdown the versions are closed.
 
     Args:
@@ -54,7 +56,7 @@ def create_app(versions: Versions[Live], key: str, follower: Follower[Live] | No
     _add_health(app, versions)
     _add_models(app, versions, key)
     _add_metrics(app, metrics, key)
-    _add_answers(app, versions, key)
+    _add_answers(app, versions, key, believes_clients)
     return Identity(app, versions, metrics)
 
 
@@ -116,8 +118,8 @@ def _add_metrics(app: FastAPI, metrics: Metrics, key: str) -> None:
         return Response(metrics.text(), media_type=metrics.media_type)
 
 
-def _add_answers(app: FastAPI, versions: Versions[Live], key: str) -> None:
-    answering = Answering(versions)
+def _add_answers(app: FastAPI, versions: Versions[Live], key: str, believes_clients: bool) -> None:
+    answering = Answering(versions, believes_clients)
 
     @app.post("/v1/chat/completions", dependencies=[_key_needed(key)], response_model=None)
     async def chat(http: Request) -> Response:

@@ -13,7 +13,7 @@ from clawpipe.errors import BusyError, ClawpipeError
 from clawpipe.json_types import JsonObject
 
 RETRY_AFTER_SECONDS = 5
-_TYPES = {401: "authentication_error", 429: "rate_limit_error", 500: "server_error", 503: "server_error"}
+_TYPES = {401: "authentication_error", 429: "rate_limit_error"}
 Request = TypeVar("Request", bound=BaseModel)
 _CODES = {"extra_forbidden": "unsupported_parameter", "missing": "missing_required_parameter"}
 
@@ -43,7 +43,7 @@ class ApiError(Exception):
         return cls(400, error.what, error.where or None, "invalid_value")
 
     def body(self) -> JsonObject:
-        kind = _TYPES.get(self.status, "invalid_request_error")
+        kind = _TYPES.get(self.status, "server_error" if self.status >= 500 else "invalid_request_error")
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
 
     def response(self) -> JSONResponse:

@@ -13,17 +13,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Generic, Protocol
 
 from clawpipe.errors import BusyError, ClawpipeError
-from clawpipe.serving.versions import Answers, V, Version, Versions, is_older
+from clawpipe.serving.evidence import is_worse
+from clawpipe.serving.versions import V, Version, Versions, is_older
 
 if TYPE_CHECKING:
     from clawpipe.registry.promotions import TrialAction
     from clawpipe.serving.found import Served
 
 LOOK_SECONDS = 2.0  # between two looks at the registry
-LEAST_ANSWERS = 20  # of a version, before its share of bad answers says anything
-LEAST_RATINGS = 10  # of a version's answers, before they say anything
 TRIAL_ANSWERS = 50  # of a version on trial, before all new sessions get it
-MORE_BAD = 0.2  # a version goes back when the share of a kind of bad answers is this much above the old one's
 
 _log = logging.getLogger(__name__)
 
@@ -150,7 +148,7 @@ class Follower(Generic[V]):
 
     async def _go_back_from_a_bad_version(self) -> None:
         bad, before = self._versions.current, self._versions.previous
-        reason = before and worse(bad.answers, before.answers)
+        reason = before and is_worse(bad.evidence, before.evidence)
         if not before or not reason:
             return
         _log.error("version %s goes back to %s: %s", _number(bad), _number(before), reason)
@@ -162,11 +160,11 @@ class Follower(Generic[V]):
         trial, current = self._versions.trial, self._versions.current
         if not trial:
             return
-        if reason := worse(trial.answers, current.answers):
+        if reason := is_worse(trial.evidence, current.evidence):
             await self._end_trial(reason)
             await self._refuse(trial, current, reason)
-        elif trial.answers.total >= TRIAL_ANSWERS:
-            await self._log_trial("trial_passed", trial, f"{trial.answers.total} answers were no worse than the old version's")
+        elif trial.evidence.seen >= TRIAL_ANSWERS:
+            await self._log_trial("trial_passed", trial, f"{trial.evidence.seen} answers were no worse than the old version's")
             await self._go_on_after(trial)
 
     async def _go_on_after(self, trial: V) -> None:
@@ -201,24 +199,6 @@ class Follower(Generic[V]):
             )
         except ClawpipeError as error:
             _log.error("the registry still names version %s: %s", _number(bad), error)
-
-
-def worse(new: Answers, old: Answers) -> str:
-    """Return the kind of bad answers that the new version gives more often than the old one, in a sentence; "" if there is none."""
-    if min(new.rated, old.rated) >= LEAST_RATINGS and new.disliked / new.rated > old.disliked / old.rated + MORE_BAD:
-        return (
-            f"{new.disliked / new.rated:.0%} of {new.rated} ratings are negative, "
-            f"{old.disliked / old.rated:.0%} of {old.rated} before"
-        )
-    if new.total < LEAST_ANSWERS:
-        return ""
-    for kind, share in new.shares.items():
-        known = old.shares[kind] if old.total >= LEAST_ANSWERS else None
-        if kind == "failed" and known is None:
-            known = 0.0
-        if known is not None and share > known + MORE_BAD:
-            return f"{share:.0%} of {new.total} answers are {kind}, {known:.0%} of {old.total} before"
-    return ""
 
 
 def _number(live: Version) -> str:

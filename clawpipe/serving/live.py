@@ -6,15 +6,17 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from clawpipe.engines.sampling import Token
 from clawpipe.errors import DataError
 from clawpipe.serving.choice import Choice, Ending
 from clawpipe.serving.engine_thread import EngineThread, Event, Job
+from clawpipe.serving.evidence import Asker
 from clawpipe.serving.found import Served
 from clawpipe.serving.policy import ServedPolicy
 from clawpipe.serving.turn import Delta
-from clawpipe.serving.versions import Version
+from clawpipe.serving.versions import NOBODY, Version
 
 AGREEMENT = (
     1e-2  # nats between a sampled token's log-prob and the plain pass's; float32 differs by 1e-5, bfloat16 by less than this
@@ -58,18 +60,24 @@ class Live(Version):
     def keep_ended(self, keep: bool) -> None:
         self.thread.keep_ended(keep)
 
-    def submit(self, choices: Sequence[Choice]) -> Job:
-        """Let answers join. Raises BusyError if too many are waiting."""
-        job = self.thread.submit(choices, self._ended)
+    def submit(self, choices: Sequence[Choice], asker: Asker = NOBODY, limit: int | None = None) -> Job:
+        """Let answers join. Raises BusyError if too many are waiting.
+
+        Args:
+            asker: who asked.
+            limit: of tokens, that the request itself names.
+        """
+        job = self.thread.submit(choices, partial(self._ended, asker, limit))
         self.counts["prompt"] += len(choices[0].row.prompt)
         return job
 
-    def _ended(self, event: Event | Exception, has_content: bool) -> None:
+    def _ended(self, asker: Asker, limit: int | None, event: Event | Exception, has_content: bool) -> None:
         """Count an answer that ended; `has_content`: whether it has content or calls."""
         ending = None if isinstance(event, Exception) or not isinstance(event.part, Ending) else event.part
-        empty = ending is not None and not has_content and not ending.calls
-        runaway = ending is not None and ending.finish_reason == "length"
-        self.count({"total": True, "failed": ending is None, "empty": empty, "runaway": runaway})
+        at_limit = ending is not None and ending.finish_reason == "length"
+        cut, runaway = at_limit and limit is not None, at_limit and limit is None
+        empty = ending is not None and not cut and not has_content and not ending.calls
+        self.count({"total": True, "failed": ending is None, "empty": empty, "runaway": runaway, "cut": cut}, asker)
         self.counts["sampled"] += ending.tokens if ending else 0
 
 

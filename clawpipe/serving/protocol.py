@@ -38,6 +38,7 @@ from clawpipe.schemas import check_parameters
 from clawpipe.serving.errors import ApiError
 from clawpipe.serving.fields import Block, SamplingFields, only, parse_fields, wrapped
 from clawpipe.wire.texts import joined_texts
+from clawpipe.wire.thoughts import FIELDS
 
 _MAX_TOP_LOGPROBS = 20
 _DEFAULT_LENGTH = 16  # of a plain text; OpenAI's
@@ -84,7 +85,7 @@ class RequestMessage(Block):
 
     @property
     def thoughts(self) -> list[str]:
-        return [thought for thought in (self.reasoning_content or self.reasoning,) if thought]
+        return [thought for name in FIELDS if (thought := getattr(self, name))][:1]
 
 
 class Function(Block):

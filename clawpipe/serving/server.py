@@ -32,6 +32,7 @@ class Server(BoundedServer):
         key: the key that clients send.
         hosts: names under which it may be reached; None allows all.
         follower: changes the version in service.
+        believes_clients: see `clawpipe.serving.answering.Answering`.
         options: uvicorn's settings.
     """
 
@@ -41,10 +42,11 @@ class Server(BoundedServer):
         key: str,
         hosts: frozenset[str] | None = THIS_MACHINE,
         follower: Follower[Live] | None = None,
+        believes_clients: bool = False,
         **options: Any,
     ) -> None:
         self._versions = versions
-        app = SameOrigin(create_app(versions, key, follower), hosts)
+        app = SameOrigin(create_app(versions, key, follower, believes_clients), hosts)
         settings: Options = {"http": Connection, "ws": "none", "server_header": False}
         settings |= {"backlog": AT_ONCE, "timeout_graceful_shutdown": _TEAR_OFF_SECONDS, **options}
         super().__init__(uvicorn.Config(app, **settings))
@@ -57,9 +59,15 @@ class Server(BoundedServer):
         await super().shutdown(sockets)
 
 
-def serve(versions: Versions[Live], key: str, listener: socket.socket, follower: Follower[Live] | None = None) -> None:
+def serve(
+    versions: Versions[Live],
+    key: str,
+    listener: socket.socket,
+    follower: Follower[Live] | None = None,
+    believes_clients: bool = False,
+) -> None:
     """Serve until SIGTERM or Ctrl-C."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # uvicorn re-raises the signal: a stop is no crash
     with contextlib.suppress(KeyboardInterrupt):
         hosts = THIS_MACHINE if is_loopback(listener.getsockname()[0]) else None
-        Server(versions, key, hosts, follower).run([listener])
+        Server(versions, key, hosts, follower, believes_clients).run([listener])

@@ -12,12 +12,14 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
+
+from clawpipe.serving.evidence import Answers, Asker, Evidence
 
 if TYPE_CHECKING:
     from clawpipe.serving.found import Served
 
+NOBODY = Asker()
 SESSION_SECONDS = 3600.0  # a session that is silent for longer is over
 _RESPONSES = 10_000  # the last ones, on which feedback is counted
 _LOADED = 3  # versions in memory: the one in service, the one before it, and one for sessions that stay
@@ -29,44 +31,31 @@ def is_older(one: Version, other: Version) -> bool:
     return all(number.isdecimal() for number in numbers) and int(numbers[0]) < int(numbers[1])
 
 
-@dataclass
-class Answers:
-    """Counts of answers: all, those that failed, were empty or were cut off; and of feedback on them."""
-
-    total: int = 0
-    failed: int = 0
-    empty: int = 0
-    runaway: int = 0
-    rated: int = 0
-    disliked: int = 0
-
-    @property
-    def shares(self) -> dict[str, float]:
-        """Return the share of each kind of bad answer."""
-        return {kind: getattr(self, kind) / max(self.total, 1) for kind in ("failed", "empty", "runaway")}
-
-
 class Version(ABC):
     """One version that can answer.
 
     Attributes:
-        answers: how answers ended since the version was put in service.
+        evidence: how answers ended since the version was put in service, and what was said of them.
         counts: the same kinds since it was loaded, and the tokens of its prompts and answers.
     """
 
     def __init__(self, served: Served) -> None:
-        self.served, self.answers, self.counts = served, Answers(), Counter[str]()
+        self.served, self.evidence, self.counts = served, Evidence(), Counter[str]()
         self.headers = {
             "x-clawpipe-model-version": served.version,
             "x-clawpipe-digest": served.digest,
             "x-clawpipe-policy-version": served.spec.policy_version,
         }
 
-    def count(self, kinds: Mapping[str, bool]) -> None:
+    @property
+    def answers(self) -> Answers:
+        """The answers that count as evidence."""
+        return self.evidence.all()
+
+    def count(self, kinds: Mapping[str, bool], asker: Asker = NOBODY) -> None:
         """Count an answer that ended, by the kinds that it is of."""
         self.counts.update(kind for kind, is_one in kinds.items() if is_one)
-        for kind, is_one in kinds.items():
-            setattr(self.answers, kind, getattr(self.answers, kind) + is_one)
+        self.evidence.answer(kinds, asker)
 
     @abstractmethod
     async def close_when_unused(self) -> None:
@@ -107,7 +96,7 @@ class Versions(Generic[V]):
         self.trial: V | None = None
         self.shadow_share = 0.0
         self._share = 0.0  # share of new sessions that the version on trial answers
-        self._responses: dict[str, V] = {}
+        self._responses: dict[str, tuple[V, Asker]] = {}
         self._loaded = [self.current]  # the one that was in service last is last
         self._session_seconds = session_seconds
         self._sessions: dict[str, tuple[V, float]] = {}  # the one that asked last is last
@@ -137,19 +126,18 @@ class Versions(Generic[V]):
         """Forget a session: if it goes on, it gets the version in service."""
         self._sessions.pop(session, None)
 
-    def record_response(self, response: str, live: V) -> None:
-        """Record which version produced a response, so that feedback can be counted for it."""
-        self._responses[response] = live
+    def record_response(self, response: str, live: V, asker: Asker = NOBODY) -> None:
+        """Record which version produced a response, and who asked, so that feedback can be counted for it."""
+        self._responses[response] = live, asker
         if len(self._responses) > _RESPONSES:
             del self._responses[next(iter(self._responses))]
 
     def rate(self, response: str, value: float) -> bool:
         """Count feedback, from -1 to 1, for the version that produced a response; False if the response is unknown or was rated
         before."""
-        live = self._responses.pop(response, None)
+        live, asker = self._responses.pop(response, (None, NOBODY))
         if live:
-            live.answers.rated += 1
-            live.answers.disliked += value < 0
+            live.evidence.rate(value >= 0, asker)
             live.counts.update(["rated", *(["disliked"] if value < 0 else [])])
         return live is not None
 
@@ -173,7 +161,7 @@ class Versions(Generic[V]):
     def show_trial(self, share: float, shadow_share: float = 0.0) -> None:
         """Give this share of new sessions the version on trial, whose answers are counted anew."""
         assert self.trial
-        self._share, self.shadow_share, self.trial.answers = share, shadow_share, Answers()
+        self._share, self.shadow_share, self.trial.evidence = share, shadow_share, Evidence()
 
     def end_trial(self) -> list[V]:
         """Let the sessions of the version on trial go on with the one in service; return it, to be closed."""
@@ -199,7 +187,7 @@ class Versions(Generic[V]):
         elif live is self.previous or is_older(live, self.current):
             self._leave(self.current)
         self.previous, self.current = self.current, live
-        live.answers = Answers()
+        live.evidence = Evidence()
         self._loaded = [*(other for other in self._loaded if other is not live), live]
         self._share_memory()
         return [*self.end_trial(), *self._retire()]
@@ -225,7 +213,7 @@ class Versions(Generic[V]):
     def _unload(self, retired: Sequence[V]) -> None:
         """Remove versions, and their responses: what refers to a version keeps its weights in memory."""
         self._loaded = [live for live in self._loaded if live not in retired]
-        self._responses = {name: live for name, live in self._responses.items() if live not in retired}
+        self._responses = {name: live for name, live in self._responses.items() if live[0] not in retired}
 
     def _share_memory(self) -> None:
         """Free the cached keys and values of ended answers in all versions that get no new sessions."""

@@ -16,14 +16,16 @@ import pyarrow.parquet as pq
 
 from clawpipe.config.curation import Near
 from clawpipe.curation.joined_tables import LAYOUTS
-from clawpipe.similarity.words import SHINGLE, Hashes, runs_of, shingles, texts_of, word_hashes, words_of
+from clawpipe.similarity.words import SHINGLE, Hashes, runs_of, shingles, texts_of, word_hashes
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, publish_dataset, read_dataset
 from clawpipe.store.parts import rechunk
 from clawpipe.store.refs import DatasetRef, StepResult
+from clawpipe.words import words_of
 
 SCHEMA = LAYOUTS["near_heldout"]  # of several items, the first by id
-_BATCH = 1024  # trajectories in memory at a time
+_BATCH = 1024  # rows in memory at a time
+_WHOLE, _SIDES = ("messages",), ("prompt", "chosen", "rejected")  # columns with the messages of a trajectory, and of a pair
 
 
 @dataclass(frozen=True)
@@ -42,12 +44,15 @@ class Questions:
 
 
 def near_heldout(store: Store, trajectories: DatasetRef, items: DatasetRef, config: Near) -> StepResult:
-    """Find the trajectories that are near to a held-out item of `items`, one row each: a quotation first, else a near-duplicate.
+    """Find the rows that are near to a held-out item of `items`, one row each: a quotation first, else a near-duplicate.
 
     Questions of fewer than five words are left out; curation always compares whole questions.
 
+    Args:
+        trajectories: trajectories, or preference pairs, which are named by their ids in place of a trajectory's.
+
     Returns:
-        output: `near_heldout` of layout SCHEMA, in the order of the trajectories. details: how many of each kind.
+        output: `near_heldout` of layout SCHEMA, in the order of the rows. details: how many of each kind.
 
     Raises:
         DataError: a dataset is missing or damaged.
@@ -124,13 +129,16 @@ def _similar(own: Hashes, questions: Questions, threshold: float) -> Iterator[st
 
 def _near(file: Any, questions: Questions, threshold: float) -> Iterator[dict[str, str]]:
     with pq.ParquetFile(file) as parquet:
-        for batch in parquet.iter_batches(_BATCH, columns=["trajectory_id", "messages"]):
+        is_pair = "pair_id" in parquet.schema_arrow.names
+        name, parts = ("pair_id", _SIDES) if is_pair else ("trajectory_id", _WHOLE)
+        for batch in parquet.iter_batches(_BATCH, columns=[name, *parts]):
             for row in batch.to_pylist():
-                yield from _found(row, questions, threshold)
+                messages = [message for part in parts for message in row[part] or ()]
+                yield from _found(row[name], messages, questions, threshold)
 
 
-def _found(row: Mapping[str, Any], questions: Questions, threshold: float) -> Iterator[dict[str, str]]:
-    quoted = quoted_item(row["messages"], questions)
-    near = asked_item(row["messages"], questions, threshold) if quoted is None else None
+def _found(name: str, messages: Sequence[Mapping[str, Any]], questions: Questions, threshold: float) -> Iterator[dict[str, str]]:
+    quoted = quoted_item(messages, questions)
+    near = asked_item(messages, questions, threshold) if quoted is None else None
     if item := quoted or near:
-        yield {"trajectory_id": row["trajectory_id"], "item_id": item, "how": "n-gram" if quoted else "near-duplicate"}
+        yield {"trajectory_id": name, "item_id": item, "how": "n-gram" if quoted else "near-duplicate"}

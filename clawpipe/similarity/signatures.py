@@ -14,11 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from rensa import RMinHash  # pyright: ignore[reportAttributeAccessIssue]  # a compiled module without stubs
 
-from clawpipe.similarity.words import SHINGLE, Hashes, dialogue_text, scrambled, shingles, word_hashes, words_of
+from clawpipe.similarity.words import SHINGLE, Hashes, dialogue_text, scrambled, shingles, word_hashes
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, publish_dataset
 from clawpipe.store.parts import rechunk
 from clawpipe.store.refs import DatasetRef, StepResult
+from clawpipe.words import words_of
 
 PERMUTATIONS, BANDS, SEED = 128, 16, 42
 ROWS = PERMUTATIONS // BANDS

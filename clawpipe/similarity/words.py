@@ -1,12 +1,10 @@
-"""Split text into words, and hash runs of words (shingles), for measures of similarity.
+"""Hash runs of words (shingles) of texts, for measures of similarity.
 
 Hashes are 64 bits of BLAKE2b, combined by arithmetic modulo 2^64: the same in every process, version and on every machine.
 """
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from hashlib import blake2b
@@ -15,16 +13,8 @@ from typing import Any
 import numpy as np
 
 SHINGLE = 5  # words
-# Scripts without spaces: each character is a word.
-_ALONE = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-_WORD = re.compile(rf"[{_ALONE}]|[^\W{_ALONE}]+")
 _BASE = np.uint64(0x9E3779B97F4A7C15)  # odd, so that no word of a shingle is lost to the modulus
 Hashes = np.ndarray
-
-
-def words_of(text: str) -> list[str]:
-    """Return the words of a text, without case and punctuation, in Unicode form NFKC."""
-    return _WORD.findall(unicodedata.normalize("NFKC", text).lower())
 
 
 def word_hashes(words: Iterable[str]) -> Hashes:

@@ -14,6 +14,7 @@ from clawpipe.config.block import renamed
 from clawpipe.environments.base import Environment, Outcome, TaskItem
 from clawpipe.environments.ending import Ending, outcome_of
 from clawpipe.environments.play import Play
+from clawpipe.environments.split import stable_hash
 from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message
 from clawpipe.simulation.words import Mood, reaction
@@ -86,7 +87,7 @@ class Harness:
     def _answered(self, goal: TaskItem, session: str, user: str) -> tuple[list[Message], Ending, str]:
         """Return the conversation until the answer, without the preamble, how it ended, and the version that gave it."""
         messages, version = list(goal.messages), ""
-        play = Play(self._environment, goal)
+        play = Play(self._environment, goal, stable_hash(session))
         try:
             for _ in range(_MOST_TURNS):
                 reply, version = self._ask(messages, session, user, _MOST_TOKENS)

@@ -8,11 +8,13 @@ from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import torch
 
 from clawpipe.children.memory import ran_out
 from clawpipe.children.ranks import ranks
+from clawpipe.config.training import Train
 from clawpipe.errors import BusyError, ConfigError
 from clawpipe.training.checkpoint.files import Checkpoints
 from clawpipe.training.checkpoint.state import Movement, commit
@@ -48,11 +50,7 @@ def train(request: TrainRequest, work: Path, on_step: OnStep) -> None:
         BusyError: memory ran out with the smallest packs.
     """
     if request.config.spec.pairs and are_text_only(request.samples):
-        from clawpipe.training.trainers.trl_dpo import train_on_text  # only this run needs TRL
-
-        if ranks().size > 1:
-            raise ConfigError("pairs that are text only are trained in one process", "runtime.train_processes", "set it to 1")
-        return train_on_text(request, work, on_step)
+        return _text_trainer(request.config)(request, work, on_step)
     job = job_of(request)
     pack_tokens, tried = request.config.pack_tokens >> request.shrink, None
     while (packs := _single_step(job, job.rows, pack_tokens)) != tried:
@@ -67,6 +65,26 @@ def train(request: TrainRequest, work: Path, on_step: OnStep) -> None:
     raise BusyError("memory ran out, even with one row per pack", f"packs of {pack_tokens} tokens", _NEED_LESS)
 
 
+def _text_trainer(config: Train) -> Callable[[TrainRequest, Path, OnStep], None]:
+    """Return the function with which the method's trainer trains on pairs that are text only.
+
+    Raises:
+        ConfigError: it has none, or there are several processes.
+    """
+    train_on_text = getattr(_trainer(config), "train_on_text", None)
+    if train_on_text is None:
+        what = f"{config.method} cannot train on preference pairs that are text only"
+        raise ConfigError(what, "train.method", "set it to dpo, or name pairs with recorded tokens in `preferences`")
+    if ranks().size > 1:
+        raise ConfigError("pairs that are text only are trained in one process", "runtime.train_processes", "set it to 1")
+    return train_on_text
+
+
+def _trainer(config: Train) -> ModuleType:
+    """Return the module of the method's trainer."""
+    return import_module(_TRAINERS.replace("*", config.spec.trainer))
+
+
 def job_of(request: TrainRequest) -> TrainingJob:
     """Return what the method's trainer makes of the request.
 
@@ -75,7 +93,7 @@ def job_of(request: TrainRequest) -> TrainingJob:
         DataError: no row remains to train on.
     """
     require_token_scores(request.config, bool(request.token_scores))
-    return import_module(_TRAINERS.replace("*", request.config.spec.trainer)).training_job(request)
+    return _trainer(request.config).training_job(request)
 
 
 def _attempt(request: TrainRequest, work: Path, on_step: OnStep, job: TrainingJob, pack_tokens: int) -> None:

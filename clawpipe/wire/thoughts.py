@@ -10,7 +10,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-_MARKERS = {"<think>": "</think>", "<thinking>": "</thinking>", "[THINK]": "[/THINK]"}
+FIELDS = ("reasoning_content", "reasoning")  # of a message, which hold a thought beside its text
+OPENING, CLOSING = "<think>", "</think>"  # the markers that are written
+_MARKERS = {OPENING: CLOSING, "<thinking>": "</thinking>", "[THINK]": "[/THINK]"}
 _OPENING = re.compile("|".join(map(re.escape, _MARKERS)))
 _CLOSING = re.compile("|".join(map(re.escape, _MARKERS.values())))
 _MARKER = re.compile(f"{_OPENING.pattern}|{_CLOSING.pattern}")
@@ -31,7 +33,12 @@ Find = Callable[[str, int], Found | None]  # the first calls in a text from a pl
 def with_thoughts(text: str, thoughts: Sequence[str]) -> str:
     """Put reasoning from a separate field before the text, between markers, unless the text begins with a thought."""
     thought = "\n".join(thoughts)
-    return text if not thought or _OPENING.match(text.lstrip()) else f"<think>\n{thought}\n</think>\n{text}"
+    return text if not thought or _OPENING.match(text.lstrip()) else f"{OPENING}\n{thought}\n{CLOSING}\n{text}"
+
+
+def with_opening(text: str, prompt: str) -> str:
+    """Put the opening marker of a thought before a text whose prompt ends with it."""
+    return f"{OPENING}\n{text}" if prompt.rstrip().endswith(OPENING) else text
 
 
 def split_thought(text: str) -> tuple[str, str]:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from clawpipe.contracts.sampled import are_one_row, token_columns
-from clawpipe.environments.base import Environment, TaskItem
-from clawpipe.environments.ending import Ending, outcome_of
-from clawpipe.environments.play import Play
+from clawpipe.environments.base import TaskItem
+from clawpipe.environments.ending import Ending, Judges, outcome_of
+from clawpipe.environments.play import Play, Plays
 from clawpipe.json_types import Row
 from clawpipe.messages import Message
 from clawpipe.workers.episodes import TEXT, derive_seed
@@ -46,16 +46,14 @@ class ChatEpisode:
 
 def chat_episodes(
     model: ChatModel,
-    environment: Environment,
+    environment: Plays,
     tasks: Sequence[tuple[TaskItem, int]],
     max_turns: int,
-    verify: bool = True,
     seed: int | None = None,
 ) -> Iterator[ChatEpisode]:
     """Run an episode for each item and its number, as many at a time as the model may be asked at once; yield them in order.
 
     Args:
-        verify: whether the environment says how the episodes went.
         seed: of all draws; None: the endpoint draws its own.
 
     Raises:
@@ -64,8 +62,7 @@ def chat_episodes(
 
     def run(task: tuple[TaskItem, int]) -> ChatEpisode:
         own = None if seed is None else derive_seed(seed, task[0].item_id, task[1])
-        episode = _talk(model, environment, *task, max_turns, own)
-        return verified(environment, episode) if verify else episode
+        return _talk(model, environment, *task, max_turns, own)
 
     with ThreadPoolExecutor(model.servers.concurrency) as threads:
         futures = [threads.submit(run, task) for task in tasks]
@@ -76,10 +73,11 @@ def chat_episodes(
             threads.shutdown(wait=True, cancel_futures=True)
 
 
-def _talk(model: ChatModel, environment: Environment, item: TaskItem, index: int, max_turns: int, seed: int | None) -> ChatEpisode:
+def _talk(model: ChatModel, environment: Plays, item: TaskItem, index: int, max_turns: int, seed: int | None) -> ChatEpisode:
     preamble, messages = environment.preamble(), list(item.messages)
     replies: list[Reply] = []
-    play, tools, reason = Play(environment, item), environment.tools(), "stop"
+    play = Play(environment, item, derive_seed(0, item.item_id, index) if seed is None else seed)
+    tools, reason = environment.tools(), "stop"
     try:
         for turn in range(max_turns if not play.over else 0):
             own = None if seed is None else derive_seed(seed, turn)
@@ -98,7 +96,7 @@ def _talk(model: ChatModel, environment: Environment, item: TaskItem, index: int
     return ChatEpisode(item, index, tuple(messages), reason, sampled=sampled, ending=play.ending)
 
 
-def verified(environment: Environment, episode: ChatEpisode) -> ChatEpisode:
+def verified(environment: Judges, episode: ChatEpisode) -> ChatEpisode:
     """Return an episode with what the environment says of it."""
     try:
         outcome = outcome_of(environment, episode.item, episode.messages, episode.ending)

@@ -12,8 +12,9 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from clawpipe.engines.base import Completion, Engine, Sampling
-from clawpipe.environments.base import Environment, TaskItem
-from clawpipe.environments.play import Play
+from clawpipe.environments.base import TaskItem
+from clawpipe.environments.hosted import HostedEnvironment
+from clawpipe.environments.play import Play, Plays
 from clawpipe.json_types import JsonObject, Row
 from clawpipe.messages import Message
 from clawpipe.policy.renderer import Renderer
@@ -23,7 +24,7 @@ _MOST_THREADS = 64
 TEXT: Row = dict.fromkeys(("token_ids", "loss_mask", "logprobs", "turns"), ())
 TEXT |= {"tokens": "none", "logprobs_kind": "none", "prompt_tokens": 0}
 
-Submit = Callable[..., Future[list[int]]]  # runs a function with arguments
+Submit = Callable[..., Future[Any]]  # runs a function with arguments
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Rollout:
 def run_episodes(
     engine: Engine,
     renderer: Renderer,
-    environment: Environment,
+    environment: Plays,
     items: Sequence[TaskItem],
     group_size: int,
     limits: EpisodeLimits,
@@ -81,26 +82,25 @@ def run_episodes(
     Args:
         prompts: what the policy sees instead of each item's own messages, e.g. with a hint; the environment sees the latter.
         waves: parts that take turns: while one generates, the environment answers the others, an episode a thread. Who shares a
-            forward pass depends on the part alone, never on timing. 1: all rollouts generate, then all are answered, one by one.
+            forward pass depends on the part alone, never on timing. 1: all rollouts generate, then all are answered: one by one, or
+            side by side where the environment runs in processes of its own.
     """
     shown = prompts or [item.messages for item in items]
-    rollouts = [
-        _open(renderer, environment, item, prompt, index, seed)
-        for item, prompt in zip(items, shown, strict=True)
-        for index in range(group_size)
-    ]
-    bounds = [len(rollouts) * wave // waves for wave in range(waves + 1)]
-    parts = [_Wave(engine, renderer, rollouts[start:end], limits) for start, end in pairwise(bounds) if start < end]
-    try:
-        with _answering(len(rollouts) if waves > 1 else 0) as submit:
+    tasks = [(item, prompt, index) for item, prompt in zip(items, shown, strict=True) for index in range(group_size)]
+    with _answering(len(tasks) if waves > 1 or isinstance(environment, HostedEnvironment) else 0) as submit:
+        opening = [submit(_open, renderer, environment, *task, seed) for task in tasks]
+        rollouts: list[Rollout] = [rollout.result() for rollout in opening]
+        bounds = [len(rollouts) * wave // waves for wave in range(waves + 1)]
+        parts = [_Wave(engine, renderer, rollouts[start:end], limits) for start, end in pairwise(bounds) if start < end]
+        try:
             for turn in range(limits.max_turns):
                 for part in parts:
                     part.take_turn(turn, submit)
             for part in parts:
                 part.await_answers()
-    finally:
-        for rollout in rollouts:
-            rollout.play.close()
+        finally:
+            for rollout in rollouts:
+                rollout.play.close()
     return rollouts
 
 
@@ -146,16 +146,16 @@ def _answering(threads: int) -> Iterator[Submit]:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _now(function: Callable[..., list[int]], *arguments: Any) -> Future[list[int]]:
-    done: Future[list[int]] = Future()
+def _now(function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+    done: Future[Any] = Future()
     done.set_result(function(*arguments))
     return done
 
 
-def _open(renderer: Renderer, environment: Environment, item: TaskItem, shown: Sequence[Message], index: int, seed: int) -> Rollout:
+def _open(renderer: Renderer, environment: Plays, item: TaskItem, shown: Sequence[Message], index: int, seed: int) -> Rollout:
     prompt = renderer.prompt([*environment.preamble(), *shown])
     own_seed = derive_seed(seed, item.item_id, index)
-    rollout = Rollout(item, index, own_seed, Play(environment, item), list(item.messages), [], len(prompt))
+    rollout = Rollout(item, index, own_seed, Play(environment, item, own_seed), list(item.messages), [], len(prompt))
     rollout.add(prompt)
     return rollout
 

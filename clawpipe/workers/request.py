@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from clawpipe.config.engine import EngineSpec
+from clawpipe.config.environment import EnvironmentSpec
 from clawpipe.json_types import JsonObject, Options, Row
 from clawpipe.policy.spec import PolicySpec
 
@@ -54,6 +55,7 @@ class ShardRequest(_Request):
     engine: EngineSpec = EngineSpec()
     environment: str
     options: Options
+    call_timeout: float = Field(default=EnvironmentSpec().call_timeout, description="see EnvironmentSpec")
     items: list[Row] = Field(description="rows of the task_items contract")
     prompts: list[list[JsonObject]] | None = Field(
         default=None, description="messages that the policy sees instead of each item's own; what is recorded and verified stays"

@@ -5,14 +5,14 @@ standard input does.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
 import traceback
+from contextlib import ExitStack
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import orjson
 import pyarrow as pa
@@ -22,10 +22,11 @@ from clawpipe import faults
 from clawpipe.config.engine import EngineSpec
 from clawpipe.contracts.schema import schema_of
 from clawpipe.engines.base import ENGINES, Closes, Described, Engine, HoldsModel, Sampling, Scores, open_engine
-from clawpipe.environments.base import Environment, TaskItem
-from clawpipe.environments.discovery import load_environment
+from clawpipe.environments.base import TaskItem
+from clawpipe.environments.hosted import open_environment
+from clawpipe.environments.play import Plays
 from clawpipe.errors import ClawpipeError
-from clawpipe.json_types import JsonObject, Row
+from clawpipe.json_types import JsonObject, Options, Row
 from clawpipe.machine import as_clawpipe_error
 from clawpipe.messages import Message, ToolCallFormat
 from clawpipe.policy.base import resolve_base
@@ -60,7 +61,7 @@ class Worker:
     def __init__(self, device: str) -> None:
         self._device = device
         self._loaded: tuple[PolicySpec, EngineSpec, Engine] | None = None
-        self._open_environment = lru_cache(maxsize=1)(_open_environment)
+        self._played: _Played | None = None
 
     def run(self, job: Job) -> Any:
         match job.request:
@@ -92,18 +93,16 @@ class Worker:
 
     def _from_endpoint(self, request: ShardRequest) -> list[Row]:
         """Roll out with the model of an endpoint."""
-        environment = load_environment(request.environment, request.options)
+        environment = self._environment(request)
         tasks = [(TaskItem.from_row(row), index) for row in request.items for index in range(request.group_size)]
         with ENGINES.load(request.engine.name).at(request.engine, request.temperature, request.max_new_tokens) as model:
-            episodes = list(chat_episodes(model, environment, tasks, request.max_turns, verify=False, seed=request.seed))
+            episodes = list(chat_episodes(model, environment, tasks, request.max_turns, request.seed))
             return list(endpoint_rows(episodes, model, request.seed))
 
     def _recorded(self, request: ShardRequest) -> list[Row]:
         """Roll out with the policy, and record every token."""
-        options = json.dumps(request.options, sort_keys=True)
-        environment, renderer = self._open_environment(
-            request.environment, options, request.policy.base, request.policy.tool_call_format
-        )
+        environment = self._environment(request)
+        renderer = _renderer(request.policy.base, request.policy.tool_call_format, environment)
         engine = self._engine(request.policy, request.engine)
         limits = EpisodeLimits(request.temperature, request.max_new_tokens, request.max_turns, engine.context)
         items = [TaskItem.from_row(row) for row in request.items]
@@ -114,6 +113,21 @@ class Worker:
         )
         described = engine.described if isinstance(engine, Described) else None
         return list(trajectory_rows(rollouts, request.policy.policy_version, renderer.digest, request.temperature, described))
+
+    def _environment(self, request: ShardRequest) -> Plays:
+        """Return the environment of a request: the last one, or a new one."""
+        wanted = request.environment, request.options, request.call_timeout
+        if self._played is None or self._played.wanted != wanted:
+            self._leave()
+            ending = ExitStack()
+            self._played = _Played(wanted, ending.enter_context(open_environment(*wanted)), ending)
+        return self._played.environment
+
+    def _leave(self) -> None:
+        """End the processes that the last environment runs in, if any."""
+        if self._played:
+            self._played.ending.close()
+        self._played = None
 
     def _answer(self, request: AnswerRequest) -> list[list[int]]:
         """Return the tokens of each answer, the end-of-turn token included."""
@@ -145,16 +159,29 @@ class Worker:
             self._loaded[2].close()
         self._loaded = None
 
+    def close(self) -> None:
+        """End what runs for this worker: environments, and the policy that servers hold."""
+        self._leave()
+        self.release()
+
 
 def _load(policy: PolicySpec, device: str) -> Any:
     adapter = Path(policy.adapter) if policy.adapter else None
     return load_policy(Path(policy.base), adapter, policy.dtype, resolve_device(device), policy.quantization)
 
 
-def _open_environment(name: str, options: str, base: str, tool_call_format: ToolCallFormat) -> tuple[Environment, Renderer]:
-    """Return the environment, and a renderer of its tools for a model's tokenizer."""
-    environment = load_environment(name, json.loads(options))
-    return environment, open_renderer(load_tokenizer(Path(base)), tool_call_format, environment.tools())
+class _Played(NamedTuple):
+    """An open environment, what it was asked for by, and what ends it."""
+
+    wanted: tuple[str, Options, float]
+    environment: Plays
+    ending: ExitStack
+
+
+@lru_cache(maxsize=1)
+def _renderer(base: str, tool_call_format: ToolCallFormat, environment: Plays) -> Renderer:
+    """Return a renderer of an environment's tools for a model's tokenizer."""
+    return open_renderer(load_tokenizer(Path(base)), tool_call_format, environment.tools())
 
 
 def serve(device: str, threads: int) -> None:
@@ -166,13 +193,13 @@ def serve(device: str, threads: int) -> None:
     signal.signal(signal.SIGTERM, lambda *_: _end(worker))
     for line in sys.stdin.buffer:
         answers.write(orjson.dumps(_answer(worker, line)) + b"\n")
-    worker.release()
+    worker.close()
 
 
 def _end(worker: Worker) -> None:
     """End as SIGTERM ends a process, after giving back what servers hold."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    worker.release()
+    worker.close()
     os.kill(os.getpid(), signal.SIGTERM)
 
 

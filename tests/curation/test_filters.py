@@ -1,5 +1,7 @@
 """What a setting asks to be set aside, on rows planted for it."""
 
+import json
+
 import pytest
 
 from clawpipe.config.curation import Curation
@@ -46,6 +48,29 @@ def test_how_an_attempt_ended_is_what_its_source_says(tables):
     assert only == ({"attempt partial": 1, "attempt truncated": 3, "attempt aborted": 1}, ["a-0", "a-4"])
     assert ask(tables, endings=["completed", "partial"])[1] == ["a-0", "a-1", "a-4"]
     assert ask(tables)[0] == {}
+
+
+METHODS = ["sft", "kto", "grpo", "ppo", "opd", "combine", "dpo"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_cut_answers_of_others_teach_no_method(method, tables):
+    """All were learnt from as if they were whole."""
+    whole = [("imported", "completed"), ("imported", None), ("rollout", "truncated")]
+    for index, (source, status) in enumerate([("imported", "truncated"), ("captured", "aborted"), *whole]):
+        tables.rollout("a", index, float(index % 2), source=source, status=status)
+        tables.score(f"a-{index}", 1.0, turn=0, hints=["Try again."])
+    result = tables.curate(method, imitate="any") if method == "sft" else tables.curate(method)
+    assert {reason: count for reason, count in result.filtered.items() if reason.startswith("attempt")} == {
+        "attempt truncated": 1,
+        "attempt aborted": 1,
+    }
+
+
+def test_a_setting_lets_cut_answers_teach(tables):
+    for index, status in enumerate(["completed", "truncated", "aborted"]):
+        tables.rollout("a", index, 1.0, source="imported", status=status)
+    assert ask(tables, endings=["completed", "truncated"]) == ({"attempt aborted": 1}, ["a-0", "a-1"])
 
 
 def spans(*kinds):
@@ -167,3 +192,41 @@ def test_datasets_of_an_older_layout_are_read_beside_newer_ones(method, tables):
         rows = curate(tables.store, refs, [scores], items, config, method, threads=1).rows_out
         expected = {"ppo": 4, "dpo": 3, "sft": 2} if new in refs else {"ppo": 2, "dpo": 1, "sft": 1}
         assert rows == expected[method]
+
+
+QUESTION = "How many iron kettles and copper pans are in stock today?"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [QUESTION, QUESTION[:-1], f"please tell me {QUESTION.lower()}", f"{QUESTION} Thanks!", f"Hm,\n{QUESTION}", f"({QUESTION})"],
+)
+def test_a_held_out_question_is_found_within_other_words(text, tables, say):
+    tables.item("h", QUESTION, split="heldout")
+    tables.rollout("a", 0, 1.0, messages=[say("user", text), say("assistant", "57")])
+    tables.rollout("b", 0, 1.0, messages=[say("user", QUESTION.replace("iron", "tin")), say("assistant", "57")])
+    assert ask(tables) == ({"held-out question": 1}, ["b-0"])
+
+
+def test_a_sign_makes_another_question(tables, say):
+    tables.item("h", "What is 3 + 4 by the way?", split="heldout")
+    for index, sign in enumerate("+-*"):
+        tables.rollout("a", index, 1.0, messages=[say("user", f"so what is 3 {sign} 4 by the way?"), say("assistant", "7")])
+    assert ask(tables) == ({"held-out question": 1}, ["a-1", "a-2"])
+
+
+def test_a_chinese_question_is_found_within_others_words(tables, say):
+    question = "\u8bf7\u95ee\u4eca\u5929\u5317\u4eac\u7684\u5929\u6c14\u600e\u4e48\u6837"
+    tables.item("h", f"{question}\uff1f", split="heldout")
+    tables.rollout("a", 0, 1.0, messages=[say("user", f"\u4f60\u597d\uff0c{question}\u5440"), say("assistant", "57")])
+    assert ask(tables)[0] == {"held-out question": 1}
+
+
+def test_a_greeting_filters_copies_of_its_conversation_alone(tables, say):
+    """Every row in which somebody said hi was lost."""
+    said = [say("user", "hi"), say("assistant", "Hello!"), say("user", "topic"), say("assistant", "answer")]
+    tables.item("h", "hi", split="heldout")
+    tables.items[-1] |= {"environment": "conversations", "truth": json.dumps({"dialogue": "hi\nHello!\ntopic\nanswer"})}
+    for index, messages in enumerate([said, said[:2], [*said[:3], say("assistant", "other")], [*said, say("user", "thanks")]]):
+        tables.rollout("a", index, 1.0, messages=messages)
+    assert ask(tables) == ({"held-out conversation": 2}, ["a-1", "a-2"])

@@ -29,7 +29,7 @@ def reasons(tables, method="ppo"):
         ({"logprobs_kind": "raw"}, "log-probs not at the sampling temperature"),
         ({"logprobs_kind": "unknown"}, "log-probs of unknown kind"),
         ({"logprobs_kind": None, "source": "imported"}, "log-probs of unknown kind"),
-        ({"logprobs_kind": "none", "temperature": 1.0}, "sampling temperature unknown"),
+        ({"logprobs_kind": "none", "temperature": 1.0}, "no log-probs of what was drawn from"),
         ({"logprobs_kind": "raw", "temperature": 1.0}, None),
         ({"logprobs_kind": "unknown", "temperature": 1.0}, None),
         ({"logprobs_kind": None, "source": "imported", "temperature": 1.0}, None),

@@ -217,3 +217,15 @@ def test_pairs_made_some_groups_at_a_time_are_the_same(tables, monkeypatch):
     sliced = tables.curate("dpo")
     assert sliced.output.digest == whole.output.digest
     assert sliced.details == whole.details
+
+
+def test_opposite_pairs_of_two_groups_do_not_both_train(tables, say):
+    """As when two sources judge the same answers in opposite ways."""
+    for group, rewards in (("g1", (1.0, 0.0)), ("g2", (0.0, 1.0)), ("g3", (1.0, 0.0))):
+        for index, (text, reward) in enumerate(zip(("yes", "no" if group != "g3" else "never"), rewards, strict=True)):
+            said = [say("user", "about a?"), say("assistant", text)]
+            tables.rollout("a", index, reward, messages=said, group_id=group, trajectory_id=f"{group}-{text}")
+    result = tables.curate("dpo")
+    assert [(row["chosen_id"], row["rejected_id"]) for row in tables.rows(result)] == [("g3-yes", "g3-never")]
+    [step] = [step for step in result.details["steps"] if step["step"] == "62_dpo_opposite"]
+    assert step["filtered"] == {"opposite of another pair": 2}

@@ -9,7 +9,7 @@ from clawpipe.config.methods import METHODS
 from clawpipe.config.night import Curation
 from clawpipe.contracts import schema_of
 from clawpipe.contracts.validate import validate
-from clawpipe.curation import runner, steps
+from clawpipe.curation import runner, statements, steps
 from clawpipe.errors import ConfigError, DataError
 from clawpipe.store import source
 from clawpipe.store.datasets import read_dataset
@@ -207,9 +207,9 @@ def test_a_step_of_which_nothing_is_asked_would_change_nothing(method, monkeypat
 
 def test_every_sql_file_says_what_it_does():
     numbered = {name for method in METHODS for name in steps.step_names(method)}
-    others = {"macros", "summary", "summary_pairs", "stored_pairs", "measures", "partitions", "partition_scores"}
+    others = {"macros", "summary", "summary_pairs", "stored_pairs", "stored_repeats", "measures", "partitions", "partition_scores"}
     names = numbered | others | {"70_samples", "70_pairs"}
-    files = {file.name.removesuffix(".sql"): file.read_text() for file in steps._SQL.iterdir()}
+    files = {file.name.removesuffix(".sql"): file.read_text() for file in statements.SQL.iterdir()}
     assert set(files) == names  # nothing lies there unused
     assert all(text.startswith("-- ") for text in files.values())
 

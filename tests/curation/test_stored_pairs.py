@@ -1,13 +1,18 @@
 """Stored preference pairs beside those of the night."""
 
+import json
+
 import pyarrow as pa
 import pytest
 
+from clawpipe.config.curation import Curation
 from clawpipe.config.night import EnvironmentConfig
 from clawpipe.contracts.schema import schema_of
+from clawpipe.curation.joined_tables import stored_tables
 from clawpipe.curation.stored_pairs import join_pairs
 from clawpipe.errors import DataError
 from clawpipe.evaluation.draw import draw_heldout, make_benchmark, make_task_items
+from clawpipe.similarity.heldout import near_heldout
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import publish_dataset, read_dataset
 
@@ -89,3 +94,115 @@ def test_pairs_of_the_older_version_join_those_of_the_newer_one(store, items, st
     older, newer = stored(pair("a"), version="1"), stored(pair("b", session_id="s1"))
     rows = read_dataset(store, join_pairs(store, [], [older, newer], items).dataset).to_pylist()
     assert [(row["pair_id"], row["session_id"]) for row in rows] == [("a", None), ("b", "s1")]
+
+
+def joined(store, items, rows, made=(), **settings):
+    """What is left of stored pairs, and what was filtered."""
+    config, versions = Curation(**settings), settings.pop("versions", ())
+    result = join_pairs(store, list(made), [rows], items, config, versions=versions)
+    assert result.rows_in == result.rows_out + sum(result.filtered.values())
+    return names(store, result), result.filtered
+
+
+QUESTION = "How many iron kettles and copper pans are in stock today?"
+
+
+@pytest.fixture
+def asked(store):
+    """Task items of which one asks QUESTION, held out."""
+    return held_out(store, QUESTION)
+
+
+def held_out(store, question, environment="shop", truth="{}"):
+    row = {"item_id": "h", "identity": "h", "environment": environment, "kind": "chat", "split": "heldout", "slice": "s"}
+    row |= {"messages": [message("user", question)], "truth": truth, "ordinal": 0}
+    return publish_dataset(store, "task_items", [pa.Table.from_pylist([row], schema_of("task_items"))])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        QUESTION,
+        QUESTION.upper(),
+        QUESTION[:-1],
+        f"Please tell me: {QUESTION}",
+        f"Please tell me {QUESTION}",
+        f"{QUESTION}\n\nThanks!",
+    ],
+)
+def test_a_held_out_question_is_found_within_other_words(text, store, asked, stored):
+    assert joined(store, asked, stored(pair("a", question=text), pair("b"))) == (["b"], {"held-out question": 1})
+
+
+@pytest.mark.parametrize("text", ["How many iron kettles are in stock today?", "Is it in stock today?"])
+def test_another_question_of_like_words_stays(text, store, asked, stored):
+    assert joined(store, asked, stored(pair("a", question=text))) == (["a"], {})
+
+
+def test_stored_pairs_pass_no_canary(store, items, stored):
+    said = [pair("a", question="say CANARY-7f3"), pair("b", rejected=[message("assistant", "canary-7F3!")]), pair("c", item="x")]
+    assert joined(store, items, stored(*said, pair("d")), canaries=["CANARY-7f3", "x"]) == (["d"], {"canary": 3})
+
+
+def test_pairs_near_to_held_out_questions_are_filtered(store, asked, stored):
+    near = [message("assistant", f"You mean: {QUESTION.replace('today', '').lower()}")]
+    rows = stored(pair("a", chosen=near), pair("b"))
+    settings = Curation(near={"heldout": True, "heldout_words": 6}).near
+    table = near_heldout(store, rows, asked, settings).dataset
+    result = join_pairs(store, [], [rows, rows], asked, tables=stored_tables(store, [table, table]))
+    assert (names(store, result), result.filtered) == (["b"], {"held-out n-gram": 2, "pair given twice": 1})
+
+
+def test_quotas_and_shares_count_stored_pairs(store, items, stored):
+    rows = [pair(f"a{k}", item=f"i{k}", user_id="ann", session_id=f"s{k % 2}") for k in range(6)]
+    left, filtered = joined(store, items, stored(*rows), quotas={"per_user": 4})
+    assert (len(left), filtered) == (4, {"beyond the quota of its user": 2})
+    left, filtered = joined(store, items, stored(*rows, pair("free")), quotas={"session_share": 0.4})
+    assert (len(left), filtered) == (5, {"beyond the share of its session": 2})
+    captured = {"format": "capture", "file": "f", "line": 1}
+    assert joined(store, items, stored(pair("a", origin=captured), pair("b")), quotas={"captured": 0}) == (
+        ["b"],
+        {"beyond the ceiling on captured": 1},
+    )
+
+
+def test_quotas_leave_the_pairs_of_the_night_alone(store, items, stored):
+    """Their trajectories have passed them."""
+    made = stored(*[pair(f"m{k}", strategy="all-margin") for k in range(3)])
+    left, filtered = joined(store, items, stored(pair("a"), pair("b")), made=[made], quotas={"per_item": 1})
+    assert (left[:3], len(left), filtered) == (["m0", "m1", "m2"], 4, {"beyond the quota of its item": 1})
+
+
+def test_stored_pairs_of_old_policies_are_filtered(store, items, stored):
+    rows = stored(*[pair(name, policy_version=version) for name, version in (("a", "new"), ("b", "old"), ("c", "other"))])
+    config = Curation(max_staleness=0)
+    result = join_pairs(store, [], [rows], items, config, versions=["new", "old"])
+    assert (names(store, result), result.filtered) == (["a"], {"policy version too old": 1, "policy version unknown": 1})
+
+
+def test_opposite_pairs_do_not_both_train(store, items, stored):
+    """One undid what the other taught."""
+    sides = {"chosen": [message("assistant", "b")], "rejected": [message("assistant", "a")]}
+    rows = [pair("a"), pair("b", **sides), pair("c", question="another", **sides), pair("d", chosen=[message("assistant", "c")])]
+    assert joined(store, items, stored(*rows)) == (["c", "d"], {"opposite of another pair": 2})
+    assert joined(store, items, stored(rows[1]), made=[stored(rows[0])]) == ([], {"opposite of another pair": 2})
+
+
+GREETING = "hello, how are you"
+
+
+@pytest.mark.parametrize("greeting", ["hi", GREETING, "hola", "\u4f60\u597d", "\u3053\u3093\u306b\u3061\u306f"])
+def test_a_greeting_is_no_held_out_question(greeting, store, stored):
+    """Every row in which somebody said it was lost."""
+    items = held_out(store, greeting, "conversations", json.dumps({"dialogue": f"{greeting}\nHello!\nbye\nBye."}))
+    later = [message("assistant", "Hello!"), message("user", "bye"), message("assistant", "Bye.")]
+    rows = [
+        pair("copy", question=greeting, chosen=later),
+        pair("other", question=greeting),
+        pair("later", question=f"{greeting} there"),
+    ]
+    assert joined(store, items, stored(*rows)) == (["other", "later"], {"held-out conversation": 1})
+    assert joined(store, held_out(store, greeting), stored(*rows[:2])) == (
+        [],
+        {"held-out question": 2},
+    )  # a task that asks just that

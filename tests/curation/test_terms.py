@@ -289,3 +289,38 @@ def test_a_reward_is_the_outcome_and_the_mean_of_the_step_votes(tables):
     assert {name: advantages[2] for name, (_, advantages) in found.items()} == {
         name: pytest.approx(value - mean) for name, value in rewards.items()
     }
+
+
+@pytest.mark.parametrize("method", ["grpo", "ppo", "kto"])
+def test_filters_and_figures_see_the_outcome_not_the_steps(method, tables):
+    """The lowest verifier score meant the outcome plus the steps."""
+    talk(tables, "a", 0, 1.0, 1.0, reward=0.5)
+    talk(tables, "a", 1, -1.0, -1.0, reward=1.0)
+    result = tables.curate(method, step_weight=1.0, filters={"max_score": 0.9})
+    assert result.filtered["score out of range"] == 1
+    assert result.details["reward_mean"] == 0.75
+
+
+def test_a_critic_counts_the_scores_of_turns_once(tables):
+    """Each turn's own score was in the reward at the end again."""
+    talk(tables, "a", 0, 1.0, -0.5, reward=1.0)
+    plain, weighed = (tables.rows(tables.curate("ppo", step_weight=weight)) for weight in (0.0, 0.5))
+    assert plain[0]["rewards"] == weighed[0]["rewards"] == [0, 0, 0, 1.0, 0, 0.5, 0, 0]
+
+
+@pytest.mark.parametrize(("high", "low"), [(0.1 + 0.2, 0.3), (1e6 * (0.1 + 0.2), 3e5), (1.0, 1.0)])
+def test_rewards_that_differ_by_rounding_alone_are_equal(high, low, tables):
+    """Such groups had advantages of -5.6e-13."""
+    tables.rollout("a", 0, high)
+    tables.rollout("a", 1, low)
+    assert tables.curate("grpo").filtered == {"zero-variance group": 2}
+    kept = tables.rows(tables.curate("grpo", drop_zero_variance_groups=False))
+    assert [row["advantages"] for row in kept] == [[0.0] * 5] * 2
+    assert tables.curate("sft", imitate="chosen").filtered == {"zero-variance group": 2}
+
+
+def test_steps_that_differ_by_rounding_alone_are_equal(tables):
+    talk(tables, "a", 0, 0.1 + 0.2, 1.0)
+    talk(tables, "a", 1, 0.3, 0.0)
+    found = streams(tables, tables.curate(credit="step"))
+    assert [mask[2:6] for mask, _ in found.values()] == [[False, False, False, True]] * 2

@@ -2,7 +2,7 @@
 
 import pytest
 
-from clawpipe.environments.discovery import list_environments, load_environment, source_digest
+from clawpipe.environments.discovery import environment_name, list_environments, load_environment, source_digest
 from clawpipe.environments.shop import ShopEnvironment
 from clawpipe.errors import ConfigError, NotFoundError
 
@@ -138,3 +138,80 @@ def test_a_constructor_that_raises_is_named_with_its_line(own):
 def test_a_directory_that_does_not_exist(tmp_path):
     with pytest.raises(NotFoundError, match="no such directory"):
         list_environments([tmp_path / "nowhere"])
+
+
+INHERITS = """
+import world as w
+from clawpipe.environments import letters
+from clawpipe.environments.single_turn import SingleTurn
+from abc import abstractmethod
+
+class Base(w.World):
+    name, kind = "base", "terminal"
+
+class Child(Base):
+    async def start(self, item): ...
+
+class Named(w.World):
+    \"\"\"Named when it is made.\"\"\"
+    def __init__(self):
+        self.name = "named"
+        self.kind: str = "swe"
+
+class Assigned:
+    name = "assigned"
+    kind = "gui"
+    items = start = w.World.items
+    def __init__(self, how):
+        self.verify = how
+
+class Loud(letters.LettersEnvironment):
+    name = "loud"
+
+class Abstract(SingleTurn[int]):
+    name = "abstract"
+    def check(self, answer, truth): return {}
+
+class Whole(Abstract):
+    name = "whole"
+    def question(self, draw): ...
+
+class Nameless(w.World):
+    kind = "chat"
+
+class Foreign(w.somewhere.Else):
+    name, kind = "foreign", "chat"
+    def start(self, item): ...
+    def verify(self, item, messages): ...
+
+class Partly(w.somewhere.Else):
+    name, kind = "partly", "chat"
+    def verify(self, item, messages): ...
+
+class Circle(Circle):
+    name, kind = "circle", "chat"
+"""
+WORLD = """
+class World:
+    def items(self, split, count, seed): ...
+    def start(self, item): ...
+    def verify(self, item, messages): ...
+"""
+
+
+def test_members_may_be_inherited_or_set_in_init(tmp_path):
+    (tmp_path / "mine.py").write_text(INHERITS)
+    (tmp_path / "world.py").write_text(WORLD)
+    found = {(info.name, info.kind) for info in list_environments([tmp_path]) if ":" in info.reference}
+    assert found == {
+        ("base", "terminal"),  # of Base, and of Child
+        ("named", "swe"),
+        ("assigned", "gui"),
+        ("loud", "chat"),
+        ("whole", "chat"),
+        ("foreign", "chat"),
+    }
+    names = [info.reference.rpartition(":")[2] for info in list_environments([tmp_path]) if ":" in info.reference]
+    assert names == ["Base", "Child", "Named", "Assigned", "Loud", "Whole", "Foreign"]
+    assert environment_name(f"{tmp_path}/mine.py:Child") == "base"
+    assert environment_name(f"{tmp_path}/mine.py:Named") == "named"

@@ -16,7 +16,7 @@ from clawpipe.errors import DataError
 from clawpipe.evaluation.conversations import draw_conversations
 from clawpipe.evaluation.holding import hold_out, identity_of
 from clawpipe.evaluation.pairs import draw_pairs
-from clawpipe.evaluation.turns import heldout_tokens
+from clawpipe.evaluation.turns import call_turn, heldout_tokens, reply_turn, scored_tokens
 from clawpipe.policy.base import resolve_base
 from clawpipe.policy.version import base_ref
 from clawpipe.policy.vocabulary import load_tokenizer
@@ -121,6 +121,55 @@ def test_only_good_replies_that_can_be_scored_are_drawn(store):
     assert heldout_tokens(store, successes.extra("conversations")) == [
         {"token_ids": list(range(6)), "loss_mask": [False] * 4 + [True] * 2}
     ]
+
+
+def test_cut_answers_are_no_evidence(store):
+    rows = [conversation(number, session=f"s{number}") for number in range(5)]
+    whole = [("imported", "completed"), ("imported", None), ("rollout", "truncated")]
+    for row, (source, status) in zip(rows, [("imported", "truncated"), ("captured", "aborted"), *whole], strict=True):
+        row |= {"source": source, "status": status}
+    for measure in ("likelihood", "judged"):
+        drawn = draw_conversations(store, [stored(store, rows)], [], "any", 20, 10, NOBODY, measure=measure)
+        assert ids(store, drawn.dataset, "item_id") == ["t002", "t003", "t004"]
+        assert drawn.filtered == {"attempt truncated": 1, "attempt aborted": 1}
+
+
+SIDED = {"loss_mask": [False, False, True, True, False, True, True, False, True], "token_ids": list(range(9))} | {
+    "turns": [
+        {"start": 2, "end": 4, "kind": "main", "finish_reason": "stop"},
+        {"start": 5, "end": 7, "kind": "side", "finish_reason": "stop"},
+        {"start": 8, "end": 9, "kind": "main", "finish_reason": "stop"},
+    ]
+}
+
+
+def with_side_turn(number: int, before: int = 0) -> Row:
+    """`before`: replies of the history, which are no turns."""
+    call = [{"id": "c", "name": "stock", "arguments": "{}", "malformed": False}]
+    said = [("user", "q")] + [("assistant", "old"), ("user", "r")] * before
+    said += [("assistant", "first"), ("user", "s"), ("assistant", "side"), ("user", "t"), ("assistant", "last")]
+    messages = [{"role": role, "content": text, "tool_calls": [], "tool_call_id": None, "name": None} for role, text in said]
+    for message in messages:
+        message["tool_calls"] = call if message["role"] == "assistant" else []
+    row = conversation(number, session=f"s{number}") | SIDED
+    return row | {"messages": messages, "logprobs": [0.0] * 9, "prompt_tokens": 2, "kinds": None, "tools": None}
+
+
+@pytest.mark.parametrize("before", [0, 2])
+def test_side_turns_with_tokens_are_no_evidence(before):
+    """Of 300 conversations 85 stood for their side turn."""
+    rows = [with_side_turn(number, before) for number in range(60)]
+    assert scored_tokens(rows[0])[1] == [False, False, True, True, False, False, False, False, True]
+    for turn_of in (reply_turn, call_turn):
+        turns = [turn for row in rows if (turn := turn_of(row))]
+        assert {(turn.reply.content, len(turn.prompt), turn.length) for turn in turns} == {("first", 2, 2), ("last", 8, 1)}
+
+
+def test_a_conversation_of_side_turns_alone_has_no_turn(store):
+    row = with_side_turn(0)
+    row["turns"] = [turn | {"kind": "side"} for turn in row["turns"]]
+    with pytest.raises(DataError, match="1 x no turn to score"):
+        draw_conversations(store, [stored(store, [row])], [], "any", 20, 10, NOBODY)
 
 
 def test_the_least_looked_at_are_drawn_first(store):

@@ -1,12 +1,14 @@
 """A fake of vLLM's OpenAI server, as a process: its documented shapes, and the answers that a test asks for.
 
-    python fake_vllm.py SOCKET_FD [--raw] [--ignorant] [--strict] [--litellm] [--slow SECONDS]
+    python fake_vllm.py SOCKET_FD [--raw] [--ignorant] [--strict] [--picky] [--litellm] [--slow SECONDS]
 
-It answers with the words of the last user message, one token a word. The id of a token is 100 + its place, of the prompt's tokens
-1, 2, 3 and so on. Log-probs are those of a distribution of three tokens with logits 2, 1, 0; it samples the first. `--ignorant`
-takes the questions for tokens and does not answer them, `--lora` knows the model `base-model` and the adapters that it was told to
-load (`POST /fake/forget` unloads all), `--strict` refuses what OpenAI does not name, `--litellm` puts ids where
-LiteLLM does. `GET /fake/asked` returns all requests, and which of them were cancelled.
+It answers withthe words of the last user message, one token a word. The id of a token is 100 + its place, of the prompt's
+tokens 1, 2, 3 and so on. Log-probs are those of a distribution of three tokens with logits 2, 1, 0; it samples the first.
+`--ignorant` takes the questions for tokens and does not answer them, `--lora` knows the model `base-model` and the adapters
+that it was told to load (`POST /fake/forget` unloads all), `--strict` refuses what OpenAI does not name, `--litellm` puts ids
+where LiteLLM does, `--picky` refuses the questions for tokens beside a message of the words "an odd one", and a message of the
+words "leak 401" is answered by that status and the key. `GET /fake/asked` returns all requests, and which of them were
+cancelled.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ LOGITS = {"a": 2.0, "b": 1.0, "c": 0.0}
 STRICT = {"return_token_ids", "include_reasoning", "top_k"}
 arguments = argparse.ArgumentParser()
 arguments.add_argument("fd", type=int)
-for name in ("raw", "ignorant", "strict", "litellm", "hang", "broken", "lora"):
+for name in ("raw", "ignorant", "strict", "picky", "litellm", "hang", "broken", "lora"):
     arguments.add_argument(f"--{name}", action="store_true")
 arguments.add_argument("--slow", type=float, default=0.0)
 arguments.add_argument("--default", type=float, default=1.0)
@@ -137,6 +139,12 @@ async def chat(request: web.Request) -> web.StreamResponse:
         return web.json_response({"error": {"message": f"unknown: {sorted(foreign)}"}}, status=400)
     if body["model"] == "missing" or (told.lora and body["model"] not in ("base-model", *adapters)):
         return web.json_response({"error": {"message": "no such model", "type": "NotFoundError"}}, status=404)
+    if told.picky and content(body["messages"][-1]) == "an odd one" and "return_token_ids" in body:
+        return web.json_response({"error": {"message": "not beside this"}}, status=400)
+    if (last := content(body["messages"][-1])).startswith("leak "):
+        return leaking(int(last.split()[1]), request.headers["authorization"])
+    if last.startswith("confess"):
+        return await confessing(request, bool(body.get("stream")))
     if not body.get("stream"):
         return web.json_response(whole(body))
     response = web.StreamResponse(headers={"content-type": "text/event-stream", "x-clawpipe-policy-version": "f" * 16})
@@ -153,6 +161,23 @@ async def chat(request: web.Request) -> web.StreamResponse:
         mine["cancelled"] = True
         raise
     await response.write(b"data: [DONE]\n\n")
+    return response
+
+
+def leaking(status: int, key: str) -> web.Response:
+    error = {"message": f"Incorrect API key provided: {key}", "type": "invalid_request_error", "code": "invalid_api_key"}
+    headers = {"x-request-id": f"for {key}", "retry-after": "7", "x-ratelimit-limit-requests": "60"}
+    return web.json_response({"error": error}, status=status, headers=headers)
+
+
+async def confessing(request: web.Request, stream: bool) -> web.StreamResponse:
+    """An error that holds the key in an answer with the status 200."""
+    error = {"error": {"message": f"refused: {request.headers['authorization']}", "type": "x", "code": 401}}
+    if not stream:
+        return web.json_response(error)
+    response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+    await response.prepare(request)
+    await response.write(f"data: {json.dumps(error)}\n\ndata: [DONE]\n\n".encode())
     return response
 
 
@@ -204,7 +229,8 @@ async def forget(_: web.Request) -> web.Response:
 
 
 async def echo(request: web.Request) -> web.Response:
-    return web.json_response({"path": request.path, "body": await request.json()})
+    sent = {name.lower(): value for name, value in request.headers.items()}
+    return web.json_response({"path": request.path_qs, "body": await request.json(), "headers": sent})
 
 
 async def completions(request: web.Request) -> web.StreamResponse:

@@ -15,6 +15,7 @@ from clawpipe.gateway.adapters import _answer_unseen
 from clawpipe.gateway.answers import ClientOptions, Collected, stripped
 from clawpipe.gateway.events import events, is_done
 from clawpipe.gateway.forms import CollectedText
+from clawpipe.gateway.responses import CollectedResponse
 
 OSLO, ROME = '{"city": "Oslo"}', '{"city": "Rome"}'
 
@@ -250,6 +251,31 @@ def test_content_in_parts_grows():
 )
 def test_failures_are_read_in_every_form(stream, ending):
     assert collected(stream).ending("marked") == ending
+
+
+@pytest.mark.parametrize("indices", [(0, 1), (None, None), (0, 0), (5, 3)])
+def test_whole_choices_are_never_glued(indices):
+    found = Collected()
+    texts = ("a", "b") if indices != (5, 3) else ("b", "a")
+    choices = [{"index": index, "message": {"content": text}} for index, text in zip(indices, texts, strict=True)]
+    found.add({"choices": choices})
+    assert [one.message["content"] for one in found.answers(with_tokens=False)] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        ({"tool_calls": [{"id": "c", "type": "function", "function": {"arguments": "{}"}}]}, "a call without a name"),
+        ({"tool_calls": [{"id": "c", "type": "mcp", "mcp": {"name": "f"}}]}, "a call without a name"),
+        ({"tool_calls": ["f"]}, "a call that is no object"),
+        ({"function_call": {"arguments": "{}"}}, "a call without a name"),
+        ({"tool_calls": [{"index": 0, "id": "c", "type": "custom", "custom": {"name": "sql", "input": "x"}}]}, None),
+    ],
+)
+def test_whole_calls_have_names(message, why):
+    found = Collected()
+    found.add({"choices": [{"message": message}]})
+    assert found.uncaptured() == why
 
 
 @pytest.mark.parametrize(
@@ -489,3 +515,27 @@ def test_an_unseen_answer_fails_where_a_seen_one_would(status, body, failed):
     version = Version()
     asyncio.run(_answer_unseen(version, Upstream(), {"model": "m", "messages": []}))
     assert version.failed == [failed]
+
+
+NAMES = [
+    *("choices", "index", "delta", "message", "content", "tool_calls", "function", "custom", "name", "arguments", "id", "error"),
+    *("finish_reason", "logprobs", "usage", "token_ids", "function_call", "audio", "type", "text", "output", "response", "item"),
+]
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 2) | st.sampled_from(["", "a", "{}", "stop", "text", "response.completed"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4),
+    max_leaves=12,
+)
+CHUNKS = st.fixed_dictionaries({"choices": st.lists(st.dictionaries(st.sampled_from(NAMES), JSON, max_size=4), max_size=3)}) | JSON
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from([Collected, CollectedText, CollectedResponse]), st.lists(CHUNKS, max_size=4))
+def test_no_engine_makes_the_gateway_fail(kind, bodies):
+    found = collected(sse(*bodies), kind=kind)
+    assert found.ending("marked") in ("complete", "broken")
+    if found.uncaptured() is None:
+        json.dumps([one.message for one in found.answers(with_tokens=found.no_tokens() is None)])
+    for body in bodies:
+        if isinstance(body, dict):
+            assert stripped(body, OPTIONS) is None or json.dumps(body)

@@ -42,6 +42,20 @@ def test_an_unnamed_session_is_key_user_and_beginning():
     assert of().session_from == "derived"
 
 
+@pytest.mark.parametrize("role", ["system", "developer"])
+def test_a_clock_in_the_system_prompt_keeps_one_session(role):
+    at = [[{"role": role, "content": f"You are X. It is 12:0{minute}."}, USER] for minute in range(4)]
+    later = [*at[3], {"role": "assistant", "content": "hi"}, {"role": role, "content": "12:05"}, {"role": "user", "content": "on"}]
+    parts = [{"role": "user", "content": [{"type": "text", "text": "hello", "cache_control": {"type": "ephemeral"}}]}]
+    assert len({of(messages=messages).session for messages in (*at, later, [USER], parts)}) == 1
+
+
+def test_pictures_and_odd_messages_begin_sessions_of_their_own():
+    picture = {"role": "user", "content": [{"type": "text", "text": "hello"}, {"type": "image_url", "image_url": {"url": "x"}}]}
+    odd = [picture, {"role": "user"}, {"role": "user", "content": 7}, {"content": "hello"}, "hello", None]
+    assert len({of(messages=[one]).session for one in (USER, *odd)}) == len(odd) + 1
+
+
 def test_an_id_cannot_be_a_path_or_a_book():
     assert safe_id("agent:main:explicit:4711") == "agent:main:explicit:4711"
     for given in ("../../etc/passwd", "/root/x", "a\nb", "x" * 1000, "..", "~root"):

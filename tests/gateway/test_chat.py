@@ -107,7 +107,8 @@ def test_an_error_of_the_engine_keeps_its_status_and_form(gateway):
 
 def test_other_endpoints_are_passed_on_but_not_development_ones(gateway, fake):
     assert gateway.get("/v1/models").json()["data"][0]["id"] == "agent"
-    assert gateway.post("/v1/embeddings", {"input": 1}).json() == {"path": "/v1/embeddings", "body": {"input": 1}}
+    echoed = gateway.post("/v1/embeddings", {"input": 1}).json()
+    assert (echoed["path"], echoed["body"]) == ("/v1/embeddings", {"input": 1})
     assert gateway.get("/v1/models/moved").status_code == 502  # a redirect is not followed
     for path in ("/pause", "/fake/asked", "/v1/load_lora_adapter", "/v1/../pause", "/v1/models/../../pause", "//pause"):
         assert gateway.post(path, {}).status_code in (404, 405), path

@@ -36,7 +36,8 @@ def raw(gateway, data: bytes, timeout: float = 60) -> bytes:
 )
 def test_a_foreign_host_or_origin_is_refused(gateway, name, value):
     for path in ("/healthz", "/metrics", CHAT):
-        assert httpx.request("POST", f"{gateway.url}{path}", headers=HEADERS | {name: value}).status_code == 403
+        reply = httpx.request("POST", f"{gateway.url}{path}", headers=HEADERS | {name: value})
+        assert (reply.status_code, reply.json()["error"]["code"]) == (403, "foreign_origin")
 
 
 def test_no_key_no_answer(gateway):

@@ -73,6 +73,7 @@ def test_teacher_scores_and_overrides_survive_a_round_trip():
     rows = list(read_atropos(TAUGHT))
     assert rows[1].extra["distill_token_ids"] == [[7, 6]] * 4
     assert [row.tokens.temperature for row in rows] == [0.6, 0.6]
+    assert {row.tokens.kind for row in read_atropos(TAUGHT | {"generation_params": {"top_p": 0.9}})} == {"none"}
     written = write_atropos(rows)
     assert {name: written[name] for name in TAUGHT if name != "advantages"} == {
         name: value for name, value in TAUGHT.items() if name != "advantages"

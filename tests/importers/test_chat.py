@@ -63,6 +63,22 @@ def test_a_logged_response_ends_the_conversation():
     assert list(conversation.tokens.logprobs) == [0, 0, -0.5, -1]
 
 
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"request": {"top_p": 0.9}},
+        {"request": {"response_format": {"type": "json_object"}}},
+        {"request": {"extra_body": {"min_tokens": 4}}},
+        {"repetition_penalty": 1.1},
+        {"optional_params": {"tool_choice": "required"}},
+    ],
+)
+def test_log_probs_of_a_changed_draw_are_of_no_kind(beside):
+    row = logged(token_ids=[7, 8], logprobs={"content": [{"logprob": -0.5}, {"logprob": -1}], "kind": "tempered"})
+    asked = row["request"] | beside.get("request", {})
+    assert read_chat({**row, **beside, "request": asked}).tokens.kind == "none"
+
+
 @pytest.mark.parametrize(("told", "kind"), [({}, "raw"), ({"kind": "tempered"}, "tempered"), ({"kind": "x"}, "raw")])
 def test_tempered_log_probs_are_not_taken_for_raw(told, kind):
     """Those of `clawpipe serve` beside token ids; taken for raw, they would give an unchanged policy ratios that are not 1."""

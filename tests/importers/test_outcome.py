@@ -189,6 +189,10 @@ ASKED = {"messages": SAID[:1], "model": "m"}
         (ASKED, {"role": "assistant", "content": [{"type": "text", "text": "a"}], "stop_reason": "end_turn"}, "completed"),
         (ASKED, {"message": {"role": "assistant", "content": "a"}, "done_reason": "length"}, "truncated"),
         (ASKED, "a", None),
+        (ASKED, {"choices": [{"message": {"content": "a"}, "finish_reason": None}]}, "aborted"),
+        (ASKED, {"choices": [{"message": {"content": "a"}}]}, None),  # a log without the field
+        (ASKED, {"choices": [{"message": {"content": "a"}, "finish_reason": "content_filter"}]}, "aborted"),
+        (ASKED, {"role": "assistant", "content": "a", "stop_reason": None}, "aborted"),
         (ASKED, json.dumps({"choices": [{"message": {"content": "a"}, "finish_reason": "stop"}]}), "completed"),
         (json.dumps(ASKED), {"choices": [{"text": "a", "finish_reason": "stop"}]}, "completed"),
         (
@@ -197,12 +201,53 @@ ASKED = {"messages": SAID[:1], "model": "m"}
             "truncated",
         ),
     ],
-    ids=["anthropic", "ollama", "text", "spelled", "completions", "gemini"],
+    ids=["anthropic", "ollama", "text", "null", "none", "filter", "anthropic null", "spelled", "completions", "gemini"],
 )
 def test_the_response_of_a_log_is_the_answer(request_, response, status, tmp_path):
     conversation = one({"request": request_, "response": response}, tmp_path)
     assert [(message.role, message.content) for message in conversation.messages] == [("user", "q"), ("assistant", "a")]
     assert (conversation.kinds, conversation.status, conversation.model) == (("main",), status, "m")
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        ({"status": "completed"}, "completed"),
+        ({"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}, "truncated"),
+        ({"status": "incomplete", "incomplete_details": {"reason": "content_filter"}}, "aborted"),
+        ({"status": "incomplete"}, "truncated"),
+        ({"status": "failed"}, "aborted"),
+        ({"status": "in_progress"}, "aborted"),
+        ({"status": None}, "aborted"),
+        ({}, "completed"),
+    ],
+)
+def test_a_response_says_how_it_ended(fields, status, tmp_path):
+    output = [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "a"}]}]
+    assert one({"request": {"input": "q"}, "response": {"output": output} | fields}, tmp_path).status == status
+    cut = [output[0] | {"status": "incomplete"}]
+    assert one({"request": {"input": "q"}, "response": {"output": cut}}, tmp_path).status == "truncated"
+
+
+CUT_OFF = {"role": "assistant", "content": "a", "finish_reason": "length"}
+
+
+def test_a_message_or_a_row_may_say_how_it_ended(tmp_path):
+    assert one({"messages": [SAID[0], CUT_OFF]}, tmp_path).status == "truncated"
+    assert one({"messages": SAID, "finish_reason": "content_filter"}, tmp_path).status == "aborted"
+    assert one({"messages": SAID, "stop_reason": "end_turn"}, tmp_path).status == "completed"
+    assert one({"prompt": "q", "completion": "a", "finish_reason": "length"}, tmp_path).status == "truncated"
+
+
+def test_a_reply_that_was_cut_in_mid_conversation_is_context(tmp_path):
+    reading, [found] = read({"messages": [SAID[0], CUT_OFF, *SAID]}, tmp_path)
+    assert (found.kinds, found.status) == (("side", "main"), None)
+    assert dict(reading.silent) == {"turns that were cut short": 1}
+
+
+def test_a_preference_for_a_cut_answer_is_refused(tmp_path):
+    _, [refusal] = read({"prompt": "q", "chosen": [CUT_OFF], "rejected": "b"}, tmp_path)
+    assert refusal.reason == "chosen: turns that were cut short"
 
 
 def test_a_logged_error_is_no_answer(tmp_path):

@@ -95,7 +95,7 @@ def test_a_custom_call_keeps_its_name_and_input(desk):
     call = {"id": "c", "type": "custom", "custom": {"name": "sql", "input": "SELECT 1"}}
     rows, _ = rows_of(desk, turn(1, [ASKED], "", "tool_calls", message=said(None, tool_calls=[call])))
     [made] = rows["s-1"]["messages"][-1]["tool_calls"]
-    assert (made["name"], made["arguments"], made["malformed"]) == ("sql", "SELECT 1", True)
+    assert (made["name"], json.loads(made["arguments"])) == ("sql", {"input": "SELECT 1"})
 
 
 def test_a_history_that_records_repeat_is_no_turn_of_theirs(desk):

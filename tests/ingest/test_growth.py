@@ -83,15 +83,43 @@ def test_what_two_users_say_alike_is_two_trajectories(desk, make):
     assert cora["trajectory_id"] != dora["trajectory_id"]  # whoever forgets the one keeps the other
 
 
-def test_equal_lines_in_one_file_are_separate_attempts(desk, make, names):
+def test_equal_lines_are_stored_once(desk, make):
+    """In one file, in its new part and in another one: a retry taught twice."""
     line = make.lines(make.chat("a", "1"))
-    desk.write("a.jsonl", line)
-    desk.ingest()
-    desk.append("a.jsonl", line + line)
-    desk.ingest()
+    desk.write("a.jsonl", line * 2)
+    report = desk.ingest_report()
+    assert (report["lines"], report["trajectories"], report["repeated"]) == (2, 1, 1)
+    desk.append("a.jsonl", line + make.lines(make.chat("a", "2")))
+    assert desk.ingest_report()["repeated"] == 1
     desk.write("b.jsonl", line * 3)
-    desk.ingest()
-    assert len(names(desk.stored())) == len(desk.stored()) == 3
+    assert desk.ingest_report()["repeated"] == 3
+    assert said(desk.stored()) == ["1", "2"]
+
+
+def test_a_request_that_was_tried_again_is_stored_once(desk, make):
+    """Ids and times differ, the answer does not."""
+    answer = {"choices": [{"message": {"role": "assistant", "content": "4"}, "finish_reason": "stop"}]}
+    asked = {"messages": [{"role": "user", "content": "2+2?"}], "user": "ann"}
+    logs = [{"request": asked, "response": answer | {"id": f"r{number}", "created": number}} for number in range(2)]
+    other = {"request": asked, "response": {"choices": [{"message": {"content": "4"}, "finish_reason": "length"}]}}
+    desk.write("a.jsonl", make.lines(*logs, other))
+    report = desk.ingest_report()
+    assert (report["trajectories"], report["repeated"]) == (2, 1)
+
+
+def test_equal_answers_with_other_rewards_are_attempts(desk, make):
+    rows = [make.chat("a", "1") | {"reward": reward} for reward in (1.0, 0.0, 1.0)]
+    desk.write("a.jsonl", make.lines(*rows))
+    report = desk.ingest_report()
+    assert (report["trajectories"], report["repeated"]) == (2, 1)
+
+
+def test_equal_answers_to_one_request_are_attempts(desk, make):
+    choices = [{"index": number, "message": {"content": "4"}, "finish_reason": "stop"} for number in range(3)]
+    desk.write(
+        "a.jsonl", make.lines({"request": {"messages": [{"role": "user", "content": "2+2?"}]}, "response": {"choices": choices}})
+    )
+    assert desk.ingest_report()["trajectories"] == 3
 
 
 def test_other_options_are_another_log(desk, make):
@@ -153,7 +181,7 @@ def test_only_new_turns_of_a_reexported_session_are_trained_on(desk, make):
 def test_sessions_in_one_file_and_their_copies(desk, make):
     desk.write("all.jsonl", make.lines(_exported(*SAID[:2]), _exported(*SAID[:2]), _exported(*SAID[:4]), _exported(*SAID[:4])))
     kinds = [row["kinds"] for row in desk.rows(desk.ingest())]
-    assert kinds == [["main"], ["main"], ["side", "main"], ["side", "main"]]  # a copy is an attempt
+    assert kinds == [["main"], ["side", "main"]]
 
 
 def test_a_file_of_turns_that_is_written_anew_with_more(desk, make):
@@ -176,11 +204,11 @@ def test_a_line_is_rejected_once_unless_its_bytes_change(desk, make):
 
 
 def test_again_reads_files_from_the_start_without_repeats(desk, make):
-    desk.write("a.jsonl", make.lines(make.chat("a", "1"), make.chat("a", "1")) + b"no json\n")
+    desk.write("a.jsonl", make.lines(make.chat("a", "1"), make.chat("a", "2")) + b"no json\n")
     desk.ingest()
     done = ingest(desk.home, [str(desk.folder)], Options(), again=True)
     assert (done.reading.lines, done.counts["repeated"], done.refused) == (3, 2, {"not JSON": 1})
-    assert said(desk.stored()) == ["1", "1"]
+    assert said(desk.stored()) == ["1", "2"]
     assert desk.ingest_report()["lines"] == 0  # it is known again
 
 

@@ -54,7 +54,12 @@ def test_a_row_says_what_its_log_probs_are_of(desk, make):
         (0.8, "unknown"),
         (0.0, None),
     ]
-    assert any("1 rows do not say at which temperature" in warning for warning in ingest_report(desk.home, done)["warnings"])
+    assert any("1 rows have log-probs of which no ratio" in warning for warning in ingest_report(desk.home, done)["warnings"])
+
+
+def test_nobody_says_a_kind_of_log_probs_of_a_changed_draw(desk, make):
+    desk.write("a.jsonl", make.lines(logged(temperature=0.5, top_p=0.9)))
+    assert [row["logprobs_kind"] for row in desk.rows(desk.ingest(logprobs="tempered"))] == ["none"]
 
 
 def test_a_person_may_say_what_the_file_does_not(desk, make):

@@ -193,7 +193,7 @@ def test_a_file_that_grows_while_it_is_read_goes_on_where_it_was(desk, make, mon
     desk.write("a.jsonl", make.lines(make.chat("a", "1")))
     finish = intake.Intake.finish
     with monkeypatch.context() as patch:
-        patch.setattr(intake.Intake, "finish", lambda self: (finish(self), desk.append("a.jsonl", make.lines(make.chat("a", "1")))))
+        patch.setattr(intake.Intake, "finish", lambda self: (finish(self), desk.append("a.jsonl", make.lines(make.chat("a", "2")))))
         desk.ingest()
     assert (desk.ingest().counts["trajectories"], desk.ingest().reading.lines) == (1, 0)
 

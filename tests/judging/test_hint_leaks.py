@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from clawpipe.judging.hint_leaks import HintLeaks
+from clawpipe.contracts.schema import schema_of
+from clawpipe.judging.hint_leaks import HintLeaks, clear_hints
+from clawpipe.store.artifacts import Store
+from clawpipe.store.datasets import publish_dataset, read_dataset
 
 
 def item(split: str, question: str, truth: object) -> dict[str, Any]:
@@ -53,3 +57,79 @@ def test_the_verifier_may_name_the_truth_of_its_own_item():
 
 def test_a_score_without_other_hints_has_none():
     assert HintLeaks(ITEMS).cleared([{"origin": "judge", "hints": ["Herman Melville"]}]) == [{"origin": "judge", "hints": None}]
+
+
+SHORT = [
+    item("heldout", "What is the capital of Norway?", {"answer": "Oslo"}),
+    item("heldout", "\u65e5\u672c\u306e\u9996\u90fd\u306f\u3069\u3053\u3067\u3059\u304b", {"answer": "\u6771\u4eac"}),
+    item(
+        "heldout",
+        "\u0e40\u0e21\u0e37\u0e2d\u0e07\u0e2b\u0e25\u0e27\u0e07?",
+        {"answer": "\u0e01\u0e23\u0e38\u0e07\u0e40\u0e17\u0e1e"},
+    ),
+    item("heldout", "How many mugs are left?", {"answer": "57", "check": "numeric"}),
+    item("heldout", "Which colour has the kettle?", {"answer": "green"}),
+    item("heldout", "Is the kettle there?", {"answer": "no"}),
+    item("heldout", "Which option?", {"answer": "A"}),
+    item("heldout", "When did it begin?", {"answer": "1851"}),
+    item("heldout", "\u5bf9\u5417?", {"answer": "\u662f\u7684"}),
+    item("train", "Where is the river?", {"answer": "far away", "check": "numeric"}),
+]
+
+
+@pytest.mark.parametrize(
+    "hint",
+    [
+        "It is Oslo.",
+        "say OSLO",
+        "\u7b54\u3048\u306f\u6771\u4eac\u3067\u3059\u3002",  # the answer is Tokyo
+        "\u5e94\u8be5\u8bf4\u6771\u4eac\u3002",
+        "\u0e04\u0e37\u0e2d\u0e01\u0e23\u0e38\u0e07\u0e40\u0e17\u0e1e\u0e04\u0e23\u0e31\u0e1a",
+        "The answer is 57.",
+        "Count the mugs: 57.",
+        "The kettle is green.",
+        "The answer: green",
+        "It began in 1851.",
+    ],
+)
+def test_a_short_truth_gives_itself_away(hint: str):
+    """Those of less than 12 characters, and of scripts without spaces, all passed."""
+    assert HintLeaks(SHORT).cleared([{"origin": "judge", "hints": [hint]}]) == [{"origin": "judge", "hints": None}]
+
+
+@pytest.mark.parametrize(
+    "hint",
+    [
+        "Say no more than you know.",
+        "The answer is no longer than a line.",
+        "A shorter reply would do.",
+        "Use at most 57 words.",
+        "Go for green tea.",
+        "Be numeric.",
+        "The river is far away.",
+        "\u662f\u7684\uff0c\u8981\u5148\u95ee\u3002",
+        "Osloites are many.",
+    ],
+)
+def test_hints_with_common_short_words_stay(hint: str):
+    assert HintLeaks(SHORT).cleared([{"origin": "judge", "hints": [hint]}]) == [{"origin": "judge", "hints": [hint]}]
+
+
+def test_hints_of_all_scores_are_cleared(tmp_path):
+    """Those that were imported came by another door; and a night's own were compared with train items alone."""
+    store = Store(tmp_path)
+    row = {"trajectory_id": "t", "turn": 0, "scorer": "j", "origin": "judge", "value": -1.0, "success": None, "reason": "r"}
+    rows = [row | {"evidence": "{}", "hints": hints} for hints in (["It is Oslo.", "Be brief."], ["It is Oslo."], None)]
+    asked = [
+        row | {"item_id": str(k), "identity": str(k), "environment": "e", "kind": "chat", "slice": "", "ordinal": k}
+        for k, row in enumerate(SHORT)
+    ]
+    for one in asked:
+        one["messages"] = [message | {"tool_calls": [], "tool_call_id": None, "name": None} for message in one["messages"]]
+    refs = [
+        publish_dataset(store, name, [pa.Table.from_pylist(part, schema_of(name))])
+        for name, part in (("scores", rows), ("task_items", asked))
+    ]
+    result = clear_hints(store, *refs)
+    assert read_dataset(store, result.dataset)["hints"].to_pylist() == [["Be brief."], None, None]
+    assert (result.rows_in, result.rows_out, result.details) == (3, 3, {"hints_left_out": {"gives away a held-out truth": 2}})

@@ -253,23 +253,3 @@ def test_a_judge_that_raises_on_a_stored_trajectory_rejects_it(store):
     result = score_dataset(store, trajectories, items(store), [Raises(KeyError("x"), origin="judge")])
     assert [row["trajectory_id"] for row in rows(store, result)] == ["t0"]
     assert result.filtered == {"scorer broken: KeyError": 1}
-
-
-@dataclass
-class Hints:
-    """A judge that repeats what it may know of held-out items."""
-
-    name: str = "hints"
-    origin: Any = "judge"
-
-    def score(self, item, trajectory):
-        return [Score(-1.0, turn=0, hints=("Say Herman Melville next time.", "Say less."))]
-
-
-def test_a_hint_that_says_a_held_out_truth_is_left_out(store):
-    held = TaskItem("h", "held", "echo", "chat", "heldout", "all", (Message("user", "Who?"),), '"Herman Melville"', 0)
-    train = [item.as_row() for item in Echo().items("train", 1, 0)]
-    trajectories = publish(store, "trajectories", [trajectory(0, "i0", "0")])
-    result = score_dataset(store, trajectories, publish(store, "task_items", [*train, held.as_row()]), [Hints()])
-    assert [row["hints"] for row in rows(store, result)] == [["Say less."]]
-    assert result.details["hints_left_out"] == {"gives away a held-out truth": 1}

@@ -58,6 +58,28 @@ def test_main_turns_alone_are_learnt_from():
     assert learnt(*rendered) == "two<|im_end|>"
 
 
+@pytest.mark.parametrize(
+    ("ended", "text"),
+    [
+        ({"status": "completed"}, "one<|im_end|>two<|im_end|>"),
+        ({"status": "truncated", "finish_reason": "length"}, "one<|im_end|>two"),
+        ({"status": "aborted"}, "one<|im_end|>two"),
+        ({"source": "rollout", "finish_reason": "length"}, "one<|im_end|>two"),
+        ({"source": "rollout", "finish_reason": "max_turns"}, "one<|im_end|>two<|im_end|>"),
+    ],
+)
+def test_an_answer_that_was_cut_off_has_no_end(ended, text):
+    """An end marker after half a sentence teaches to stop there."""
+    (ids, mask), _ = render_row(row(*TALK, **ended), renderer_of, ())
+    assert learnt(ids, mask) == text
+    assert byte_tokenizer().decode(ids).rstrip().endswith(text[len("one<|im_end|>") :])
+
+
+def test_an_end_before_the_last_message_is_another_ones():
+    (ids, mask), _ = render_row(row(*TALK, Message("user", "s"), status="truncated"), renderer_of, ())
+    assert learnt(ids, mask) == "one<|im_end|>two<|im_end|>"
+
+
 def test_a_preamble_precedes_bare_conversations_untrained():
     preamble = (Message("system", "be kind"), Message("user", "x"), Message("assistant", "y"))
     (ids, mask), _ = render_row(row(*TALK), renderer_of, preamble)

@@ -12,7 +12,7 @@ from clawpipe.environments.base import Environment, TaskItem
 from clawpipe.messages import Message
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.vocabulary import load_tokenizer
-from clawpipe.workers.chats import ChatEpisode, chat_episodes
+from clawpipe.workers.chats import ChatEpisode, chat_episodes, verified
 from clawpipe.workers.episodes import EpisodeLimits, Rollout, run_episodes
 
 LIMITS = EpisodeLimits(temperature=1.0, max_new_tokens=400, max_turns=3, max_tokens=4000)
@@ -72,4 +72,5 @@ def chat(
 
     model: Any = SimpleNamespace(ask=ask, servers=SimpleNamespace(concurrency=2))
     tasks: Iterator[TaskItem] = iter(environment.items("train", items, 0))
-    return list(chat_episodes(model, environment, [(item, 0) for item in tasks], LIMITS.max_turns)), shown
+    played = chat_episodes(model, environment, [(item, 0) for item in tasks], LIMITS.max_turns)
+    return [verified(environment, episode) for episode in played], shown

@@ -25,7 +25,7 @@ from clawpipe.errors import BusyError, ConfigError
 from clawpipe.json_types import Row
 from clawpipe.messages import Message, ToolSpec
 from clawpipe.policy.renderer import Renderer
-from clawpipe.workers.chats import chat_episodes, endpoint_rows
+from clawpipe.workers.chats import chat_episodes, endpoint_rows, verified
 from tests.importers.reading import read_files
 from tests.serving.conftest import Running
 
@@ -140,7 +140,7 @@ def test_a_malformed_call_is_kept_and_counted(tmp_path):
     environment = PromptsEnvironment(str(prompts(tmp_path)), "numeric")
     tasks = [(item, 0) for item in environment.every_item()]
     with answering((200, CALLED)) as (url, _), model(url) as there:
-        found = list(chat_episodes(there, environment, tasks, 1))
+        found = [verified(environment, episode) for episode in chat_episodes(there, environment, tasks, 1)]
     assert [episode.malformed for episode in found] == [True] * 3
     assert [episode.success for episode in found] == [False] * 3
 

@@ -94,7 +94,7 @@ def _profile() -> Iterator[set[str]]:
 def test_every_module_that_a_step_runs_is_in_its_key(home: Home):
     watched = watch(home, load_config(TINY, EVERY_STEP))
     assert unknown(watched, "letters") == {}
-    rest = {"validate_scores", "probe_teacher", "ingest_paths", "promote", "register"}
+    rest = {"validate_scores", "clear_hints", "probe_teacher", "ingest_paths", "promote", "register"}
     of_stored = {"recompute_logprobs", "check_recorded"} | OF_CONVERSATIONS | OF_PAIRS | COMPARED
     assert set(STEPS) - set(watched.ran) <= rest | of_stored
 
@@ -173,27 +173,29 @@ def test_what_decides_nothing_is_in_no_key_of_what_comes_before():
     )
 
 
-WORKERS = "contracts engines environments policy workers"
+WORKERS = "contracts engines environments policy wire workers"
 ROOMS_OF = {  # the rooms that decide the steps' results, besides config, store, and what lies in clawpipe itself
     "validate validate_scores": "contracts",
-    "make_items make_benchmark draw_heldout hold_out draw_conversations": "contracts environments evaluation",
-    "draw_pairs": "contracts environments evaluation policy",
+    "make_items make_benchmark draw_heldout hold_out": "contracts environments evaluation",
+    "draw_conversations": "contracts environments evaluation similarity wire",
+    "draw_pairs": "contracts environments evaluation policy similarity wire",
     "fit_vocabulary": "contracts policy recorded",
-    "render": "contracts environments policy recorded",
+    "render": "contracts environments policy recorded wire",
     "recompute_logprobs check_recorded": f"{WORKERS} recorded",
     "check_model": f"{WORKERS} children evaluation rollouts training",
     "generate_chunk": f"{WORKERS} rollouts",
     "collect_rollouts": "",
-    "score": "contracts environments judging",
+    "score": "contracts environments judging wire",
+    "clear_hints": "contracts judging",
     "sign": "similarity",
     "find_duplicates find_heldout": "curation similarity",
     "curate add_stored_pairs": "contracts curation",
-    "annotate": "annotation children contracts environments policy training",
-    "train": "children contracts environments planning policy training",
+    "annotate": "annotation children contracts environments policy training wire",
+    "train": "children contracts environments planning policy training wire",
     "evaluate probe_teacher": f"{WORKERS} evaluation rollouts",
     "replay_calls answer_turns": f"{WORKERS} evaluation",
     "score_conversations score_pairs": f"{WORKERS} evaluation recorded",
-    "prefer": "contracts environments evaluation judging",
+    "prefer": "contracts environments evaluation judging wire",
     "export measure_fidelity": f"{WORKERS} evaluation export",
     "gate": "evaluation",
     "register": f"{WORKERS} evaluation ledger registry",

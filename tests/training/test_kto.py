@@ -19,7 +19,7 @@ from clawpipe.errors import DataError
 from clawpipe.training.data.pairs import plan_pairs
 from clawpipe.training.data.samples import Sample
 from clawpipe.training.losses.kto import kto_loss, reference_point, row_sums
-from clawpipe.training.trainers.kto import KtoTrainer, with_mismatched
+from clawpipe.training.trainers.kto import KtoTrainer, require_both_labels, with_mismatched
 
 LABELS = torch.tensor([True, False, False, True, True])
 
@@ -135,6 +135,16 @@ def test_a_mismatched_row_has_the_answer_to_another_question(make_sample):
 def test_rows_that_all_answer_one_question_are_refused(make_sample):
     with pytest.raises(DataError, match="the same question"):
         with_mismatched(labelled([make_sample([1, 2, 3], [2]), make_sample([1, 2, 4], [2])]))
+
+
+@pytest.mark.parametrize(("label", "said"), [(1.0, "all 3 rows are desirable"), (-1.0, "all 3 rows are undesirable")])
+def test_rows_of_one_label_are_refused(make_sample, label, said):
+    """They trained in silence: whatever was said was raised, or lowered."""
+    rows = [make_sample([1, 2 + number, 3], [2], advantage=label) for number in range(3)]
+    with pytest.raises(DataError, match=said) as refused:
+        require_both_labels(rows)
+    assert "train.method" in str(refused.value.fix)
+    require_both_labels([*rows, make_sample([1, 9, 3], [2], advantage=-label)])
 
 
 def ready(rows: list[Sample], reference: float = -5.7) -> list[Sample]:

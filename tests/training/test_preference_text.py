@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -324,3 +325,17 @@ def test_a_request_for_text_pairs_leaves_an_ordinary_outcome(request_for, here, 
 def test_text_pairs_without_an_environment_are_refused(request_for, here, stored):
     with pytest.raises(ConfigError, match="preamble and tools"):
         here(request_for("one", {"method": "dpo"}, samples=stored(pair())))
+
+
+def test_only_a_trainer_that_reads_text_pairs_gets_them(stored, tmp_path, monkeypatch):
+    """Any other method on pairs trained with the loss of dpo."""
+    from clawpipe.config import training as settings
+    from clawpipe.training.request import TrainRequest
+    from clawpipe.training.run import train
+
+    paths = stored(((Message("user", "q"),), (Message("assistant", "a"),), (Message("assistant", "b"),)))
+    another = replace(settings.METHODS["kto"], pairs=True)
+    monkeypatch.setattr(settings, "METHODS", {**settings.METHODS, "kto": another})
+    about = {"base": str(tmp_path), "base_digest": "b", "temperature": 1.0, "seed": 0, "output": str(tmp_path / "out")}
+    with pytest.raises(ConfigError, match="kto cannot train on preference pairs that are text only"):
+        train(TrainRequest(samples=tuple(paths), config=Train(method="kto"), **about), tmp_path, print)

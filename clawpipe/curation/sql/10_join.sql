@@ -5,7 +5,8 @@
 -- Of several verifier scores of a trajectory the first by scorer name counts. Of several scores of a turn the one nearest to a
 -- person counts: a user's, then that of a custom scorer, then a verifier's, then a judge's; among equals the first by scorer name.
 -- What was imported is judged by whatever score came with it: a verifier's, then a user's, then a custom scorer's, then a judge's.
--- By the setting `step_weight` a reward is the outcome plus that times the mean score of the turns, where they have any.
+-- By the setting `step_weight` a reward is the outcome plus that times the mean score of the turns, where they have any; `outcome` stays
+-- what it was, and filters ask for it. A critic has the scores of the turns as rewards of their own, so there the reward is the outcome.
 -- A trajectory given twice counts once. Each main turn has the hindsight of the whole trajectory, in the form for the teacher, and
 -- the hindsight text of its own turn.
 -- Filtered: later copies of a trajectory id.
@@ -48,7 +49,7 @@ turn_hindsight as (
 ),
 measured as (
     select
-        * exclude (file, row, file_index) replace (
+        * exclude (file, row, file_index, runs) replace (
             case when $method <> 'dpo' or $wants_acts then turns end as turns,
             case when $method <> 'dpo' or $wants_acts then numbers end as numbers
         ),
@@ -86,10 +87,11 @@ joined as (
 select
     joined.* exclude (answered) replace (
         case
-            when $step_weight = 0 then reward
+            when $step_weight = 0 or $method = 'ppo' then reward
             else reward + $step_weight * coalesce(list_avg(list_filter(turn_scores, lambda s: s is not null)), 0)
         end as reward
     ),
+    joined.reward as outcome,
     case
         when answered is not null
         then [k for k in range(1, len(turns)) if answered[k] and turn_scores[k] < 0 and turn_scores[k + 1] > 0]

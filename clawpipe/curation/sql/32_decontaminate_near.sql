@@ -3,4 +3,4 @@
 -- clawpipe.similarity.heldout finds such rows; without its table there are none.
 -- Filtered: rows in which a held-out question is quoted, and rows in which nearly the same was asked.
 select previous.*, 'held-out ' || how as reason
-from previous left join near_heldout using (trajectory_id)
+from previous left join (select trajectory_id, min(how) as how from near_heldout group by trajectory_id) using (trajectory_id)

@@ -5,7 +5,7 @@ with ranked as (
     select
         *,
         count(*) over (partition by group_id) as rollouts,
-        max(reward) over (partition by group_id) > min(reward) over (partition by group_id) as varied,
+        differ(max(reward) over (partition by group_id), min(reward) over (partition by group_id)) as varied,
         row_number() over (partition by group_id order by reward desc, rollout_index, trajectory_id) as place
     from previous
 )

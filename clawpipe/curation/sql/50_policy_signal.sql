@@ -4,7 +4,7 @@
 -- has a signal for turns with hindsight. A term with weight 0 has no signal.
 -- Filtered: rows without a signal from any term. A setting keeps zero-variance groups; their advantages are then 0.
 with spread as (
-    select group_id, count(reward) as rollouts, max(reward) > min(reward) as varied from previous group by group_id
+    select group_id, count(reward) as rollouts, differ(max(reward), min(reward)) as varied from previous group by group_id
 ),
 signals as (
     select

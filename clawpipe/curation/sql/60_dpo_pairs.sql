@@ -35,6 +35,7 @@ whole as (
         chosen.trajectory_id as chosen_id, rejected.trajectory_id as rejected_id,
         null::bigint as prompt_turn, null::bigint as chosen_turn, null::bigint as rejected_turn,
         chosen.reward - rejected.reward as margin,
+        chosen.prompt as asked, chosen.reply_digest as chosen_says, rejected.reply_digest as rejected_says,
         chosen.length + rejected.length as length, chosen.trained as chosen_trained, rejected.trained as rejected_trained,
         case
             when chosen.prompt <> rejected.prompt then 'prompts differ'
@@ -63,7 +64,7 @@ forks as (
         'same-prefix' as strategy, chosen.won.side as chosen, rejected.lost.side as rejected, turn as prompt_turn,
         chosen.won.act as chosen_act, rejected.lost.act as rejected_act, chosen.value - rejected.value as margin
     from branches as chosen join branches as rejected using (group_id, temperature, prefix, turn)
-    where chosen.act <> rejected.act and chosen.value > rejected.value and chosen.won is not null and rejected.lost is not null
+    where chosen.act <> rejected.act and differ(chosen.value, rejected.value) and chosen.won is not null and rejected.lost is not null
 ),
 corrections as (
     select
@@ -76,13 +77,14 @@ single as (
         strategy, chosen, rejected, chosen.trajectory_id as chosen_id,
         rejected.trajectory_id || case when strategy = 'correction' then '#' || (rejected_act.turn - 1) else '' end as rejected_id,
         prompt_turn, chosen_act.turn as chosen_turn, rejected_act.turn as rejected_turn, margin,
+        rejected_act.prefix as asked, chosen_act.reply_digest as chosen_says, rejected_act.reply_digest as rejected_says,
         2 * rejected_act.start + chosen_act.trained + rejected_act.trained as length,
         chosen_act.trained as chosen_trained, rejected_act.trained as rejected_trained,
         case when chosen_act.reply_digest = rejected_act.reply_digest then 'sides nearly identical' end as obstacle
     from (from forks union all by name from corrections)
 )
 select
-    strategy, chosen_id, rejected_id, prompt_turn, chosen_turn, rejected_turn, margin, length,
+    strategy, chosen_id, rejected_id, prompt_turn, chosen_turn, rejected_turn, margin, length, asked, chosen_says, rejected_says,
     lot(chosen_id || ' ' || rejected_id) as lot,
     chosen.environment, chosen.source, chosen.session_id,
     chosen.item_id, chosen.group_id, chosen.policy_version, chosen.temperature,

@@ -5,7 +5,7 @@
 with labelled as (
     select
         *,
-        case when success is not null then success when reward <> 0 then reward > 0 end as desirable,
+        case when success is not null then success when outcome <> 0 then outcome > 0 end as desirable,
         row_number() over (
             partition by item_id, policy_version, rollout_index, body
             order by reward desc nulls last, success desc nulls last, trajectory_id

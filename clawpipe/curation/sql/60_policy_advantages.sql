@@ -67,7 +67,7 @@ by_step as (
         map_from_entries(
             list({k: turn, v: (score - list_avg(scores)) / (list_stddev_pop(scores) + 1e-4)} order by turn)
         ) as advantages
-    from taken join steps using (group_id, turn) where list_max(scores) > list_min(scores) group by trajectory_id
+    from taken join steps using (group_id, turn) where differ(list_max(scores), list_min(scores)) group by trajectory_id
 ),
 credited as (
     select

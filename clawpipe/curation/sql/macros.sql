@@ -18,7 +18,9 @@ create temp macro plain(text) as regexp_replace(
     '[\t\n\f\r\x{A0}\x{1680}\x{2000}-\x{200A}\x{202F}\x{205F}\x{3000}][\s\p{Zs}]*| [\s\p{Zs}]+', ' ', 'g'
 );
 
-create temp macro question_digest(question) as case when question is not null then hash(plain(question)) end;
+-- What a question is compared by: its marks at either end say nothing, those within it do.
+create temp macro bare(text) as regexp_replace(plain(text), '^[\s\p{P}]+|[\s\p{P}]+$', '', 'g');
+create temp macro question_digest(question) as case when bare(question) <> '' then hash(bare(question)) end;
 
 -- The text of the assistant's messages: contents, and names and arguments of calls.
 create temp macro reply_digest(messages) as hash([
@@ -67,6 +69,9 @@ create temp macro replies(messages, places) as [messages[place].content for plac
 
 create temp macro calls(messages) as flatten([coalesce(m.tool_calls, []) for m in messages]);
 
+-- Whether two rewards differ by more than the rounding of sums of floats, as 0.1 + 0.2 and 0.3 do.
+create temp macro differ(higher, lower) as higher - lower > 1e-9 * greatest(1, abs(higher), abs(lower));
+
 -- Letters alone: digits, punctuation and marks belong to no language.
 create temp macro letters_of(text) as regexp_replace(text, '\P{L}+', '', 'g');
 
@@ -78,6 +83,22 @@ create temp macro share_of_letters(letters, "foreign") as
 create temp macro words_of(text) as
     regexp_extract_all(lower(text), '[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]|[\p{L}\p{M}\p{N}]+');
 
+-- The words of a question. Signs of arithmetic are words too, since they are all that tells "3 + 4" from "3 - 4".
+create temp macro question_words(text) as regexp_extract_all(
+    regexp_replace(plain(text), '([\s\p{Z}\p{Ps}])-([\s\p{Z}\p{N}])', '\1−\2', 'g'),
+    '[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]|[\p{Sm}*/^%]|[\p{L}\p{M}\p{N}]+'
+);
+
+-- How much a text says, in words. Where a script has no spaces two to four characters are as much as a word.
+create temp macro characters(text, script) as length(regexp_replace(text, '\P{' || script || '}+', '', 'g'));
+create temp macro content_of(text) as
+    len(regexp_extract_all(
+        regexp_replace(text, '[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]+', ' ', 'g'), '[\p{L}\p{M}\p{N}]+'
+    ))
+    + characters(text, 'Han') / 2
+    + (characters(text, 'Hiragana') + characters(text, 'Katakana')) / 3
+    + (characters(text, 'Thai') + characters(text, 'Lao') + characters(text, 'Khmer') + characters(text, 'Myanmar')) / 4;
+
 -- Every `n` words in a row.
 create temp macro ngrams(words, n) as [array_to_string(words[i:i + n - 1], ' ') for i in range(1, len(words) - n + 2)];
 
@@ -87,6 +108,16 @@ create temp macro share_repeated(entries) as 1 - list_unique(entries) / greatest
 -- All that a message says, in plain words: its content, and names and arguments of its calls.
 create temp macro whole(m) as
     plain(concat_ws(chr(10), m.content, array_to_string([call.name || ' ' || call.arguments for call in m.tool_calls], chr(10))));
+
+-- Digests of every five words in a row of some texts, each once. Of a text of more than 400 words the first and the last 200 count.
+create temp macro ends_of(words) as case when len(words) > 400 then words[:200] || words[-200:] else words end;
+create temp macro runs_of_five(texts) as
+    list_distinct([hash(run) for run in flatten([ngrams(ends_of(question_words(text)), 5) for text in texts])]);
+
+-- A conversation up to its last reply, in the words of user and assistant; see clawpipe.evaluation.conversations.
+create temp macro dialogue_digest(messages) as question_digest(array_to_string([
+    whole(m) for m in messages[:coalesce(replies_at(messages)[-1], 0)] if m.role in ('user', 'assistant')
+], chr(10)));
 
 -- Whether some message says one of some strings; compared as questions are.
 create temp macro says_one_of(messages, strings) as
@@ -111,7 +142,7 @@ create temp macro padded_with_zeros(logprobs, turns) as
 -- Why no importance ratio can be taken of recorded log-probs, if none can; see clawpipe.contracts.logprobs.
 create temp macro fault_of_logprobs(kind, source, temperature, logprobs, turns) as
     case
-        when kind = 'none' then 'sampling temperature unknown'
+        when kind = 'none' then 'no log-probs of what was drawn from'
         when kind = 'raw' and temperature <> 1 then 'log-probs not at the sampling temperature'
         when coalesce(kind, case when source <> 'rollout' then 'unknown' end) = 'unknown' and temperature <> 1
         then 'log-probs of unknown kind'
@@ -135,3 +166,7 @@ create temp macro stream_of(stream, prompt, turn) as
 -- The same for a mask, of which the prompt of a turn is no part.
 create temp macro mask_of(mask, prompt, turn) as
     case when turn is null then mask else list_resize([]::bool[], prompt, false) || mask[turn.start + 1:turn."end"] end;
+
+-- Whether some pair with the same prompt prefers what this one rejects, and rejects what it prefers.
+create temp macro contradicted(asked, chosen, rejected) as
+    count(distinct chosen > rejected) over (partition by asked, least(chosen, rejected), greatest(chosen, rejected)) > 1;

@@ -41,6 +41,8 @@ select
     end as logprobs_fault,
     body_digest(messages) as body,
     [question_digest(text) for text in user_texts(messages)] as questions,
+    [dialogue_digest(messages)] as dialogues,
+    runs_of_five(user_texts(messages)) as runs,
     case
         when $wants_foreign::varchar is not null
         then share_of_letters(letters_of(array_to_string(replies(messages, places), ' ')), $wants_foreign::varchar)

@@ -10,6 +10,7 @@ with keys as not materialized (
             case $copies
                 when 'draw' then hash('draw', item_id, policy_version, rollout_index, body)
                 when 'conversation' then hash('conversation', body)
+                when 'prompt' then hash('prompt', item_id, prompt)
             end
         ]) as key
     from read_parquet($measures)

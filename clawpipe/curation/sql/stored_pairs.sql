@@ -1,28 +1,20 @@
--- Preference pairs of this night and of earlier ones, or imported, in the order in which they were named.
--- Why: held-out questions may not be trained on, on any night and also not through imported pairs; and a pair that is named
--- twice would count twice.
--- Filtered: pairs of held-out items, pairs in which a held-out question was asked, and later copies of a pair.
-with heldout as (
-    select identity, question_digest(user_texts(messages)[-1]) as question
-    from read_parquet($items) where split = 'heldout'
-),
-heldout_items as (
-    select item_id from read_parquet($items) where identity in (select identity from heldout)
-),
-pairs as (
-    select file_index, file_row_number, pair_id, item_id, [question_digest(text) for text in user_texts(prompt || chosen || rejected)] as questions
-    from read_parquet($pairs)
-),
-asked as (
-    select pair_id from (select pair_id, unnest(questions) as question from pairs)
-    where question in (select question from heldout where question is not null)
+-- Measure preference pairs, those of this night first, then those of earlier nights or imported, in the order in which they were
+-- named: one narrow row each, with the columns by which the steps filter trajectories. This is not a step.
+-- Why: what may not be trained on in a trajectory may not be in a pair. To the steps a pair is a trajectory with its id. Pairs of this
+-- night come from trajectories that have passed the quotas.
+with stored as (
+    from preference_pairs_layout union all by name
+    select *, file_index, file_row_number from read_parquet($pairs, union_by_name = true)
 )
 select
-    file_index, file_row_number,
-    case
-        when row_number() over (partition by pair_id order by file_index, file_row_number) > 1 then 'pair given twice'
-        when item_id in (from heldout_items) then 'held-out item'
-        when pair_id in (from asked) then 'held-out question'
-    end as reason
-from pairs
-order by file_index, file_row_number
+    file_index::bigint as file_index, file_row_number::bigint as file_row_number, file_index < $made_files as made,
+    pair_id as trajectory_id, lot(pair_id) as lot, item_id, policy_version, session_id, user_id, 'train' as split,
+    case when origin.format = 'capture' then 'captured' when strategy = 'imported' then 'imported' else 'rollout' end as source,
+    [question_digest(text) for text in user_texts(prompt || chosen || rejected)] as questions,
+    [dialogue_digest(prompt || chosen), dialogue_digest(prompt || rejected)] as dialogues,
+    runs_of_five(user_texts(prompt || chosen || rejected)) as runs,
+    len($canaries::varchar[]) > 0 and (
+        list_contains($canaries::varchar[], item_id) or says_one_of(prompt || chosen || rejected, $canaries::varchar[])
+    ) as canary,
+    body_digest(prompt) as asked, reply_digest(chosen) as chosen_says, reply_digest(rejected) as rejected_says
+from stored

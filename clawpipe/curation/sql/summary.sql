@@ -2,7 +2,7 @@
 -- A sum of floats depends on its order, so it goes from the least reward to the largest; and over each reward once, because rewards
 -- are few as a rule, and all rows in order would not fit into memory.
 with rewards as (
-    select reward, count(*) as times from "10_join" where reason is null and reward is not null group by reward
+    select outcome as reward, count(*) as times from "10_join" where reason is null and outcome is not null group by outcome
 )
 select
     (select list_sum(list(reward * times order by reward)) from rewards) as reward_sum,

@@ -17,7 +17,7 @@ from clawpipe.policy.formats.common import MAX_CHARACTERS, Marker, Parsed, Piece
 from clawpipe.schemas import resolved
 from clawpipe.wire.arguments import arguments_of, neutral_arguments, tool_call
 from clawpipe.wire.spelled import storable
-from clawpipe.wire.thoughts import open_thought
+from clawpipe.wire.thoughts import CLOSING, OPENING, open_thought, split_thought
 
 START, END, MESSAGE, CHANNEL = Marker("<|start|>"), Marker("<|end|>"), Marker("<|message|>"), Marker("<|channel|>")
 CONSTRAIN, CALL, RETURN = Marker("<|constrain|>"), Marker("<|call|>"), Marker("<|return|>")
@@ -26,7 +26,6 @@ NAMESPACE = "functions."
 
 _NAME = re.compile(r"[^\s<>]+")
 _MARKER = re.compile(r"<\|(start|end|message|channel|constrain|call|return)\|>")
-_THOUGHT = re.compile(r"<think>(.*?)</think>(.*)", re.DOTALL)
 _NEXT = re.compile(r"(?:<\|(?:end|call|return)\|>)?<\|start\|>assistant|<\|(?:end|call|return)\|>\Z")
 _RECIPIENT = re.compile(r"\bto=([^\s<]*)")
 _ANALYSIS = re.compile(r"<\|channel\|>\s*analysis\b")
@@ -54,9 +53,10 @@ class Harmony:
         return f"# Tools\n\n## functions\n\nnamespace functions {{\n\n{functions}}} // namespace functions"
 
     def write(self, message: Message) -> Pieces:
-        thought = _THOUGHT.fullmatch(message.content)
-        text = thought[2] if thought else message.content
-        parts = [[CHANNEL, "analysis", MESSAGE, thought[1]]] if thought else []
+        thought, text = split_thought(message.content)
+        if not (thought.startswith(OPENING) and thought.endswith(CLOSING)):
+            thought, text = "", message.content
+        parts = [[CHANNEL, "analysis", MESSAGE, thought[len(OPENING) : -len(CLOSING)]]] if thought else []
         if text or not message.tool_calls:
             parts.append([CHANNEL, "commentary" if message.tool_calls else "final", MESSAGE, text])
         parts = [[*part, END] for part in parts] + [[*_written(call), CALL] for call in message.tool_calls]
@@ -83,7 +83,7 @@ class Harmony:
             else:
                 (thoughts if _ANALYSIS.search(header) else texts).append(body or "")
                 inside = open_thought(body or "")
-        thought = f"<think>{''.join(thoughts)}</think>" if thoughts else ""
+        thought = f"{OPENING}{''.join(thoughts)}{CLOSING}" if thoughts else ""
         return Parsed(thought + "".join(texts), tuple(calls))
 
 

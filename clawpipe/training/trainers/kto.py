@@ -35,10 +35,11 @@ def training_job(request: TrainRequest) -> TrainingJob:
     """Read labelled samples, and put a mismatched row beside each.
 
     Raises:
-        DataError: no row is left to train on, or all have the same question.
+        DataError: no row is left to train on, all have the same question, or all the same label.
     """
     config = request.config
     samples, filtered = load_samples(request.samples, config, request.temperature, request.token_scores, vocabulary_of(request))
+    require_both_labels(samples)
     return TrainingJob(
         rows=with_mismatched(samples),
         filtered=filtered,
@@ -47,6 +48,19 @@ def training_job(request: TrainRequest) -> TrainingJob:
         prepare=partial(_with_references, config.pack_tokens),
         rows_each=2,
     )
+
+
+def require_both_labels(samples: Sequence[Sample]) -> None:
+    """Check that there is something to tell apart.
+
+    Raises:
+        DataError: all rows are desirable, or all undesirable: then kto only raises, or lowers, whatever was said.
+    """
+    labels = {bool(sample.streams["advantages"].sum() > 0) for sample in samples}
+    if len(labels) == 1:
+        kind, other = ("desirable", "failures") if labels == {True} else ("undesirable", "successes")
+        what = f"all {len(samples)} rows are {kind}: kto learns to tell desirable from undesirable ones"
+        raise DataError(what, "train.method", f"add rows that are {other}, or set train.method to sft, which imitates successes")
 
 
 def with_mismatched(samples: Sequence[Sample]) -> list[Sample]:

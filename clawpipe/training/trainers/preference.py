@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -26,6 +28,13 @@ def training_job(request: TrainRequest) -> TrainingJob:
     rows, filtered = load_pairs(request.samples, request.token_scores, request.temperature, vocabulary_of(request))
     plan, trainer = partial(plan_pairs, share=config.share_prefixes), partial(PreferenceTrainer, dpo=config.dpo)
     return TrainingJob(rows, filtered, plan, trainer, rows_each=2)
+
+
+def train_on_text(request: TrainRequest, work: Path, on_step: Callable[[dict[str, float]], None]) -> None:
+    """Train on pairs that are text only; see clawpipe.training.trainers.trl_dpo."""
+    from clawpipe.training.trainers import trl_dpo  # only this run needs TRL
+
+    trl_dpo.train_on_text(request, work, on_step)
 
 
 class PreferenceTrainer(PackedTrainer):

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
-from transformers import Trainer
+from transformers import SchedulerType, Trainer
 
 
 def rate_factor(step: int, kind: str, warmup: int, steps: int) -> float:
@@ -33,8 +33,9 @@ class SchedulesRate(Trainer):
 
     def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LRScheduler:
         if self.lr_scheduler is None:
-            kind, warmup = str(self.args.lr_scheduler_type.value), self.args.get_warmup_steps(num_training_steps)
+            kind, warmup = SchedulerType(self.args.lr_scheduler_type).value, self.args.get_warmup_steps(num_training_steps)
             factor = partial(rate_factor, kind=kind, warmup=warmup, steps=num_training_steps)
-            self.lr_scheduler = LambdaLR(optimizer or self.optimizer, factor)
+            steps_on: Any = optimizer or self.optimizer
+            self.lr_scheduler = LambdaLR(steps_on, factor)
             self._created_lr_scheduler = True
         return self.lr_scheduler

@@ -1,0 +1,21 @@
+"""Split text into words, in any script."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+# Scripts without spaces: each character is a word.
+_ALONE = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+_WORD = re.compile(rf"[{_ALONE}]|[^\W{_ALONE}]+")
+_SPACELESS = re.compile(f"[{_ALONE}]")
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a text, without case and punctuation, in Unicode form NFKC."""
+    return _WORD.findall(unicodedata.normalize("NFKC", text).lower())
+
+
+def is_spaceless(word: str) -> bool:
+    """Whether a word is a character of a script without spaces."""
+    return _SPACELESS.fullmatch(word) is not None
