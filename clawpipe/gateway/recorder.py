@@ -70,8 +70,13 @@ class Recorder:
         self._told: str | None = None
         self._checked = -_CHECK_SECONDS
         self._check()
+        self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="recorder")
         self._thread.start()
+
+    async def ready(self) -> None:
+        """Return when the first record need not wait for the rules of redaction."""
+        await asyncio.to_thread(self._ready.wait)
 
     async def write(self, record: Record) -> str | None:
         """Return None once the record is on the disk; why it never will be if its session or user was forgotten, or if it cannot be
@@ -91,6 +96,10 @@ class Recorder:
 
     def _run(self) -> None:
         with redactor(1, rules_of(self._home.root)) as redact:
+            try:
+                redact.texts(["a word"])  # loads the rules, which takes seconds, so that no turn waits for it
+            finally:
+                self._ready.set()
             while self._step(redact):
                 pass
         if self._segment:

@@ -96,6 +96,7 @@ class _Whole:
         for path, count in recover(directory).items():
             log.warning("%s: %d bytes of records that were never acknowledged are cut off", path.name, count)
         recorder = Recorder(self._home, directory, metrics.group)
+        await recorder.ready()
         await self._upstreams.open()
         looking = [asyncio.create_task(self._upstreams.follow())]
         looking += [asyncio.create_task(self._following.run())] if self._following else []

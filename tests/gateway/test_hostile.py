@@ -146,7 +146,7 @@ def test_when_nothing_can_be_written_the_policy_decides(home, fake, start, polic
     with start(home, fake.url, "--when-full", policy, preexec_fn=limit_files(64 << 10)) as gateway:
         asked, refusals = [], []
         for number in range(60):
-            text = f"{number} " + "word " * 400
+            text = f"{number} " + "cups " * 400
             try:
                 gateway.ask(text)
                 asked.append(text)
@@ -163,7 +163,7 @@ def test_when_nothing_can_be_written_the_policy_decides(home, fake, start, polic
             assert len(fake.asked()) == before
         else:
             assert len(asked) == 60
-            body = {"model": "agent", "messages": [{"role": "user", "content": "lost " * 9000}]}
+            body = {"model": "agent", "messages": [{"role": "user", "content": "cups " * 9000}]}
             assert gateway.post(CHAT, body).headers["x-clawpipe-captured"] == "no"
             asked.append(body["messages"][0]["content"])
             lost = sum(text not in captured for text in asked)
