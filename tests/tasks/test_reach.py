@@ -94,7 +94,7 @@ def _profile() -> Iterator[set[str]]:
 def test_every_module_that_a_step_runs_is_in_its_key(home: Home):
     watched = watch(home, load_config(TINY, EVERY_STEP))
     assert unknown(watched, "letters") == {}
-    rest = {"validate_scores", "probe_teacher", "ingest_paths", "promote", "register"}
+    rest = {"validate_scores", "clear_hints", "probe_teacher", "ingest_paths", "promote", "register"}
     of_stored = {"recompute_logprobs", "check_recorded"} | OF_CONVERSATIONS | OF_PAIRS | COMPARED
     assert set(STEPS) - set(watched.ran) <= rest | of_stored
 
