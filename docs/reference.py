@@ -1,5 +1,5 @@
 """The pages of the reference, made from what the program reads: settings from the config's models, commands from the command line,
-contracts from data_contracts/. `docs/hooks.py` puts them into the site."""
+contracts from data_contracts/, reasons from the code that gives them. `docs/hooks.py` puts them into the site."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 import typer.main
 import yaml
+from disbelieved import disbelieved
 from pydantic import BaseModel
 
 from clawpipe.cli.main import app
@@ -203,4 +204,9 @@ def _sentence(text: str) -> str:
     return " ".join(text.split())
 
 
-PAGES = {"reference/settings.md": settings, "reference/commands.md": commands, "reference/contracts.md": contracts}
+PAGES = {
+    "reference/settings.md": settings,
+    "reference/commands.md": commands,
+    "reference/contracts.md": contracts,
+    "reference/disbelieved.md": disbelieved,
+}

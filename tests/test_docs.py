@@ -19,7 +19,8 @@ from clawpipe.policy.base import _WHEELS
 
 PAGES = [*sorted(Path().glob("*.md")), *sorted(Path("docs").rglob("*.md"))]
 TEXT = "\n".join(page.read_text() for page in PAGES)
-REFERENCE = {Path(f"docs/reference/{name}.md") for name in ("settings", "commands", "contracts")}  # made when the site is built
+GENERATED = ("settings", "commands", "contracts", "disbelieved")  # made when the site is built
+REFERENCE = {Path(f"docs/reference/{name}.md") for name in GENERATED}
 INSTALL = "pip install --constraint constraints.txt"
 SETUP = {"python3.11 -m venv .venv", ". .venv/bin/activate", f"{INSTALL} .", f'{INSTALL} ".[postgres]"', "pip install openai"}
 COMMANDS = sorted({line.strip() for block in re.findall(r"```console\n(.*?)```", TEXT, re.DOTALL) for line in block.splitlines()})

@@ -16,12 +16,21 @@ def reasons_sql(contract: Contract, duplicate: str) -> str:
         contract: the contract.
         duplicate: SQL condition of a row with the key of an earlier row.
     """
+    cases = ",\n".join(f"case when {fault} then {literal(reason)} end" for reason, fault in _checks(contract, duplicate))
+    return f"list_filter([{cases}], lambda reason: reason is not null)"
+
+
+def all_reasons(contract: Contract) -> list[str]:
+    """Return every reason to reject a row, in the order of `reasons_sql`."""
+    return [reason for reason, _ in _checks(contract, "")]
+
+
+def _checks(contract: Contract, duplicate: str) -> list[tuple[str, str]]:
+    """Return (reason, SQL condition) of every fault of a row."""
     checks = [check for column in contract.columns for check in _faults(column, identifier(column.name), column.name)]
     checks += [(f"{EXTRA}: not a JSON object", _NO_OBJECT)] if contract.mode == "evolve" else []
     checks += [(f"{', '.join(contract.key)}: duplicate", duplicate)] if contract.key else []
-    checks += [(rule.name, rule.fault) for rule in contract.rules]
-    cases = ",\n".join(f"case when {fault} then {literal(reason)} end" for reason, fault in checks)
-    return f"list_filter([{cases}], lambda reason: reason is not null)"
+    return checks + [(rule.name, rule.fault) for rule in contract.rules]
 
 
 def value_faults(contract: Contract) -> dict[str, list[tuple[str, str]]]:

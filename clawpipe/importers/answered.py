@@ -14,11 +14,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from clawpipe.importers.chat import REASONS, read_chat
+from clawpipe.importers.chat import read_chat
 from clawpipe.importers.huggingface import beside_messages, messages_of, take_names
 from clawpipe.importers.message import take_system
 from clawpipe.importers.outcome import sounding, take_outcome
-from clawpipe.importers.record import Conversation, Fields, Kind, Prompt, all_main, counted, first_request, take_tools
+from clawpipe.importers.record import (
+    ENDS,
+    Conversation,
+    Fields,
+    Kind,
+    Prompt,
+    all_main,
+    counted,
+    first_request,
+    reason_in,
+    take_tools,
+)
 from clawpipe.importers.strict_json import RefusedError
 from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message
@@ -30,8 +41,7 @@ _ANSWERING = (
     *("assistant_response", "bot_response", "generation", "generated_text"),
 )
 _BELOW = ("input", "context")  # texts that belong to a request
-_LOGGED = ("choices", "candidates", "message", *REASONS)  # fields of a response of an API
-_ENDINGS = ("finish_reason", *REASONS)
+_LOGGED = ("choices", "candidates", "message", *ENDS)  # fields of a response of an API
 _SOUNDS = frozenset(
     (
         *("completion", "completions", "response", "responses", "answer", "answers", "reply", "replies", "output", "outputs"),
@@ -64,14 +74,22 @@ def read_completion(record: JsonObject) -> Conversation:
     asking = _asking(record) or "prompt"
     answering = _answering(record, asking) or "completion"
     given = record.get(answering)
-    ended = next((name for name in _ENDINGS if isinstance(record.get(name), str)), None)
+    ended = next((name for name in ENDS if name in record), None)
     if isinstance(given, dict) and any(name in given for name in _LOGGED):
-        return _logged(record, asking, answering, given)
+        return _logged(record, asking, answering, _response(given))
     if ended and isinstance(given, str | dict):
         message = given if isinstance(given, dict) else {"content": given}
         rest = {name: value for name, value in record.items() if name != ended}
-        return _logged(rest, asking, answering, {"choices": [{"message": message, "finish_reason": record[ended]}]})
+        return _logged(rest, asking, answering, _response(message | {"finish_reason": record[ended]}))
     return _imitated(Fields(record), asking, answering)
+
+
+def _response(given: JsonObject) -> JsonObject:
+    """Return a response with one choice of a message that says beside its text why it ended; any other response as it is."""
+    if "finish_reason" not in given or "choices" in given:
+        return given
+    message = {name: value for name, value in given.items() if name != "finish_reason"}
+    return {"choices": [{"message": message, "finish_reason": given["finish_reason"]}]}
 
 
 def read_prompt(record: JsonObject) -> Prompt:
@@ -158,6 +176,7 @@ def _imitated(fields: Fields, asking: str, answering: str) -> Conversation:
         tools=take_tools(fields),
         extra=beside_messages(fields, unknown),
         unread=frozenset(len(asked) + place for place in read.unread),
+        status=next((ending for part in reversed(unknown) if part["of"] == answering and (ending := reason_in(part))), None),
         **names,
         **counted((*asked, *answer)),
     )

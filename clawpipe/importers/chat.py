@@ -48,7 +48,7 @@ _MOVED, _IDS = "provider_specific_fields", ("token_ids", "prompt_token_ids")
 _TOOLS = ("tools", "functions")
 _MESSAGES = ("messages", "contents")
 _ANSWERS = ("choices", "candidates", "message", "content", "tool_calls")
-REASONS = ("stop_reason", "done_reason")
+_REASONS = ("stop_reason", "done_reason")
 _SPELLED_ID = re.compile(r"token_id:(\d{1,10})")
 _NAMED_IN_PROMPT = re.compile(r"\bsession=(agent:\S+)")  # an agent's system prompt names its session
 
@@ -183,7 +183,7 @@ def _answers(response: Fields) -> list[Any]:
         return response.take("choices", list, default=[])
     if response.peek("candidates") is not None:
         return [_candidate(one) for one in as_list(response.take("candidates", list), "response.candidates")]
-    ended = next((name for name in REASONS if isinstance(response.peek(name), str) or response.says_null(name)), None)
+    ended = next((name for name in _REASONS if isinstance(response.peek(name), str) or response.says_null(name)), None)
     reason = {"finish_reason": response.take(ended, str, default=None)} if ended else {}
     if isinstance(response.peek("message"), dict):
         return [{"message": response.take("message", dict)} | reason]

@@ -15,6 +15,7 @@ from clawpipe.capture.segments import read_segment, segments, segments_dir
 from clawpipe.capture.sessions import Session, SessionTurn, sessions_of
 from clawpipe.capture.untaught import faults_of
 from clawpipe.errors import NotFoundError
+from clawpipe.importers.sources.urls import is_url, name_of
 from clawpipe.ingest.admission import stored_files
 from clawpipe.ingest.captured import StoredTurn, stored_turns
 from clawpipe.ingest.state import logs
@@ -36,6 +37,9 @@ class TurnStatus(BaseModel):
     response_id: str | None
     time: str
     turn_type: str
+    turn_type_from: str = Field(description="where the turn's type was found")
+    api: str = Field(description="how the client asked")
+    seconds: float = Field(description="how long the answer took")
     relation: str = Field(description="starts, continues, regenerates or branches")
     continues: int | None = Field(description="number of the turn that it continues")
     answers: int
@@ -44,6 +48,10 @@ class TurnStatus(BaseModel):
     ending: str
     faults: list[str] = Field(description="why its answers do not teach, where the turn's type is not the reason")
     model: str | None
+    model_version: str | None
+    digest: str | None = Field(description="of the registered version that answered")
+    upstream: str = Field(description="address of the engine that answered")
+    usage: JsonObject | None = Field(description="tokens, as the engine counted them")
     policy_version: str | None
     feedback: list[JsonObject]
     status: str = Field(serialization_alias="fate", description="goes on, waits, stored, or rejected")
@@ -146,7 +154,10 @@ def _session_status(session: Session, stored: dict[str, StoredTurn], rejected: d
 
 def _turn_status(turn: SessionTurn, stored: StoredTurn | None, reason: str | None, closed: bool) -> TurnStatus:
     record = turn.record
-    feedback = [{"value": one.value, "correction": one.correction, "comment": one.comment} for one in turn.feedback]
+    feedback = [
+        {"time": _moment(one.time), "value": one.value, "correction": one.correction, "comment": one.comment}
+        for one in turn.feedback
+    ]
     status = "stored" if stored else "rejected" if reason else "waits" if closed else "goes on"
     return TurnStatus(
         number=turn.number,
@@ -154,6 +165,9 @@ def _turn_status(turn: SessionTurn, stored: StoredTurn | None, reason: str | Non
         response_id=record.response_id,
         time=_moment(record.time),
         turn_type=record.turn_type,
+        turn_type_from=record.turn_type_from,
+        api=record.api,
+        seconds=round(record.seconds, 3),
         relation=turn.relation,
         continues=turn.parent.turn.number if turn.parent else None,
         answers=len(record.answers),
@@ -162,6 +176,10 @@ def _turn_status(turn: SessionTurn, stored: StoredTurn | None, reason: str | Non
         ending=record.ending,
         faults=sorted(faults_of(record)),
         model=record.model,
+        model_version=record.model_version,
+        digest=record.digest,
+        upstream=name_of(record.upstream) if is_url(record.upstream) else record.upstream,
+        usage=record.usage,
         policy_version=record.policy_version,
         feedback=feedback,
         status=status,

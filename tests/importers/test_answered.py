@@ -95,11 +95,17 @@ def test_what_belongs_to_a_question_is_asked_with_it(tmp_path):
 
 
 def test_a_cut_answer_is_known_as_cut(tmp_path):
+    half = FOUR | {"finish_reason": "length"}
     rows = [
-        {"prompt": "p", "response": "half", "finish_reason": "length"},
-        {"prompt": "p", "response": "a", "stop_reason": "end_turn"},
+        {"response": "half", "finish_reason": "length"},
+        {"response": "half", "finish_reason": None},
+        {"response": half},
+        {"completion": [half]},
+        {"response": "a", "stop_reason": "end_turn"},
+        {"response": "a"},
     ]
-    assert [one.status for one in read(tmp_path, *rows).conversations] == ["truncated", "completed"]
+    found = read(tmp_path, *({"prompt": "p"} | row for row in rows)).conversations
+    assert [one.status for one in found] == ["truncated", "aborted", "truncated", "truncated", "completed", None]
 
 
 def test_chosen_and_rejected_responses_are_a_preference(tmp_path):

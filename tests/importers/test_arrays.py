@@ -33,7 +33,7 @@ def test_broken_elements_are_rejected_one_by_one(tmp_path):
     good = json.dumps(CHATS[1])
     broken = {
         '{"a": 1, "a": 2}': "key given twice",
-        '{"a": NaN}': "not JSON",
+        '{"a": NaN}': "NaN or an infinite number",
         "[1]": "not a JSON object",
         '{"a": 1e999}': "number out of range",
     }

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from clawpipe.importers.strict_json import MAX_DEPTH, RefusedError, parse_object
 
 HOSTILE = {
-    "not JSON": [b'{"a": 1', b"nonsense", b'{"a": 1,}', b'{"a": NaN}', b'{"a": 1}{"b": 2}', b'{"a": "\x00"}', b"\x00", b"{'a': 1}"],
+    "NaN or an infinite number": [b'{"a": NaN}', b'{"a": [-Infinity, 1]}'],
+    "not JSON": [b'{"a": 1', b"nonsense", b'{"a": 1,}', b'{"a": 1}{"b": 2}', b'{"a": "\x00"}', b"\x00", b"{'a': 1}"],
     "blank line": [b"", b"   ", b"\t"],
     "byte order mark": [b'\xef\xbb\xbf{"a": 1}'],
     "not UTF-8": [b'{"a": "\xff"}', b'{"a": "\xed\xa0\x80"}'],
