@@ -102,7 +102,7 @@ def test_rows_are_ordered_by_partition_then_by_group(tables, nights):
     ("method", "fields", "batches"),
     [
         ("grpo", {}, [1, 1, 2]),  # a group of the first night goes on in the fourth
-        ("dpo", {"group_id": "other"}, [1, 1, 1, 1]),
+        ("dpo", {"group_id": "other"}, [1, 1, 2]),  # answers to the same prompt, which may contradict each other
         ("grpo", {"group_id": "other"}, [1, 1, 2]),  # the same draw stored twice
         ("grpo", {"group_id": "other", "policy_version": "p1"}, [1, 1, 1, 1]),
         ("sft", {"group_id": "other", "policy_version": "p1"}, [1, 1, 2]),  # the same conversation
@@ -286,7 +286,8 @@ def test_every_step_is_classified_as_within_a_partition_or_not():
             "35_canary",
         ),
         *("40_dpo_dedupe", "40_ratio_dedupe", "40_sft_imitate", "50_dpo_groups", "50_policy_signal", "50_sft_dedupe"),
-        *("60_dpo_pairs", "60_kto_labels", "60_policy_advantages", "60_ppo_rewards", "60_sft_credit", "65_dpo_choice"),
+        *("60_dpo_pairs", "60_kto_labels", "60_policy_advantages", "60_ppo_rewards", "60_sft_credit"),
+        *("62_dpo_contradicted", "65_dpo_choice"),
     }
     assert {step for method in METHODS for step in step_names(method)} == within | partitions._BEYOND
     assert not within & partitions._BEYOND
