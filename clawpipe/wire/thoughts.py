@@ -76,11 +76,15 @@ def content_end(text: str, begins: Callable[[str], int]) -> int:
         begins: the same for a text without thoughts.
     """
     place = 0
-    while True:
-        end, thought = place + begins(text[place:]), _thought(text, place)
-        if thought is None or end < thought[0]:
-            return end
+    while thought := _thought(text, place):
+        for end in (thought[0], len(text)):  # what may begin a call before the thought may turn out to be none with it
+            found = place + begins(text[place:end])
+            if found >= thought[0]:
+                break
+        else:
+            return found
         place = thought[1]
+    return place + begins(text[place:])
 
 
 def open_thought(text: str, opened: str = "") -> str:
