@@ -106,25 +106,6 @@ class Evidence:
         return self._of_session[asker, what] <= most
 
 
-def is_worse(new: Evidence, old: Evidence) -> str:
-    """Return the kind of bad answers that the new version gives more often than the old one, in a sentence; "" if there is none.
-
-    Where several keys have asked, it has to hold without any one of them, too. A home's only key decides by its answers, not by
-    its ratings.
-    """
-    found = worse(new.all(), old.all(), LEAST)
-    if not found or len(new.keys | old.keys) == 1:
-        return found
-    holds = (worse(new.all(but=key), _known_without(old, key), OF_OTHERS) for key in new.keys)
-    return found if all(holds) else ""
-
-
-def _known_without(old: Evidence, key: str) -> Answers:
-    """Return the old version's counts without a key, unless that key gave nearly all of them."""
-    others = old.all(but=key)
-    return others if others.total >= OF_OTHERS.answers else old.all()
-
-
 def worse(new: Answers, old: Answers, least: Least = LEAST) -> str:
     """Return the kind of bad answers of which the new version has a larger share, in a sentence; "" if there is none."""
     enough = min(new.rated, old.rated) >= least.ratings and new.raters >= least.raters

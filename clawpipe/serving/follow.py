@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Generic, Protocol
 
 from clawpipe.errors import BusyError, ClawpipeError
-from clawpipe.serving.evidence import is_worse
+from clawpipe.serving.evidence import LEAST, OF_OTHERS, Answers, Evidence, worse
 from clawpipe.serving.versions import V, Version, Versions, is_older
 
 if TYPE_CHECKING:
@@ -199,6 +199,25 @@ class Follower(Generic[V]):
             )
         except ClawpipeError as error:
             _log.error("the registry still names version %s: %s", _number(bad), error)
+
+
+def is_worse(new: Evidence, old: Evidence) -> str:
+    """Return the kind of bad answers that the new version gives more often than the old one, in a sentence; "" if there is none.
+
+    Where several keys have asked, it has to hold without any one of them, too. A home's only key decides by its answers, not by
+    its ratings.
+    """
+    found = worse(new.all(), old.all(), LEAST)
+    if not found or len(new.keys | old.keys) == 1:
+        return found
+    holds = (worse(new.all(but=key), _known_without(old, key), OF_OTHERS) for key in new.keys)
+    return found if all(holds) else ""
+
+
+def _known_without(old: Evidence, key: str) -> Answers:
+    """Return the old version's counts without a key, unless that key gave nearly all of them."""
+    others = old.all(but=key)
+    return others if others.total >= OF_OTHERS.answers else old.all()
 
 
 def _number(live: Version) -> str:

@@ -9,12 +9,13 @@ import httpx
 import pytest
 
 from clawpipe.cli import main
+from clawpipe.gateway.keys import make_key
 from clawpipe.policy.base import resolve_base
 from clawpipe.policy.version import base_ref
 from clawpipe.serving.follow import TRIAL_ANSWERS
 from clawpipe.store.artifacts import Store
 from clawpipe.store.home import Home
-from tests.gateway.conftest import FAKE
+from tests.gateway.conftest import FAKE, KEY
 from tests.serving.test_command import MLFLOW, PEFT, publish_adapter, put_in_service
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings(MLFLOW, PEFT)]
@@ -65,6 +66,8 @@ def test_new_sessions_get_a_promoted_version_and_old_ones_stay(start, start_fake
         assert gateway.post("/v1/sessions/old/done", {}).status_code == 200
         assert answered(gateway, "old") == ("1", adapter)
         assert [card["id"] for card in gateway.get("/v1/models").json()["data"]] == [NAME, "base-model", adapter]
+        assert gateway.get(f"/v1/models/{NAME}").json()["id"] == NAME
+        assert gateway.get("/v1/models/unknown").status_code == 404
     turns = [turn for turn in gateway.turns() if turn.session == "young"]
     assert {(turn.model_version, turn.digest, turn.policy_version) for turn in turns} == {("1", first.digest, first.policy_version)}
 
@@ -74,12 +77,16 @@ def test_a_version_that_people_dislike_goes_back_by_itself(start, start_fake, tm
     home.root.mkdir()
     untrained = base_ref("random", base.digest, "pythonic", "float32")
     put_in_service(home, publish_adapter(Store(home.store), untrained, base.path), tmp_path / "first")
+    bob = make_key(home, "bob")
     with start_fake(tmp_path / "fake", "--lora") as fake, start(home, fake.url, "--follow", ALIAS) as gateway:
         wait_for(gateway, "1")
         rate(gateway, 1, 12, "a")
+        rate(gateway, 1, 6, "a", bob)
         put_in_service(home, publish_adapter(Store(home.store), untrained, base.path, seed=1), tmp_path / "second")
         wait_for(gateway, "2", "second")
         rate(gateway, -1, 12, "b")
+        assert answered(gateway, "still")[0] == "2"  # one key alone decides nothing
+        rate(gateway, -1, 3, "b", bob)
         wait_for(gateway, "1", "back")
 
 
@@ -134,11 +141,11 @@ def test_vllm_is_served_with_its_python_behind_the_gateway_alone(capsys):
     assert "--python" in capsys.readouterr().err
 
 
-def rate(gateway, value, times, begun):
+def rate(gateway, value, times, begun, key=KEY):
     for number in range(times):
         body = {"model": NAME, "messages": [{"role": "user", "content": "How many mugs"}]}
-        response = gateway.post("/v1/chat/completions", body, **{"x-session-id": f"rated-{begun}-{number}"}).json()["id"]
-        assert gateway.post("/v1/feedback", {"response_id": response, "rating": value}).status_code == 201
+        response = gateway.post("/v1/chat/completions", body, key, **{"x-session-id": f"rated-{begun}-{number}"}).json()["id"]
+        assert gateway.post("/v1/feedback", {"response_id": response, "rating": value}, key).status_code == 201
 
 
 def test_a_model_that_no_version_serves_yet_is_refused_for_now(start, start_fake, tmp_path):

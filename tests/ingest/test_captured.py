@@ -214,7 +214,7 @@ def test_a_correction_becomes_a_preference_pair_even_late(desk, late, named):
     [pair] = desk.rows(desk.ingest(), "preference_pairs")
     desk.write("again.jsonl", (desk.folder / "a.jsonl").read_bytes())
     assert "preference_pairs" not in desk.ingest().datasets
-    assert (pair["session_id"], json.loads(pair["extra"])) == ("s-1", {"feedback": "f", "turn": "t1"})
+    assert (pair["session_id"], json.loads(pair["extra"])) == ("s-1", {"key": "ann", "feedback": "f", "turn": "t1"})
     assert [[one["content"] for one in pair[side]] for side in ("prompt", "chosen", "rejected")] == [
         ["How many mugs?"],
         ["58 mugs."],

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from clawpipe.gateway.adapters import AdapterVersion
 from clawpipe.gateway.answers import Collected
-from clawpipe.serving.evidence import Answers, Asker, Evidence, is_worse, worse
+from clawpipe.serving.evidence import Answers, Asker, Evidence, worse
+from clawpipe.serving.follow import is_worse
 
 GOOD = {"total": True, "failed": False, "empty": False, "runaway": False, "cut": False}
 

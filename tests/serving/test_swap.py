@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM
 
 from clawpipe.engines.embedded import EmbeddedEngine
 from clawpipe.errors import BusyError
-from clawpipe.serving import evidence, follow
+from clawpipe.serving import follow
 from clawpipe.serving.access import CLIENT, listen
 from clawpipe.serving.evidence import Least
 from clawpipe.serving.follow import Follower
@@ -247,7 +247,7 @@ def test_a_version_with_broken_weights_is_not_put_in_service(following, director
 
 def test_a_version_that_rambles_goes_back_by_itself(parrot, base, served_as, monkeypatch, tmp_path):
     """The parrot ends its sentence, random weights never do. Only what nobody but the model limits tells."""
-    monkeypatch.setattr(evidence, "LEAST", Least(5, 10, 2))
+    monkeypatch.setattr(follow, "LEAST", Least(5, 10, 2))
     found = {"1": served_as(parrot), "2": served_as(_with_short_context(base.path, tmp_path))}
     registry = Registry(lambda version: replace(found[version], version=version))
     fields = {"temperature": 0, "messages": [{"role": "user", "content": "How many mugs?"}], "logit_bias": {"257": -100}}
@@ -339,7 +339,7 @@ def test_a_version_answers_unseen_before_anybody_gets_it(numbered, monkeypatch):
 
 
 def test_a_version_whose_unseen_answers_are_bad_is_taken_back(numbered, monkeypatch):
-    monkeypatch.setattr(evidence, "LEAST", Least(3, 10, 2))
+    monkeypatch.setattr(follow, "LEAST", Least(3, 10, 2))
     registry = Registry(numbered)
     for _, follower, url in running(registry, ServedPolicy(numbered("1"), "cpu"), 1.0, 1.0):
         registry.named = "2"
