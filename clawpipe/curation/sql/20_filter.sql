@@ -14,10 +14,9 @@ select
         when tokens = 'recorded' and temperature = 0 then 'sampled at temperature 0'
         when not finite then 'log-prob not finite'
         when logprobs_fault is not null then logprobs_fault
-        when case
-            when len($filters_endings::varchar[]) > 0 then not list_contains($filters_endings::varchar[], ending)
-            else source <> 'rollout' and ending in ('truncated', 'aborted')
-        end then 'attempt ' || ending
+        when len($filters_endings::varchar[]) > 0 and not list_contains($filters_endings::varchar[], ending) then 'attempt ' || ending
+        when len($filters_endings::varchar[]) = 0 and source <> 'rollout' and ending in ('truncated', 'aborted')
+        then 'attempt ' || ending
         when length < $filters_min_tokens::int then 'too short'
         when main_turns < $filters_min_turns::int then 'too few turns'
         when main_turns > $filters_max_turns::int then 'too many turns'
