@@ -35,14 +35,14 @@ def ending_of_reason(reason: str) -> Ending | None:
 
 def ending_of(row: Row) -> Ending:
     """Return the ending of a row: what its source says, else truncated if a limit cut the episode off."""
-    return row.get("status") or ("completed" if row["finish_reason"] == "stop" else "truncated")
+    return row.get("status") or ("completed" if row.get("finish_reason", "stop") == "stop" else "truncated")
 
 
 def is_cut_short(row: Row) -> bool:
     """Return whether others recorded the row, and its attempt was truncated or aborted. Own rollouts keep group and reward."""
-    return row["source"] != "rollout" and ending_of(row) in CUT
+    return row.get("source") != "rollout" and ending_of(row) in CUT
 
 
 def lacks_end(row: Row, messages: Sequence[Message]) -> bool:
     """Return whether a row ends with an answer that was cut off, so that no end marker belongs after it."""
-    return messages[-1].role == "assistant" and (is_cut_short(row) or row["finish_reason"] == "length")
+    return messages[-1].role == "assistant" and (is_cut_short(row) or row.get("finish_reason") == "length")

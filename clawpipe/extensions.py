@@ -234,7 +234,7 @@ def import_file(file: Path, fix: str) -> ModuleType:
 
 
 class CallError(Exception):
-    """What a user's code raised in another process; the message says where, and a subclass has the name of what was raised."""
+    """What a user's code raised before, or in another process; the message says where, a subclass's name what was raised."""
 
     @classmethod
     def named(cls, name: str, message: str) -> CallError:

@@ -1,4 +1,4 @@
-"""`clawpipe env`: list the environments for a night's rollouts, show the options of one, and try one."""
+"""`clawpipe env`: list the environments for a night's rollouts, show the options of one, write, check and try one."""
 
 from __future__ import annotations
 
@@ -76,6 +76,49 @@ def _options(options: list[Option]) -> object:
         note = ", ".join(filter(None, (one.unit, limits, "locked" if one.locked else "")))
         table.add_row(*map(Text, (one.name, one.type, default, note, one.description)))
     return table
+
+
+@app.command("init")
+def init(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Python file to write, e.g. my_env.py.")],
+    json_output: JsonFlag = False,
+) -> None:
+    """Write a new environment that works as it is, to be changed into your own."""
+    from clawpipe.environments.scaffold import write_environment
+
+    reference = write_environment(file)
+    if json_output:
+        print_json({"file": str(file), "reference": reference})
+        return
+    typer.echo(f"{file} holds an environment; next: clawpipe env check {reference}")
+
+
+@app.command("check")
+def check(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Built-in name, or path/to/file.py:ClassName.")],
+    options: Annotated[list[str], typer.Option("--option", metavar="NAME=VALUE", help="Option of the environment.")] = [],  # noqa: B006
+    items: Annotated[int, typer.Option(min=1, help="Task items of each side.")] = 4,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Most seconds of one call of an episode.")] = 30.0,
+    json_output: JsonFlag = False,
+) -> None:
+    """Check without a model that an environment keeps its protocol.
+
+    Scripted policies play its first items: one that says nothing, one that calls wrongly, and its demonstration. Items must be
+    equal for equal arguments, and outcomes for equal episodes, in another process as well; verify must say the same twice, rewards
+    be from 0 to 1, calls keep their deadline, and close must leave no process. Exit code 65: something is at fault.
+    """
+    from clawpipe.environments.soundness import check_environment
+
+    done = check_environment(name, options_of(options), items, timeout)
+    if json_output:
+        facts = {"sound": done.sound, "episodes": done.episodes, "episodes_per_second": done.per_second}
+        print_json({"environment": name, **facts, "findings": [one._asdict() for one in done.findings]})
+    else:
+        for one in done.findings:
+            typer.echo(f"{one.status:5}  {one.check}" + (f": {one.what}" if one.what else ""))
+        typer.echo(f"{done.episodes} episodes, {done.per_second:.1f} a second")
+    if not done.sound:
+        raise typer.Exit(65)
 
 
 @app.command("test")

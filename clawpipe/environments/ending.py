@@ -10,13 +10,14 @@ from typing import Any, Protocol, Self
 
 from clawpipe.environments.base import Hindsight, Outcome, Reason, TaskItem, Verdict, WithHindsight
 from clawpipe.environments.calling import called
+from clawpipe.extensions import CallError
 from clawpipe.json_types import Row
 from clawpipe.messages import Message
 
 COLUMNS = ("ended", "verdict", "error", "turn_rewards")  # of `trajectories`
 
 
-class FailedEpisodeError(Exception):
+class FailedEpisodeError(CallError):
     """The environment raised during the episode, so nobody can say how the policy did."""
 
 

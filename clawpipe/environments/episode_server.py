@@ -14,6 +14,7 @@ import queue
 import random
 import socket
 import threading
+import time
 import traceback
 from typing import Any
 
@@ -21,11 +22,13 @@ from clawpipe.environments.base import Environment, Finishes, TaskItem, Verdict,
 from clawpipe.environments.calling import called
 from clawpipe.environments.ending import checked, messages_of
 from clawpipe.environments.play import answer_of, verdict_of
+from clawpipe.environments.process_tree import running_children
 from clawpipe.errors import ClawpipeError
 from clawpipe.extensions import in_one_line
 from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message
 
+_MOMENT = 0.2  # seconds
 _AFTER = ("finish", "close")  # what may be asked while an earlier call still hangs
 
 
@@ -95,6 +98,7 @@ class EpisodeServer:
                     return verdict and verdict.evidence
             case {"call": "close"}:
                 self._settled(self._episode.close())
+                return _left_running()
             case {"call": "verify"}:
                 item, messages, verdict = _recorded(request)
                 outcome = checked(self._settled(called(self._environment.verify, item, messages, verdict=verdict)))
@@ -112,6 +116,14 @@ class EpisodeServer:
         if self._loop.is_running():  # `finish` beside a call that hangs in it
             return asyncio.run_coroutine_threadsafe(_awaited(result), self._loop).result()
         return self._loop.run_until_complete(_awaited(result))
+
+
+def _left_running() -> list[str]:
+    """Return the commands that this process's children still run, after a moment in which those that were told to can end."""
+    end = time.monotonic() + _MOMENT
+    while (left := running_children()) and time.monotonic() < end:
+        time.sleep(_MOMENT / 10)
+    return left
 
 
 def _recorded(request: JsonObject) -> tuple[TaskItem, list[Message], Verdict | None]:

@@ -18,13 +18,14 @@ import signal
 import socket
 import struct
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import NoReturn
 
 from clawpipe.environments.base import Environment
 from clawpipe.environments.discovery import load_environment
 from clawpipe.environments.episode_server import EpisodeServer
+from clawpipe.environments.process_tree import children
 from clawpipe.errors import ClawpipeError, ConfigError
 from clawpipe.extensions import in_one_line
 from clawpipe.json_types import JsonObject
@@ -40,7 +41,7 @@ class Host:
     def __init__(self, environment: Environment, control: socket.socket) -> None:
         self._environment, self._control = environment, control
         self._episodes: set[int] = set()
-        self._known = _children()  # what the environment itself has started
+        self._known = children()  # what the environment itself has started
         self._woken, wakes = os.pipe()
         os.set_blocking(wakes, False)
         signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
@@ -55,7 +56,7 @@ class Host:
         finally:
             self._end_all()
 
-    def _obeyed(self, ready: list[object]) -> bool:
+    def _obeyed(self, ready: Sequence[object]) -> bool:
         if self._woken in ready:
             os.read(self._woken, 4096)
         if self._control not in ready:
@@ -101,25 +102,18 @@ class Host:
                 ended.add(child)
         self._episodes -= ended
         if ended:
-            for stray in _children() - self._known - self._episodes:
+            for stray in children() - self._known - self._episodes:
                 _kill(stray)
 
     def _end_all(self) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        while left := _children() | self._episodes:
+        while left := children() | self._episodes:
             for child in left:
                 _kill(child)
             with suppress(ChildProcessError):
                 self._episodes.discard(os.waitpid(-1, 0)[0])
                 continue
             return
-
-
-def _children() -> set[int]:
-    """Return the ids of this process's children; none where the system does not say."""
-    with suppress(OSError):
-        return {int(word) for word in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()}
-    return set()
 
 
 def _kill(process: int) -> None:

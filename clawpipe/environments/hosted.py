@@ -35,6 +35,10 @@ class HostedEnvironment:
         name, options: as in a night's settings.
         seconds: that each call of an episode may take.
 
+    Attributes:
+        left_running: commands that episodes had not ended when they were closed, and that were killed.
+        slowest: seconds of the longest call, by its name.
+
     Raises:
         NotFoundError, ConfigError: see `load_environment`; or it is not made within two minutes.
     """
@@ -44,6 +48,8 @@ class HostedEnvironment:
         self.seconds = seconds
         self._lock, self._asking = threading.Lock(), threading.Lock()
         self._judge: Calls | None = None
+        self.left_running: list[str] = []
+        self.slowest: dict[str, float] = {}
         self._process, self._control, told = self._started()
         self.name: str = told["name"]
         self.kind: str = told["kind"]
@@ -147,6 +153,7 @@ class HostedEpisode:
     """An episode in a process of its own."""
 
     def __init__(self, environment: HostedEnvironment, item: TaskItem, seed: int) -> None:
+        self._environment = environment
         self._calls = Calls(environment)
         try:
             self._calls.call("start", item=item.as_row(), seed=seed)
@@ -165,7 +172,7 @@ class HostedEpisode:
     def close(self) -> None:
         try:
             if self._calls.can_be_asked:
-                self._calls.call("close")
+                self._environment.left_running += self._calls.call("close")
         finally:
             self._calls.end()
 
@@ -205,6 +212,9 @@ class Calls:
         except CallTimeoutError:
             self._timeouts += 1
             raise
+        finally:
+            taken = time.monotonic() - end + seconds
+            self._environment.slowest[call] = max(taken, self._environment.slowest.get(call, 0.0))
         return _ok(answer)
 
     def end(self) -> None:

@@ -61,8 +61,9 @@ class Play:
     def answer(self, messages: Sequence[Message]) -> Answer:
         """Return the environment's answer to a turn of the policy, the last message. One that is done has to be followed by
         `end`."""
-        assert self._episode
-        answer = self._asked("respond", lambda: answer_of(self._episode.respond(messages)))
+        episode = self._episode
+        assert episode
+        answer = self._asked("respond", lambda: answer_of(episode.respond(messages)))
         self._rewards.append(answer.reward if answer else None)
         if answer is None:
             self.end(self._failure)

@@ -335,10 +335,13 @@ def cut_replies(conversation: Conversation) -> set[int]:
 def _reasons_of(conversation: Conversation) -> dict[int, Ending]:
     """Return the endings of single replies, by their place, from the further fields of messages."""
     messages, fields = conversation.messages, conversation.extra.get("messages")
-    parts = [part for part in fields if isinstance(part, dict)] if isinstance(fields, list) else []
-    found = ((part.get("message"), reason_in(part)) for part in parts)
-    places = range(len(messages))
-    return {place: ending for place, ending in found if ending and place in places and messages[place].role == "assistant"}
+    found: dict[int, Ending] = {}
+    for part in fields if isinstance(fields, list) else ():
+        place = part.get("message") if isinstance(part, dict) else None
+        ending = reason_in(part) if isinstance(place, int) and 0 <= place < len(messages) else None
+        if isinstance(place, int) and ending and messages[place].role == "assistant":
+            found[place] = ending
+    return found
 
 
 def reason_in(fields: Mapping[str, Any]) -> Ending | None:

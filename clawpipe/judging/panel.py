@@ -21,8 +21,9 @@ class Member(Block):
 
     @property
     def identity(self) -> str:
-        """The identity of the model in the keys of votes: its name at an endpoint, or the digest of a local model's files."""
-        return self.model if self.url else resolve_base(self.model).digest
+        """The identity of the model in the keys of votes: its endpoint and its name there, since many a judge is called `judge`, or
+        the digest of a local model's files."""
+        return f"{self.url.rstrip('/')} {self.model}" if self.url else resolve_base(self.model).digest
 
 
 class PrmOptions(Block):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,8 +59,8 @@ class Rescored:
 def rescore(store: Store, trajectories: DatasetRef, environment: Judges, log: Path | None = None) -> Rescored:
     """Score rollouts anew, from what is recorded of them, with their stored task items.
 
-    Verdicts before are those of the newest stored scores that have one of the rollout. Where other scorers were part of the reward,
-    they are part of the new one.
+    Verdicts before are those of the newest stored scores that have one of the rollout, or of the newest evaluation. Where other
+    scorers were part of the reward, they are part of the new one.
 
     Args:
         log: file for what the environment raises.
@@ -78,8 +79,8 @@ def rescore(store: Store, trajectories: DatasetRef, environment: Judges, log: Pa
 
     result = score_dataset(store, trajectories, items, [scorer], log, completed=completed)
     now = _by_trajectory(read_dataset(store, result.dataset).to_pylist())
-    pairs = ((name, item, before.get(name, []), now.get(name, [])) for name, item in known.items())
-    verdicts = [Verdicts(name, item, *(_verdict(rows, scorer.name) for rows in sides)) for name, item, *sides in pairs]
+    said = _held_out(store, known.keys() - before.keys()) | {name: _verdict(rows, scorer.name) for name, rows in before.items()}
+    verdicts = [Verdicts(name, item, said.get(name), _verdict(now.get(name, []), scorer.name)) for name, item in known.items()]
     return Rescored(result, verdicts)
 
 
@@ -113,14 +114,23 @@ def _stored_scores(store: Store, wanted: set[str], scorer: str) -> dict[str, lis
     return found
 
 
-def _stored(store: Store, name: str, key: str, wanted: set[str], found: Mapping[str, Any]) -> Iterator[list[JsonObject]]:
+def _held_out(store: Store, wanted: AbstractSet[str]) -> dict[str, JsonObject | None]:
+    """Return the newest verdict of an evaluation on each of these trajectories, which names no reason."""
+    found: dict[str, JsonObject | None] = {}
+    for rows in _stored(store, "eval_results", "trajectory_id", wanted, found):
+        judged = [row for row in rows if row["error"] is None]
+        found |= {row["trajectory_id"]: {"value": row["value"], "success": row["success"], "reason": ""} for row in judged}
+    return found
+
+
+def _stored(store: Store, name: str, key: str, wanted: AbstractSet[str], found: Mapping[str, Any]) -> Iterator[list[JsonObject]]:
     """Yield the rows of each stored dataset, the newest first, whose key is wanted and not yet found; end when all are."""
     for stored in newest_first(store, name):
         left = pa.array(sorted(wanted - found.keys()), pa.string())
         if not len(left):
             return
         table = conformed(stored, schema_of(name))
-        yield table.filter(pc.is_in(table[key], left)).to_pylist()
+        yield table.filter(pc.field(key).isin(left)).to_pylist()
 
 
 def _by_trajectory(rows: Sequence[JsonObject]) -> dict[str, list[JsonObject]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from clawpipe.config.training import Lora
 from clawpipe.errors import ClawpipeError, ConfigError, NotFoundError
-from clawpipe.patterns import fits
+from clawpipe.patterns import OUT_OF_TIME, fits
 
 
 @dataclass(frozen=True)
@@ -125,23 +125,20 @@ def architecture_of(name: str) -> Architecture:
 
 
 def router_note(name: str) -> str:
-    """Return what training leaves out of a mixture of experts: its router's load-balancing loss; "" of any other model."""
+    """Return that a mixture of experts is trained without its router's load-balancing loss; "" if it asks for that loss, and of any
+    other model."""
     directory = Path(name).expanduser()
     file = directory / "config.json" if (directory / "config.json").is_file() else _in_hub_cache(name)
     config = _read(file) if file else {}
     config = {**config, **(config.get("text_config") or {})}
-    if not _has_experts(config):
+    if not _has_experts(config) or (config.get("output_router_logits") and config.get("router_aux_loss_coef")):
         return ""
-    asked = f", which its config.json asks for (coefficient {config.get('router_aux_loss_coef')})" if _asks_balance(config) else ""
-    return f"{name} is a mixture of experts: it is trained without its router's load-balancing loss{asked}"
+    fix = "for it, its config.json has to say `output_router_logits: true` and a `router_aux_loss_coef`"
+    return f"{name} is a mixture of experts and is trained without its router's load-balancing loss; {fix}"
 
 
 def _has_experts(config: Mapping[str, Any]) -> bool:
     return any(config.get(key) for key in ("num_experts", "num_local_experts", "n_routed_experts"))
-
-
-def _asks_balance(config: Mapping[str, Any]) -> bool:
-    return bool(config.get("output_router_logits") and config.get("router_aux_loss_coef"))
 
 
 def from_config(name: str, config: Mapping[str, Any]) -> Architecture:
@@ -221,11 +218,19 @@ def require_targets(base: str, lora: Lora) -> None:
 
 def is_target(target_modules: str | tuple[str, ...], module: str) -> bool:
     """Return whether an adapter is put on a linear module, by PEFT's rules: a string is a regular expression for the whole name, a
-    list holds endings of names."""
+    list holds endings of names.
+
+    Raises:
+        ConfigError: the expression takes too long, as it would in PEFT.
+    """
     if target_modules == "all-linear":
         return True
     if isinstance(target_modules, str):
-        return fits(target_modules, module) is True
+        if (found := fits(target_modules, module)) is None:
+            raise ConfigError(
+                f"{target_modules!r}: {OUT_OF_TIME}", "train.lora.target_modules", "write a simpler one, or a list of names"
+            )
+        return found
     return any(f".{module}".endswith(f".{name}") for name in target_modules)
 
 

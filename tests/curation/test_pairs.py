@@ -227,5 +227,5 @@ def test_opposite_pairs_of_two_groups_do_not_both_train(tables, say):
             tables.rollout("a", index, reward, messages=said, group_id=group, trajectory_id=f"{group}-{text}")
     result = tables.curate("dpo")
     assert [(row["chosen_id"], row["rejected_id"]) for row in tables.rows(result)] == [("g3-yes", "g3-never")]
-    [step] = [step for step in result.details["steps"] if step["step"] == "62_dpo_opposite"]
+    [step] = [step for step in result.details["steps"] if step["step"] == "62_dpo_contradicted"]
     assert step["filtered"] == {"opposite of another pair": 2}

@@ -16,6 +16,8 @@ from clawpipe.gateway.answers import ClientOptions, Collected, stripped
 from clawpipe.gateway.events import events, is_done
 from clawpipe.gateway.forms import CollectedText
 from clawpipe.gateway.responses import CollectedResponse
+from clawpipe.gateway.secret import Secret
+from clawpipe.serving.evidence import Asker
 
 OSLO, ROME = '{"city": "Oslo"}', '{"city": "Rome"}'
 
@@ -484,7 +486,7 @@ class Version:
     def answering(self):
         yield
 
-    def count_answer(self, collected, failed):
+    def count_answer(self, collected, failed, asker, request):
         self.failed.append(failed)
 
 
@@ -503,6 +505,8 @@ class Version:
 )
 def test_an_unseen_answer_fails_where_a_seen_one_would(status, body, failed):
     class Upstream:
+        secret = Secret("")
+
         async def ask(self, *_):
             reply = Reply([])
             reply.status = status
@@ -513,7 +517,7 @@ def test_an_unseen_answer_fails_where_a_seen_one_would(status, body, failed):
         return json.dumps(body).encode()
 
     version = Version()
-    asyncio.run(_answer_unseen(version, Upstream(), {"model": "m", "messages": []}))
+    asyncio.run(_answer_unseen(version, Upstream(), {"model": "m", "messages": []}, Asker()))
     assert version.failed == [failed]
 
 

@@ -280,6 +280,14 @@ def test_jurors_of_one_name_at_two_endpoints_are_both_asked():
     assert (len(one.asked), len(other.asked)) == (3, 3)
 
 
+def test_another_judge_of_the_same_name_is_asked_anew():
+    with fake_judge(lambda system, _: verdict(system, 1)) as one, fake_judge(lambda system, _: verdict(system, -1)) as other:
+        assert scored(prm(one), chat()) == [{0: 1.0, None: 1.0}]
+        assert scored(prm(other), chat()) == [{0: -1.0, None: -1.0}]
+        assert scored(prm(one), chat()) == [{0: 1.0, None: 1.0}]
+    assert (len(one.asked), len(other.asked)) == (3, 3)
+
+
 def test_hints_are_candidates_of_their_turn():
     said = iter(
         [["Ask for the size."], ["ask for the size.", "Look at the stock first."], ["short", "Use the key sk-proj-" + "a1B2" * 12]]

@@ -162,6 +162,20 @@ def test_rollouts_without_scores_and_without_items_are_told(store):
     ]
 
 
+def test_an_evaluation_says_what_was_before_as_well(store):
+    common = {"policy_version": "p", "slice": "all", "seed": 0}
+    rows = [{"trajectory_id": "t0", "item_id": "i0", "success": False, "value": 0.0, "error": None}]
+    rows.append({"trajectory_id": "t1", "item_id": "i1", "success": None, "value": None, "error": "ValueError: no"})
+    publish(store, "eval_results", [common | row for row in rows])
+    items(store)
+    environment: Any = Sums()
+    assert verdicts(rescore(store, rollouts(store), environment).changed) == [
+        ("t0", 0.0, 1.0),
+        ("t1", None, 0.0),
+        ("t2", None, 0.0),
+    ]
+
+
 def test_what_cannot_be_rescored_is_refused(store):
     environment: Any = Sums()
     with pytest.raises(DataError, match=r"no rollouts of sums.*\n.*those of: shop"):

@@ -16,7 +16,7 @@ from clawpipe.config import NightConfig, load_config
 from clawpipe.config.load import with_settings
 from clawpipe.config.training import Lora
 from clawpipe.errors import ConfigError, NotFoundError
-from clawpipe.planning.architecture import KNOWN, architecture_of, from_config, require_targets, router_note
+from clawpipe.planning.architecture import KNOWN, architecture_of, from_config, is_target, require_targets, router_note
 from clawpipe.planning.hardware import Device, named
 from clawpipe.planning.memory import lora_parameters, training, weights
 from clawpipe.planning.plan import as_dict, estimate, is_sharded, phases_of
@@ -62,6 +62,13 @@ def test_known_models_have_their_published_size(name: str, billions: float):
     assert architecture_of(name).parameters / 1e9 == pytest.approx(billions, abs=0.01)
 
 
+def test_a_pattern_of_modules_that_takes_too_long_is_refused():
+    with pytest.raises(ConfigError, match="took more than"):
+        is_target("(?:.|.)*l", "model.layers.0.mlp.gate_proj")
+    assert is_target(r".*\.(q|k)_proj", "model.layers.0.self_attn.q_proj")
+    assert not is_target(r"q_proj", "model.layers.0.self_attn.q_proj")
+
+
 def test_a_model_that_is_nowhere_is_a_users_mistake():
     with pytest.raises(NotFoundError, match="not known here"):
         architecture_of("nobody/no-such-model")
@@ -74,18 +81,16 @@ def test_a_model_that_is_nowhere_is_a_users_mistake():
     [
         ({}, ""),
         ({"num_experts": 0}, ""),
-        ({"num_local_experts": 8}, "is trained without its router's load-balancing loss"),
-        (
-            {"num_experts": 8, "output_router_logits": True, "router_aux_loss_coef": 0.01},
-            "load-balancing loss, which its config.json asks for (coefficient 0.01)",
-        ),
-        ({"text_config": {"num_experts": 8, "router_aux_loss_coef": 0.01}}, "router's load-balancing loss"),
+        ({"num_experts": 8, "output_router_logits": True, "router_aux_loss_coef": 0.01}, ""),
+        ({"num_local_experts": 8}, "trained without its router's load-balancing loss"),
+        ({"num_experts": 8, "router_aux_loss_coef": 0.01}, "load-balancing loss"),
+        ({"text_config": {"num_experts": 8, "output_router_logits": True}}, "load-balancing loss"),
     ],
 )
 def test_what_a_mixture_of_experts_is_not_taught_is_said(tmp_path, settings: dict[str, Any], note: str):
     (tmp_path / "config.json").write_text(json.dumps(LLAMA | settings))
     found = router_note(str(tmp_path))
-    assert found.endswith(note)
+    assert note in found
     assert bool(found) == bool(note)
     assert router_note("nobody/no-such-model") == ""
 

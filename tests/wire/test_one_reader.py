@@ -14,13 +14,14 @@ OUTSIDE = {name: text for name, text in SOURCES.items() if not name.startswith("
 
 
 def constants(text):
-    """The strings of a module that are no docstrings."""
+    """The strings of a module that are neither docstrings nor the keys of a dictionary, which writes them."""
     tree = ast.parse(text)
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     first = [node.body[0] for node in ast.walk(tree) if isinstance(node, documented) and node.body]
-    docstrings = {id(one.value) for one in first if isinstance(one, ast.Expr)}
+    left = {id(one.value) for one in first if isinstance(one, ast.Expr)}
+    left |= {id(key) for node in ast.walk(tree) if isinstance(node, ast.Dict) for key in node.keys}
     strings = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
-    return [node.value for node in strings if id(node) not in docstrings]
+    return [node.value for node in strings if id(node) not in left]
 
 
 def with_constant(pattern):

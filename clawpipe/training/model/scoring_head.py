@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from clawpipe.policy.forward import hidden_states, logits_of
+from clawpipe.training.model.router import balance_coefficient, balance_loss, router_logits
 from clawpipe.training.model.tree_attention import packs, require_steady, tree_of
 
 _CHUNK = 256  # scores per chunk: logits of a whole pack would take more memory than everything else
@@ -24,13 +25,15 @@ class Scores(NamedTuple):
     """Scores of U tokens: log-prob [U] in nats, with gradient, and entropy [U] in nats of the distribution of each token.
 
     `top` are the log-probs of K tokens per position, if they were asked for, with gradient [U, K]; `values` are the value head's
-    predictions at those positions, if the model has one, with gradient [U].
+    predictions at those positions, if the model has one, with gradient [U]. `balance` is the load-balancing loss of the pack's
+    tokens times its coefficient, where a mixture of experts asks for it and gradients are kept.
     """
 
     logprobs: Tensor
     entropy: Tensor
     top: Tensor | None = None
     values: Tensor | None = None
+    balance: Tensor | None = None
 
 
 def install_scoring_head(model: Any) -> None:
@@ -49,9 +52,12 @@ def install_scoring_head(model: Any) -> None:
         if score is None:
             return original(*args, **kwargs)
         index, targets, temperatures, top = score
-        hidden = pack_hidden(base, kwargs["input_ids"], kwargs["position_ids"], kwargs["ends"])[index]
+        with router_logits(base) as routed:
+            hidden = pack_hidden(base, kwargs["input_ids"], kwargs["position_ids"], kwargs["ends"])[index]
         learns_entropy = getattr(base, "learns_entropy", False)
         scores = _score(base, hidden, targets, temperatures, top, learns_entropy)
+        if (balance := balance_loss(base, routed)) is not None:
+            scores = scores._replace(balance=balance_coefficient(base) * balance)
         critic = getattr(base, "value_head", None)
         return scores if critic is None else scores._replace(values=critic(hidden.to(critic.weight.dtype)).squeeze(-1))
 

@@ -148,6 +148,8 @@ class PackedTrainer(KeepsMasterWeights, SchedulesRate):
         if not len(inputs["score"]):
             return _nothing(scores)
         total, metrics = self._summed_loss(scores, inputs)
+        if scores.balance is not None:
+            total = total + scores.balance * self._size(inputs)  # a mean over the step's packs, each by its part of the step
         self._accumulator.add(metrics, self._count(inputs), len(inputs["score"]), inputs["input_ids"].numel())
         loss = total / num_items_in_batch * self.accelerator.num_processes
         if torch.isfinite(loss):
