@@ -81,7 +81,7 @@ def comparable(call: ToolCall) -> tuple[str, str]:
     """Return name and arguments of a call in a form that is equal for equal calls, as `comparable_json` compares them."""
     try:
         return call.name, call.arguments if call.malformed else comparable_json(json.loads(call.arguments))
-    except RecursionError:
+    except (ValueError, RecursionError):  # who made the call did not say that it is malformed
         return call.name, call.arguments
 
 

@@ -21,5 +21,6 @@ def joined_texts(role: Role | str, texts: Iterable[str]) -> str:
 def texts_of(content: Any) -> list[str] | None:
     """Return the texts of a message's content; None if a part of it is not text."""
     parts = content if isinstance(content, list) else [] if content is None else [content]
-    texts = [part.get("text") if isinstance(part, dict) else part for part in parts]
-    return texts if all(isinstance(text, str) for text in texts) else None
+    given = [part.get("text") if isinstance(part, dict) else part for part in parts]
+    texts = [text for text in given if isinstance(text, str)]
+    return texts if len(texts) == len(given) else None

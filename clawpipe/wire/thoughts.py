@@ -107,12 +107,13 @@ def _outside_thoughts(text: str, find: Find) -> list[Found]:
     place = unopened = 0
     call, thought = find(text, 0), _thought(text, 0)
     while call or thought:
-        following = thought if thought and (call is None or thought[0] <= call.start) else call
-        assert following is not None
-        unopened = _last_closing(text, place, following[0]) or unopened
-        if following is call:
+        if thought and (call is None or thought[0] <= call.start):
+            start, end = thought
+        else:
+            assert call is not None
+            start, end = call.start, call.end
             found.append(call)
-        place = following[1]
+        unopened, place = _last_closing(text, place, start) or unopened, end
         call = find(text, place) if call and call.start < place else call
         thought = _thought(text, place) if thought and thought[0] < place else thought
     unopened = _last_closing(text, place, len(text)) or unopened
