@@ -20,9 +20,8 @@ from clawpipe.contracts.reasons import all_reasons
 from clawpipe.lineage.tombstones import REASON as FORGOTTEN
 
 CODE = Path(importlib.import_module("clawpipe").__path__[0])
-_SQL_REASON = re.compile(
-    r"\bcase\b(?:(?!\bcase\b).)*?\bend\)?\s+as\s+(?:reason|cut|reason_without_signal|\w*fault|obstacle)\b",
-    re.DOTALL | re.IGNORECASE,
+_SQL_WORD = re.compile(
+    r"\bcase\b|\bend\b(?P<named>\)?\s+as\s+(?:reason|cut|reason_without_signal|\w*fault|obstacle)\b)?", re.IGNORECASE
 )
 _SQL_FAULT = re.compile(r"\bmacro fault_of\w*\([^)]*\) as\b.*?;", re.DOTALL | re.IGNORECASE)
 _SQL_TEXT = re.compile(r"\b(?:then|else)\s+(\w+ \|\| )?'((?:[^']|'')+)'(\s*\|\|)?")
@@ -141,10 +140,21 @@ def _held(name: str, module: ModuleType, holder: ast.AST) -> list[str]:
 def _sql_reasons(file: Path) -> list[str]:
     text = file.read_text(encoding="utf-8")
     text = "\n".join(line for line in text.splitlines() if not line.startswith("--"))
-    blocks = [*_SQL_REASON.findall(text), *_SQL_FAULT.findall(text)]
+    blocks = [*_named_cases(text), *_SQL_FAULT.findall(text)]
     found = [part for block in blocks for part in _SQL_TEXT.findall(block)]
     joined = [f"{said}{_SHOWN}" for said in _SQL_JOINED.findall(text)]
     return [(_SHOWN if before else "") + said + (_SHOWN if after else "") for before, said, after in found] + joined
+
+
+def _named_cases(text: str) -> Iterator[str]:
+    """Yield the `case` expressions that are named a reason, with those within them."""
+    begun: list[int] = []
+    for word in _SQL_WORD.finditer(text):
+        if word[0].lower() == "case":
+            begun.append(word.start())
+        elif begun:
+            start = begun.pop()
+            yield from [text[start : word.end()]] if word["named"] else []
 
 
 def _name(node: ast.AST) -> str:

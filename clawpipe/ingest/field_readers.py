@@ -2,8 +2,8 @@
 
 A fact that was read and that nobody uses is a fault that shows nowhere: answers that were cut off, and said so, were taught as
 whole ones. So each field of the records, and each column of the datasets that ingest writes, names a reader here: a function as
-`module:name`, a module, or a file of SQL. A test fails for a field without one, and for a reader that is gone or never mentions
-the field.
+`module:name`, a module, a file of SQL, or a page of the docs. A test fails for a field without one, and for a reader that is gone
+or never mentions the field.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ _ROWS, _PAIRS, _CAPTURE = "clawpipe.ingest.rows", "clawpipe.ingest.pairs", "claw
 _OPENCLAW, _STATUS = "clawpipe.importers.openclaw", "clawpipe.ingest.captured_sessions:_turn_status"
 _SQL, _OWNER = "clawpipe/curation/sql", "clawpipe.evaluation.conversations:owner_of"
 _CONTRACT = "data_contracts/preference_pairs/v2.odcs.yaml"  # its rules
+_PEOPLE = "docs/gateway.md"  # for whoever looks into a segment: no clock decides the order of turns
 _PAIR_OUT = "clawpipe.export.datasets:_pair"
 
 RECORDS: dict[str, dict[str, str]] = {
@@ -79,9 +80,9 @@ RECORDS: dict[str, dict[str, str]] = {
     },
     "Done": {
         **dict.fromkeys(("key", "session"), "clawpipe.removal.captured:CapturedRecords.covers"),
-        "time": "clawpipe.capture.sessions:sessions_of",
+        "time": _PEOPLE,
     },
-    "End": {"time": "clawpipe.capture.sessions:sessions_of"},
+    "End": {"time": _PEOPLE},
 }
 
 COLUMNS: dict[str, dict[str, str]] = {
@@ -118,7 +119,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     },
     "task_items": {
         **dict.fromkeys(("item_id", "environment", "kind", "slice"), f"{_SQL}/68_sampling.sql"),
-        **dict.fromkeys(("identity", "split", "messages"), f"{_SQL}/stored_pairs.sql"),
+        **dict.fromkeys(("identity", "split", "messages"), f"{_SQL}/30_decontaminate.sql"),
         "truth": "clawpipe.environments.single_turn:SingleTurn._truth",
         "ordinal": "clawpipe.rollouts.generate:item_rows",
         **dict.fromkeys(("session_id", "user_id"), _OWNER),

@@ -62,8 +62,10 @@ class Found(msgspec.Struct, tag=True):
         return cls(reading.files, reading.lines, counts, reading.places, reader.left["sessions"], reader.left["spread"])
 
     def reading(self) -> Reading:
-        counts = {name: Counter(found) for name, found in self.counts.items()}
-        return Reading(self.files, self.lines, places=self.places, **counts)
+        made = Reading(self.files, self.lines, places=self.places)
+        for name, found in self.counts.items():
+            getattr(made, name).update(found)
+        return made
 
 
 class Failed(msgspec.Struct, tag=True):
