@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from clawpipe.config.quantization import Quantization
-from clawpipe.errors import TrainingError
+from clawpipe.errors import DataError, TrainingError
 from clawpipe.evaluation.turns import heldout_tokens
 from clawpipe.evaluation.verdict import Fidelity
 from clawpipe.json_types import JsonObject
@@ -38,9 +38,12 @@ def measure_fidelity(
 
     Raises:
         TrainingError: a policy gives log-probs that are not finite.
+        DataError: the trajectories hold no sampled token.
     """
-    rows = heldout_tokens(store, heldout)
-    contexts = choose_contexts(rows, POSITIONS)
+    contexts = choose_contexts(heldout_tokens(store, heldout), POSITIONS)
+    if not contexts:
+        fix = "evaluate with an engine that records tokens"
+        raise DataError("no sampled token to compare the served policy on", heldout.digest, fix)
     before, after, untrained = (policy_spec(store, policy) for policy in (trained, served, base))
     request = DivergenceRequest(reference=before, others=(after, untrained), contexts=tuple(contexts))
     divergence, learnt = pool.run(Job(request=request))

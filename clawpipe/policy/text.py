@@ -68,7 +68,7 @@ def render_row(row: Row, renderer_of: RendererOf, preamble: Sequence[Message]) -
     renderer, before = opening_of(row["tools"], messages, renderer_of, preamble)
     try:
         ids, mask = renderer.render_with_mask([*before, *messages])
-    except (ValueError, TypeError, AttributeError):  # a name that the format cannot write, or arguments that are no JSON object
+    except (ValueError, TypeError, AttributeError):  # a name that the format cannot write
         return "calls cannot be written"
     if lacks_end(row, messages):
         ids, mask = _without_end(ids, mask, renderer.stop_ids)
@@ -120,12 +120,14 @@ def text_pair(row: Row, renderer_of: RendererOf, preamble: Sequence[Message]) ->
             return "more_than_one_assistant_turn_as_text"
         if not side or side[0].role != "assistant":
             return "no_assistant_turn_after_the_prompt"
+        if any(call.malformed for call in side[0].tool_calls):  # nobody knows what the model wrote
+            return "calls_cannot_be_written"
     renderer, shown = opening_of(row["tools"], prompt, renderer_of, preamble)
     before = [*shown, *prompt]
     try:
         ids = renderer.prompt(before)
         chosen, rejected = (_turn(renderer, before, side[0], len(ids)) for side in sides)
-    except (ValueError, TypeError, AttributeError):  # a name that the format cannot write, or arguments that are no JSON object
+    except (ValueError, TypeError, AttributeError):  # a name that the format cannot write
         return "calls_cannot_be_written"
     return {"prompt_ids": ids, "chosen_ids": chosen, "rejected_ids": rejected, "weight": row["weight"]}
 

@@ -13,6 +13,7 @@ Span = tuple[int, int]
 Finder = Callable[[str], Iterator[Span]]
 
 _WORDS = 12  # of the shortest seed phrase
+_DIFFERENT = 8  # words of a phrase that was drawn: twelve of 2,048 hardly repeat one; a text that only repeats a word is none
 _WORD = re.compile(r"[A-Za-z]+")
 _BETWEEN = re.compile(r"(?:\s|\\n|,|[0-9]{1,2}[.):]?)+")
 _RUN = re.compile(rf"\b[A-Za-z]{{3,8}}+(?:{_BETWEEN.pattern}+[A-Za-z]{{3,8}}+\b){{11,}}+")
@@ -31,12 +32,18 @@ _PATTERNS: tuple[re.Pattern[str], ...] = tuple(pattern for one in _DETECTORS for
 
 
 @cache
+def _mnemonic() -> Mnemonic:
+    return Mnemonic("english")
+
+
+@cache
 def _listed() -> frozenset[str]:
-    return frozenset(Mnemonic("english").wordlist)
+    return frozenset(_mnemonic().wordlist)
 
 
 def seed_phrases(text: str) -> Iterator[Span]:
-    """Yield the spans of at least twelve words of the English list of BIP-39 that follow each other, perhaps numbered."""
+    """Yield the spans of at least twelve words of the English list of BIP-39 that follow each other, perhaps numbered: most of them
+    differ, or their checksum is right."""
     for found in _RUN.finditer(text):
         run = list[re.Match[str]]()
         for word in _WORD.finditer(text, found.start(), found.end()):
@@ -49,7 +56,8 @@ def seed_phrases(text: str) -> Iterator[Span]:
 
 
 def _whole(run: list[re.Match[str]]) -> Iterator[Span]:
-    if len(run) >= _WORDS:
+    words = [word[0].lower() for word in run]
+    if len(words) >= _WORDS and (len({*words}) >= _DIFFERENT or _mnemonic().check(" ".join(words))):
         yield run[0].start(), run[-1].end()
 
 

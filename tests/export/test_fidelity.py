@@ -25,12 +25,16 @@ def load(spec):
     return EmbeddedEngine(Path(spec.base), spec.adapter and Path(spec.adapter), spec.dtype, "cpu", spec.quantization)
 
 
+def main_turn(start, end):
+    return {"start": start, "end": end, "kind": "main", "finish_reason": "stop"}
+
+
 @pytest.fixture
 def heldout(store):
     """Two trajectories over the alphabet."""
     rows = [
-        {"token_ids": [*range(97, 123)], "loss_mask": [False] * 6 + [True] * 20},
-        {"token_ids": [97, 98, 99], "loss_mask": [False, True, True]},
+        {"token_ids": [*range(97, 123)], "loss_mask": [False] * 6 + [True] * 20, "turns": [main_turn(6, 26)]},
+        {"token_ids": [97, 98, 99], "loss_mask": [False, True, True], "turns": [main_turn(1, 3)]},
     ]
     return publish_dataset(store, "trajectories", [pa.Table.from_pylist(rows)])
 
