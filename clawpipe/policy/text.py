@@ -19,6 +19,7 @@ from clawpipe.json_types import JsonObject, Row
 from clawpipe.messages import Message, ToolCallFormat, ToolSpec
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.template import open_renderer
+from clawpipe.wire.arguments import parsed_object
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -120,7 +121,8 @@ def text_pair(row: Row, renderer_of: RendererOf, preamble: Sequence[Message]) ->
             return "more_than_one_assistant_turn_as_text"
         if not side or side[0].role != "assistant":
             return "no_assistant_turn_after_the_prompt"
-        if any(call.malformed for call in side[0].tool_calls):  # nobody knows what the model wrote
+        # Of a malformed call nobody knows what the model wrote.
+        if any(call.malformed or parsed_object(call.arguments) is None for call in side[0].tool_calls):
             return "calls_cannot_be_written"
     renderer, shown = opening_of(row["tools"], prompt, renderer_of, preamble)
     before = [*shown, *prompt]
