@@ -33,8 +33,8 @@ def _untie(model: PreTrainedModel) -> None:
     if not any(isinstance(owner, BaseTunerLayer) for owner in owners.values()):
         return
     for name in tied:
-        layer: Any = owners[name]
-        plain = layer.get_base_layer() if isinstance(layer, BaseTunerLayer) else layer
+        owner = owners[name]
+        plain: Any = owner.get_base_layer() if isinstance(owner, BaseTunerLayer) else owner
         plain.weight = nn.Parameter(plain.weight.detach().clone(), requires_grad=False)
     model.all_tied_weights_keys = {}
     for config in {id(part): part for part in (model.config, model.config.get_text_config())}.values():

@@ -139,7 +139,8 @@ def _is_forced(choice: Any) -> bool:
     """Whether a choice of tools forces a call. `auto` leaves the draw free, also with strict tools: there strict is a wish."""
     if isinstance(choice, Mapping):
         kind = choice.get("type")
-        allowed = choice.get("allowed_tools") if isinstance(choice.get("allowed_tools"), Mapping) else choice
+        inner = choice.get("allowed_tools")
+        allowed = inner if isinstance(inner, Mapping) else choice
         return allowed.get("mode") == "required" if kind == "allowed_tools" else kind not in ("auto", "none")
     return choice not in ("auto", "none")
 
