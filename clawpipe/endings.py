@@ -35,7 +35,7 @@ def ending_of_reason(reason: str) -> Ending | None:
 
 def ending_of(row: Row) -> Ending:
     """Return the ending of a row: what its source says, else truncated if a limit cut the episode off."""
-    return row.get("status") or ("completed" if row.get("finish_reason", "stop") == "stop" else "truncated")
+    return row.get("status") or ("completed" if (row.get("finish_reason") or "stop") == "stop" else "truncated")
 
 
 def is_cut_short(row: Row) -> bool:

@@ -98,8 +98,8 @@ def _with_system(fields: Fields, given: list[Any]) -> list[Any]:
 
 
 def _status(completed: bool | None, partial: bool) -> Status | None:
-    """Return the status of a row: one that is neither completed nor partial ran out of turns."""
-    return "partial" if partial else None if completed is None else "completed" if completed else "truncated"
+    """Return the status of a row: one that is neither completed nor partial ran out of turns, with whole answers."""
+    return "partial" if partial else None if completed is None else "completed" if completed else "partial"
 
 
 def _counts(messages: Sequence[Message], stats: JsonObject, errors: JsonObject) -> Options:

@@ -17,7 +17,7 @@ from clawpipe.json_types import JsonObject
 _MARKS = ("message_type", "agent", "thought", "action")
 _ENDS: dict[str, Status] = {
     "submitted": "completed",
-    "exit_cost": "truncated",
+    "exit_cost": "partial",  # its answers are whole
     "exit_context": "truncated",
     "early_exit": "aborted",
 }

@@ -18,8 +18,7 @@ from clawpipe.json_types import JsonObject
 
 _ENDS: dict[str, Status] = {
     **dict.fromkeys(("user_stop", "agent_stop"), "completed"),
-    **dict.fromkeys(("max_steps", "timeout"), "truncated"),
-    "too_many_errors": "partial",
+    **dict.fromkeys(("max_steps", "timeout", "too_many_errors"), "partial"),  # with whole answers
 }  # any other reason is an error of the agent, the user or the machine
 
 

@@ -108,7 +108,7 @@ def test_dpo_learns_from_pairs_and_from_stored_ones_alone(night, finished):
 def test_opd_learns_from_a_teacher_that_was_measured(night, finished, taught):
     status = night("opd", *taught)
     assert round_steps(status) == [
-        *("generate_rollouts", "validate", "score", "curate", "probe_teacher", "annotate", "train"),
+        *("generate_rollouts", "validate", "score", "clear_hints", "curate", "probe_teacher", "annotate", "train"),
     ]
     figures = step(status, "probe_teacher")["details"]
     assert figures["allowed"]

@@ -303,7 +303,7 @@ def test_tau2_bench_simulations_are_scored_and_grouped_by_task(tmp_path, indent)
     assert first.prompt == second.prompt
     assert "phone is dead" in first.prompt
     assert [one.value for conversation in (first, second) for one in conversation.judgements] == [1.0, 0.0]
-    assert (first.status, second.status) == ("completed", "truncated")
+    assert (first.status, second.status) == ("completed", "partial")
     assert [one["content"] for one in first.extra["user_tools"]] == [None, "it is on"]
     assert (first.extra["results"]["info"], first.extra["without_messages"][0]["id"]) == (info, "sim-2")
 

@@ -77,7 +77,7 @@ def test_the_row_counts_its_tool_calls_and_says_how_it_ended():
     counted = read_hermes(uncounted)  # two calls, of which the second was answered with an error
     assert (counted.tool_calls, counted.tool_errors) == (2, 1)
     assert read_hermes(ROW | {"partial": True}).status == "partial"
-    assert read_hermes(ROW | {"completed": False}).status == "truncated"
+    assert read_hermes(ROW | {"completed": False}).status == "partial"
     assert read_hermes({"conversations": ROW["conversations"]}).status is None
 
 

@@ -156,7 +156,7 @@ def test_runs_that_were_killed_lose_and_repeat_nothing(desk, make):
         assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert said(desk.stored()) == ["1", "2"]
     done = desk.ingest()
-    assert (said(desk.rows(done)), said(desk.stored())) == (["2", "3"], ["1", "2", "2", "3"])
+    assert (said(desk.rows(done)), said(desk.stored())) == (["3"], ["1", "2", "3"])  # an equal line is stored once
     assert not list((desk.home.root / "ingest").glob("*.work"))
 
 

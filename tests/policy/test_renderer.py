@@ -188,7 +188,7 @@ def test_simple_tools_give_the_tokens_of_released_versions(calls, digest, tokens
     """Figures of version 0.2.0: stored datasets and registered models hold such tokens."""
     shop = ShopEnvironment()
     tools = [*shop.tools(), ToolSpec("move", "x", {"what": "string", "to": "number"}), ToolSpec("now", "", {})]
-    good, bad = ToolCall("a", "stock", '{"item": "</tool_call>"}'), ToolCall("b", "x", "bad(", malformed=True)
+    good, bad = ToolCall("a", "stock", '{"item": "</tool_call>"}'), ToolCall("b", "bad", "bad(", malformed=True)
     own = Renderer(tokenizers()["bytes"], calls, tools)
     ids, mask = own.render_with_mask([*shop.preamble(), Message("user", "q"), Message("assistant", "see\nit", (good, bad))])
     rendered = json.dumps([ids, mask, own.continuation("length", [Message("tool", "r")])])

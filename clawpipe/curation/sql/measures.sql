@@ -30,7 +30,7 @@ select
     trajectory_id, item_id, group_id, rollout_index, policy_version, split, tokens, temperature,
     turns, environment, source, session_id, user_id,
     turn_numbers(messages, places, source, turns) as numbers,
-    coalesce(status, case finish_reason when 'stop' then 'completed' else 'truncated' end) as ending,
+    coalesce(status, case coalesce(finish_reason, 'stop') when 'stop' then 'completed' else 'truncated' end) as ending,
     len(token_ids)::bigint as length,
     coalesce(list_sum([t."end" - t.start for t in turns if t.kind = 'main']), 0)::bigint as trained,
     len(list_filter(turns, lambda t: t.kind = 'main'))::int as main_turns,
