@@ -124,6 +124,13 @@ class Sampling(Block):
         return self
 
 
+class Demonstrations(Block):
+    """The environment's own solutions, as rows to imitate, of task items that no rollout of the round solved."""
+
+    share: Fraction = Field(default=0.0, description="greatest share of the rows, or pairs, to train on; 0: none, 1: any")
+    weight: float = Field(default=0.5, gt=0, le=1, description="factor of a demonstration's loss, beside 1 of a rollout's")
+
+
 class Curation(Block):
     max_tokens: int = Field(default=4096, ge=8, description="most tokens of a trajectory; longer ones are filtered")
     max_staleness: int | None = Field(
@@ -168,6 +175,11 @@ class Curation(Block):
         default="success",
         description="trajectories that sft imitates: every success, each group's best rollout, or all not known to have failed",
     )
+    demonstrations: Demonstrations = Demonstrations()
+    slice_weights: Literal["balanced"] | dict[str, Annotated[float, Field(gt=0)]] = Field(
+        default_factory=dict,
+        description="factor of the loss of each slice of the task items, 1 for one that is not named; balanced: equal shares for all",
+    )
     canaries: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         default=(), description="item ids and strings that must never be trained on"
     )
@@ -194,8 +206,9 @@ class Curation(Block):
         return ""
 
     def result_fields(self) -> frozenset[str]:
-        later = {"step_weight": 0.0, "negative_weight": 1.0}  # in no key while off: keys of nights before stay
+        later = {"step_weight": 0.0, "negative_weight": 1.0, "slice_weights": {}}  # in no key while off: keys of nights before stay
         unused = {name for name, off in later.items() if getattr(self, name) == off}
+        unused |= set() if self.demonstrations.share else {"demonstrations"}
         return super().result_fields() - unused - {"min_samples"}  # which changes no row
 
     @property

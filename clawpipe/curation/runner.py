@@ -84,7 +84,8 @@ def curate(
         extras: "quarantine", which captured trajectories were filtered, with the reason, if any were; the rows themselves stay
         where they are.
         details: steps (name, unit, rows_in, rows_out, filtered), groups, and where there are rows reward_mean, success_rate (of
-        every scored trajectory), tokens, trained_tokens; for dpo also groups_without_success and groups_without_failure.
+        every scored trajectory), tokens, trained_tokens, demonstrations; slices (rows and share of the loss) where they are weighed;
+        for dpo also groups_without_success and groups_without_failure.
 
     Raises:
         ConfigError: unknown method, no versions although the settings need them, or tables that do not fit into `memory`.
@@ -177,4 +178,6 @@ def _result(output: DatasetRef, made: Sequence[Decided]) -> StepResult:
     if unpaired := decided[-1].rows_out - figures.get("paired", decided[-1].rows_out):
         filtered["in no pair"] = int(unpaired)
     details = {"steps": [count.model_dump() for count in counts], **figures}
+    if made[0].slices:  # which need all rows at once, so there is one part
+        details["slices"] = made[0].slices
     return StepResult(output=output, rows_in=counts[0].rows_in, rows_out=output.rows, filtered=filtered, details=details)

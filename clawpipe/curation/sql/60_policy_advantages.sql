@@ -7,6 +7,7 @@
 -- credit: step compares a turn's score with the scores of the group's attempts at the same step: less their mean, divided by their
 -- population standard deviation + 1e-4. A step of a single attempt, or with equal scores, gives no advantage.
 -- `credit` holds one advantage per turn; null takes the turn out of the mask: side turns, and turns to which no term gives an advantage.
+-- A demonstration's advantage is 1: it is imitated.
 -- Why lists: sums of floats depend on their order, and an aggregate over several threads has none; a list is summed in order.
 -- Filtered: step by step, rows without a step that has an advantage.
 with grouped as (
@@ -75,6 +76,7 @@ credited as (
         [
             case
                 when t.kind <> 'main' then null
+                when demonstration then 1
                 when $credit = 'step' then coalesce(by_step.advantages[k], case when taught and hinted[k] then 0 end)
                 when $credit = 'turn' then coalesce(by_turn.advantages[k], case when taught and hinted[k] then 0 end)
                 else coalesce(compared.advantage, case when rewarded or (taught and hinted[k]) then 0 end)

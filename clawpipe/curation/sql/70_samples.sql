@@ -1,5 +1,6 @@
 -- Read the samples: the remaining rows with their recorded tokens and log-probs.
--- Rendered text has its rendered tokens, and the recomputed log-probs at temperature 1; imitation needs none.
+-- Rendered text has its rendered tokens, and the recomputed log-probs at temperature 1; imitation needs none. No policy said what a
+-- demonstration says, so its policy version is "text".
 -- A turn without credit (a side turn, a neutral one) is not trained on: its tokens leave the mask.
 -- Turn by turn there are no groups, so each row is its own: a group is never split between optimizer steps, and conversations that begin
 -- alike, as with one greeting, may be all that there are.
@@ -16,7 +17,7 @@ payload as (
         case when previous.tokens = 'rendered' then rendered_mask else loss_mask end as loss_mask,
         case when previous.tokens = 'rendered' then coalesce(rendered_logprobs, [0::float for m in rendered_mask]) else logprobs end as logprobs,
         case when previous.tokens = 'rendered' and rendered_logprobs is not null then 1.0 else previous.temperature end as shown_at,
-        case when previous.tokens = 'rendered' then rendered_policy end as asked,
+        case when demonstration then 'text' when previous.tokens = 'rendered' then rendered_policy end as asked,
         case when previous.tokens = 'rendered' then previous.turns[1].start else prompt_tokens end as prompt_tokens,
         turn_of(previous.turns, length) as turn
     from (
@@ -34,7 +35,7 @@ select
     [case when m then credit[turn[i]]::float else 0 end for m, i in loss_mask] as advantages,
     prompt_tokens,
     shown_at::double as temperature,
-    1.0::double as weight,
+    weight,
     case
         when turn_rewards is not null
         then [case when m and i = turns[turn[i]]."end" then turn_rewards[turn[i]]::float else 0 end for m, i in loss_mask]
