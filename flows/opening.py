@@ -13,6 +13,7 @@ from clawpipe.config.engine import EngineSpec
 from clawpipe.config.night import EnvironmentConfig, NightConfig, Rollouts
 from clawpipe.config.training import Train
 from clawpipe.devices import expected_device, metered
+from clawpipe.environments.demonstration import require_demonstrations
 from clawpipe.environments.discovery import environment_name, load_environment
 from clawpipe.evaluation.looks import Looks
 from clawpipe.extensions import is_reference
@@ -253,7 +254,9 @@ def ledger_of(home: Home, config: NightConfig) -> Looks:
 
 def _require_loadable(config: NightConfig) -> None:
     """Fail early on settings that no machine can run."""
-    load_environment(config.environment.name, config.environment.options)
+    environment = load_environment(config.environment.name, config.environment.options)
+    if config.curation.demonstrations.share:
+        require_demonstrations(environment)
     for point, name in extensions_of(config):
         point.load(name) if is_reference(name) else point.place(name)
     if config.train.adapter == "lora":

@@ -27,7 +27,7 @@ from tasks.data import (
 )
 from tasks.distillation import annotate, probe_teacher
 from tasks.recorded import check_recorded, fit_vocabulary, recompute_logprobs
-from tasks.rollouts import collect_rollouts, generate_chunk
+from tasks.rollouts import collect_rollouts, demonstrate, generate_chunk
 from tasks.step import together
 from tasks.training import train
 
@@ -64,6 +64,7 @@ class Judged:
     trajectories: list[DatasetRef]
     scores: list[DatasetRef]
     near: list[DatasetRef] = field(default_factory=list)  # near-duplicates of each other and of held-out questions
+    demonstrations: Judged | None = None  # of items that no rollout solved
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,21 @@ def judge(this: Round, trajectories: list[DatasetRef]) -> Judged:
     scores = [*judged, *stored]
     if weights_of(this.config.train)[1] > 0:  # the hints teach
         scores = [clear_hints(scores=dataset, items=this.decontamination_items).dataset for dataset in scores]
-    return Judged(valid, scores, near)
+    shown = _demonstrations(this, valid[len(this.night.stored) :], judged[len(this.night.stored) :])
+    return Judged(valid, scores, near, shown)
+
+
+def _demonstrations(this: Round, rollouts: list[DatasetRef], scores: list[DatasetRef]) -> Judged | None:
+    """Return the environment's demonstrations of items that the round's rollouts did not solve, if the settings ask for them."""
+    environment = this.config.environment
+    if not this.config.curation.demonstrations.share:
+        return None
+    played = demonstrate(trajectories=rollouts, scores=scores, items=this.items, environment=environment)
+    shown = render.named("render_demonstrations")(
+        trajectories=played.dataset, policy=this.night.base, environment=environment
+    ).dataset
+    verified = score.named("score_demonstrations")(trajectories=shown, items=this.items, environment=environment)
+    return Judged([shown], [verified.dataset], _near_heldout(this, [shown]))
 
 
 def choose_training_data(this: Round, judged: Judged) -> TrainingData | None:
@@ -199,18 +214,19 @@ def _with_logprobs(this: Round, trajectories: DatasetRef) -> DatasetRef:
 def _curate(this: Round, judged: Judged, config: Train, name: str = "curate") -> StepResult:
     """Curate samples, or preference pairs for dpo, and add the stored pairs."""
     stored, curation = this.night.pairs if config.spec.pairs else [], this.config.curation
+    shown = judged.demonstrations
     if stored and not judged.trajectories:
         return _with_stored_pairs(this, [], stored)
     made = curate.named(name)(
-        trajectories=judged.trajectories,
-        scores=judged.scores,
+        trajectories=[*judged.trajectories, *(shown.trajectories if shown else [])],
+        scores=[*judged.scores, *(shown.scores if shown else [])],
         items=this.decontamination_items,
         config=curation,
         method=config.method,
         weights=weights_of(config),
         hint=config.opd.hint,
         versions=_known_versions(this),
-        near=judged.near,
+        near=[*judged.near, *(shown.near if shown else [])],
         runtime=this.config.runtime,
     )
     this.record_filtered(made)

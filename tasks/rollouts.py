@@ -8,7 +8,9 @@ from collections import Counter
 import pyarrow.compute as pc
 
 from clawpipe.config.night import EnvironmentSpec, Generation, Runtime
+from clawpipe.environments.hosted import open_environment
 from clawpipe.json_types import JsonObject
+from clawpipe.rollouts.demonstrations import demonstrate as play_demonstrations
 from clawpipe.rollouts.generate import Chunk
 from clawpipe.rollouts.generate import generate_chunk as generate
 from clawpipe.store.artifacts import Store
@@ -34,6 +36,15 @@ def generate_chunk(
     home = Home.from_env()
     with open_workers(runtime, home.logs) as pool:
         return generate(open_store(home), pool, home.work, items, policy, environment, config, chunk, seed)
+
+
+@step()
+def demonstrate(
+    trajectories: list[DatasetRef], scores: list[DatasetRef], items: DatasetRef, environment: EnvironmentSpec
+) -> StepResult:
+    """Play the environment's demonstrations of the items that no rollout of the round solved."""
+    with open_environment(environment.name, environment.options, environment.call_timeout) as played:
+        return play_demonstrations(open_store(Home.from_env()), trajectories, scores, items, played)
 
 
 @step()

@@ -178,7 +178,7 @@ class Curation(Block):
     demonstrations: Demonstrations = Demonstrations()
     slice_weights: Literal["balanced"] | dict[str, Annotated[float, Field(gt=0)]] = Field(
         default_factory=dict,
-        description="factor of the loss of each slice of the task items, 1 for one that is not named; balanced: equal shares for all",
+        description="factor of each slice of the task items in the loss, 1 for one that is not named; balanced: equal shares",
     )
     canaries: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         default=(), description="item ids and strings that must never be trained on"

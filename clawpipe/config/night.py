@@ -205,6 +205,15 @@ class NightConfig(Block):
         return self
 
     @model_validator(mode="after")
+    def _has_items_to_demonstrate(self) -> NightConfig:
+        if self.curation.demonstrations.share and self.rollouts is None:
+            raise ValueError(
+                "curation.demonstrations shows the items that the night's rollouts did not solve, and `rollouts` is null: set its share "
+                "to 0, or set `rollouts`"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _can_be_quantized(self) -> NightConfig:
         quantization, served, device = self.model.quantization, self.serving.quantization, self.runtime.device
         obstacle = (

@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from clawpipe.environments.base import Environment, Outcome, TaskItem
+from clawpipe.environments.demonstration import play_out, solution_of
 from clawpipe.environments.discovery import load_environment
-from clawpipe.environments.ending import Ending, hindsight_of, outcome_of
+from clawpipe.environments.ending import Ending, outcome_of
 from clawpipe.environments.hosted import HostedEnvironment
-from clawpipe.environments.play import Play
 from clawpipe.extensions import in_one_line
 from clawpipe.json_types import JsonObject, Options
 from clawpipe.messages import Message, ToolCall
@@ -122,27 +122,13 @@ def _scripts(hosted: HostedEnvironment, item: TaskItem) -> Iterator[Script]:
     for tool in hosted.tools()[:1]:
         calls = ToolCall("c", tool.name, "{", malformed=True), ToolCall("c", tool.name, "{}"), ToolCall("c", "no_such_tool", "{}")
         yield Script("calls wrongly", [Message("assistant", "", (call,)) for call in calls])
-    shown = hindsight_of(hosted, item, item.messages, Ending())
-    replies = [message for message in shown.demonstration if message.role == "assistant"] if shown else []
-    if replies:
+    if replies := solution_of(hosted, item):
         yield Script(_SHOWS, replies, repeats=False)
 
 
 def _tried(hosted: HostedEnvironment, item: TaskItem, script: Script) -> Tried:
-    play, messages = Play(hosted, item, _SEED), list(item.messages)
-    try:
-        for number in range(_MOST_TURNS):
-            if play.over or (said := script.turn(number)) is None:
-                break
-            messages.append(said)
-            answer = play.answer(messages)
-            messages += answer.messages
-            if answer.done:
-                play.end("done")
-        play.end("max_turns")
-    finally:
-        play.close()
-    return _verified(hosted, Tried(script.policy, item, messages, play.ending))
+    messages, ending = play_out(hosted, item, script.turn, _MOST_TURNS)
+    return _verified(hosted, Tried(script.policy, item, messages, ending))
 
 
 def _verified(hosted: HostedEnvironment, tried: Tried) -> Tried:
@@ -198,9 +184,9 @@ def _of_outcomes(tried: Sequence[Tried]) -> Iterator[Finding]:
     lucky = [outcome for policy, outcome in outcomes if policy == _SILENT and outcome.success]
     yield _finding("who says nothing does not succeed", not lucky, f"{len(lucky)} episodes without a word are successes")
     shown = [outcome for policy, outcome in outcomes if policy == _SHOWS]
-    failed = sum(not outcome.success for outcome in shown)
+    failed = sum(not outcome.success or outcome.value != 1 for outcome in shown)
     if shown:
-        yield _finding("demonstrations succeed", not failed, f"{failed} of {len(shown)} do not")
+        yield _finding("demonstrations succeed", not failed, f"{failed} of {len(shown)} do not, with a reward of 1")
 
 
 def _of_determinism(first: Sequence[Tried], again: Sequence[Tried]) -> Finding:

@@ -24,7 +24,6 @@ from clawpipe.training.request import TrainRequest
 from clawpipe.training.trainers.base import Batch, Metrics, PackedTrainer
 from clawpipe.training.trainers.job import Steps, TrainingJob, vocabulary_of
 
-
 _STREAMS = (  # of a pack, that the loss of sampled tokens reads
     *("score", "rows", "behaviour", "advantages", "proximal", "reference", "distil", "top_teacher", "returns", "values"),
 )
