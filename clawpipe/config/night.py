@@ -208,8 +208,8 @@ class NightConfig(Block):
     def _has_items_to_demonstrate(self) -> NightConfig:
         if self.curation.demonstrations.share and self.rollouts is None:
             raise ValueError(
-                "curation.demonstrations shows the items that the night's rollouts did not solve, and `rollouts` is null: set its share "
-                "to 0, or set `rollouts`"
+                "curation.demonstrations shows the items that the night's rollouts did not solve, and `rollouts` is null: set its "
+                "share to 0, or set `rollouts`"
             )
         return self
 

@@ -13,15 +13,8 @@ ALONE = {"share": 1.0}
 def demonstrate(tables: Any, item: str, reward: float = 1.0, **fields: Any) -> str:
     """Add what the environment would have said at an item: two tokens after the prompt of its rollouts."""
     rendered = {"rendered_ids": [1, 2, 3, 7, 8], "rendered_mask": [False] * 3 + [True] * 2}
-    text = {
-        "token_ids": [],
-        "loss_mask": [],
-        "logprobs": [],
-        "turns": [],
-        "prompt_tokens": 0,
-        "tokens": "none",
-        "logprobs_kind": None,
-    }
+    text: dict[str, Any] = {stream: [] for stream in ("token_ids", "loss_mask", "logprobs", "turns")}
+    text |= {"prompt_tokens": 0, "tokens": "none", "logprobs_kind": None}
     name = f"shown-{item}"
     tables.rollout(item, 9, reward, "the solution", trajectory_id=name, origin=SHOWN, **text | rendered | fields)
     return name

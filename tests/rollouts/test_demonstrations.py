@@ -40,16 +40,15 @@ def rollouts(store: Store, *tried: tuple[TaskItem, Sequence[bool | None]]) -> tu
             name = f"{item.item_id}-{index}"
             rows.append(_rollout(item, name, index))
             if success is not None:
-                scores.append(
-                    {"trajectory_id": name, "scorer": "verifier/shop", "origin": "verifier", "value": 0.0} | {"success": success}
-                )
-    tables = {"trajectories": rows, "scores": [{"reason": "", "evidence": "{}"} | score for score in scores]}
+                scores.append({"trajectory_id": name, "value": 0.0, "success": success})
+    said = {"scorer": "verifier/shop", "origin": "verifier", "reason": "", "evidence": "{}"}
+    tables = {"trajectories": rows, "scores": [said | score for score in scores]}
     made = [publish_dataset(store, name, [pa.Table.from_pylist(some, schema_of(name))]) for name, some in tables.items()]
     return made[:1], made[1:]
 
 
 def _rollout(item: TaskItem, name: str, index: int) -> dict[str, Any]:
-    streams: dict[str, Any] = dict.fromkeys(("token_ids", "loss_mask", "logprobs", "turns"), [])
+    streams: dict[str, Any] = {name: [] for name in ("token_ids", "loss_mask", "logprobs", "turns")}
     row = {"trajectory_id": name, "item_id": item.item_id, "group_id": f"{item.item_id}/p0", "rollout_index": index}
     row |= {"environment": "shop", "split": item.split, "source": "rollout", "policy_version": "p0", "temperature": 0.8}
     return row | streams | {"messages": [], "prompt_tokens": 0, "seed": 0, "finish_reason": "stop", "tokens": "none"}
