@@ -142,8 +142,13 @@ class Curation(Block):
         default=True,
         description="whether groups with equal rewards are left out",
     )
-    advantage: Literal["group", "none", "batch"] = Field(
-        default="group", description="divisor of the centred rewards: the standard deviation of the group or of the batch, or none"
+    advantage: Literal["group", "none", "batch", "parts"] = Field(
+        default="group",
+        description="divisor of the centred rewards: the standard deviation of the group or of the batch, or none; parts: each "
+        "part of the reward is centred and divided in its group, and the parts' advantages are added",
+    )
+    part_weights: dict[str, Annotated[float, Field(ge=0)]] = Field(
+        default_factory=dict, description="factor of each part's advantage for advantage: parts; 1 for one that is not named"
     )
     baseline: Literal["mean", "leave-one-out"] = Field(
         default="mean", description="reward baseline: the group's mean, or the mean of the group's other rollouts"
@@ -189,6 +194,14 @@ class Curation(Block):
     near: Near = Near()
     sampling: Sampling = Sampling()
 
+    @model_validator(mode="after")
+    def _has_parts_to_weigh(self) -> Curation:
+        if self.part_weights and self.advantage != "parts":
+            raise ValueError("`part_weights` belongs to `advantage: parts`: set both, or leave it out")
+        if self.advantage == "parts" and (self.step_weight or self.credit != "group"):
+            raise ValueError("`advantage: parts` compares parts of whole rewards: set `step_weight` to 0 and `credit` to group")
+        return self
+
     def unweighed_by(self, method: Method, w_rl: float) -> str:
         """Return why a method does not look at a reward with weighed turns; "" if it does.
 
@@ -206,7 +219,8 @@ class Curation(Block):
         return ""
 
     def result_fields(self) -> frozenset[str]:
-        later = {"step_weight": 0.0, "negative_weight": 1.0, "slice_weights": {}}  # in no key while off: keys of nights before stay
+        # In no key while off: keys of nights before stay.
+        later = {"step_weight": 0.0, "negative_weight": 1.0, "slice_weights": {}, "part_weights": {}}
         unused = {name for name, off in later.items() if getattr(self, name) == off}
         unused |= set() if self.demonstrations.share else {"demonstrations"}
         return super().result_fields() - unused - {"min_samples"}  # which changes no row

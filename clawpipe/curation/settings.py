@@ -66,6 +66,8 @@ def _derived(config: Curation) -> Options:
         "sampling_high": band.high,
         "sampling_sources": list(config.sampling.mixture),
         "sampling_weights": list(config.sampling.mixture.values()),
+        "part_names": list(config.part_weights),
+        "part_factors": list(config.part_weights.values()),
         "balanced": config.slice_weights == "balanced",
         "slice_names": [] if config.slice_weights == "balanced" else list(config.slice_weights),
         "slice_factors": [] if config.slice_weights == "balanced" else list(config.slice_weights.values()),

@@ -61,7 +61,7 @@ def test_shares_are_of_trained_tokens_where_the_loss_is(tables: Any) -> None:
     assert set(rows.values()) == {1.0}
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(counts=st.lists(st.integers(1, 4), min_size=1, max_size=3), factors=st.lists(st.floats(0.1, 9), min_size=3, max_size=3))
 def test_shares_are_as_the_factors_say(tables: Any, counts: list[int], factors: list[float]) -> None:
     for rows in (tables.trajectories, tables.scores, tables.items):

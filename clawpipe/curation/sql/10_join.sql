@@ -7,6 +7,7 @@
 -- What was imported is judged by whatever score came with it: a verifier's, then a user's, then a custom scorer's, then a judge's.
 -- By the setting `step_weight` a reward is the outcome plus that times the mean score of the turns, where they have any; `outcome` stays
 -- what it was, and filters ask for it. A critic has the scores of the turns as rewards of their own, so there the reward is the outcome.
+-- Where the parts of rewards are compared, `parts` holds them: the verifier's own, if its evidence names `parts`, and other scorers'.
 -- A trajectory given twice counts once. Each main turn has the hindsight of the whole trajectory, in the form for the teacher, and
 -- the hindsight text of its own turn.
 -- Filtered: later copies of a trajectory id.
@@ -14,7 +15,9 @@ with known as (
     from scores_layout union all by name from read_parquet($scores, union_by_name = $mixed_scores)  -- older files lack columns: null
 ),
 verdict as (
-    select trajectory_id, value as reward, success, origin
+    select
+        trajectory_id, value as reward, success, origin,
+        case when $advantage = 'parts' then parts_of(evidence, scorer, value) end as parts
     from known
     where turn is null
     qualify row_number() over (
@@ -69,6 +72,7 @@ joined as (
         measured.*,
         case when verdict.origin = 'verifier' or source <> 'rollout' then reward end as reward,
         case when verdict.origin = 'verifier' or source <> 'rollout' then success end as success,
+        case when verdict.origin = 'verifier' or source <> 'rollout' then parts end as parts,
         case
             when scored is null then list_resize([]::double[], len(turns), null)
             else [case when t.kind = 'main' then scored[numbers[k]] end for t, k in turns]::double[]

@@ -4,9 +4,20 @@
 -- has a signal for turns with hindsight. A term with weight 0 has no signal. A demonstration is imitated: it is compared with nothing,
 -- and no rollout with it.
 -- Filtered: rows without a signal from any term. A setting keeps zero-variance groups; their advantages are then 0.
-with spread as (
-    select group_id, count(reward) as rollouts, differ(max(reward), min(reward)) as varied
-    from previous where not demonstration group by group_id
+-- Where parts of rewards are compared, it is enough that one of them differs: of (0, 1) and (1, 0) the sums are equal.
+with part_values as (
+    select group_id, unnest(map_entries(parts)) as part from previous where $advantage = 'parts' and not demonstration
+),
+part_spread as (
+    select group_id, bool_or(varied) as varied from (
+        select group_id, differ(max(part.value), min(part.value)) as varied from part_values group by group_id, part.key
+    ) group by group_id
+),
+spread as (
+    select
+        group_id, count(reward) as rollouts,
+        coalesce(any_value(part_spread.varied), differ(max(reward), min(reward))) as varied
+    from previous left join part_spread using (group_id) where not demonstration group by group_id
 ),
 signals as (
     select

@@ -149,6 +149,21 @@ create temp macro fault_of_logprobs(kind, source, temperature, logprobs, turns) 
         when padded_with_zeros(logprobs, turns) then 'log-probs padded with zeros'
     end;
 
+-- Numbers by name that a score's evidence holds at a path; null where it holds none, or something else.
+create temp macro numbers_at(evidence, path) as list_filter(
+    [try_cast(json_extract(evidence, path) as map(varchar, double))],
+    lambda found: len(map_keys(found)) > 0 and len(list_filter(map_values(found), lambda value: isfinite(value))) = len(map_keys(found))
+)[1];
+
+-- The parts of a reward, by name: the verifier's own `parts`, or its value, and those of other scorers that count in its `reward`.
+create temp macro parts_of(evidence, scorer, value) as map_from_entries(
+    map_entries(coalesce(numbers_at(evidence, '$.parts'), map {scorer: coalesce(numbers_at(evidence, '$.reward')[scorer], value)}))
+    || list_filter(
+        coalesce(map_entries(numbers_at(evidence, '$.reward')), []),
+        lambda part: part.key <> scorer and not list_contains(coalesce(map_keys(numbers_at(evidence, '$.parts')), []), part.key)
+    )
+);
+
 -- The place of an id in a draw: as good as random, the same on every night, and no two ids share one.
 create temp macro lot(id) as ('0x' || sha256(id)[:32])::uhugeint;
 
