@@ -114,9 +114,10 @@ def the_night(night: Night) -> None:
     policy, training_sets = night.start, {"items": heldout.items}
     versions = [policy.policy_version]  # the newest first
     filtered: list[StepResult] = []  # results of the steps that filter rows
+    tried = list(learning.past)
     for number in range(config.rounds):
         with part(f"round-{number + 1}"):
-            this = Round(learning, heldout.items, drawn.extra("all"), policy, number, versions, filtered)
+            this = Round(learning, heldout.items, drawn.extra("all"), policy, number, versions, filtered, tried)
             judged = judge(this, [*learning.stored, *generate_rollouts(this)])
             data = choose_training_data(this, judged)
             if data:

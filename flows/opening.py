@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from prefect.runtime import flow_run
 
@@ -20,6 +21,7 @@ from clawpipe.extensions import is_reference
 from clawpipe.nights.compared import compared
 from clawpipe.nights.conclude import conclude, count_evidence, evidence_warning
 from clawpipe.nights.journal import Journal, watcher
+from clawpipe.nights.past import past_rounds
 from clawpipe.nights.record import (
     Incumbent,
     NightRecord,
@@ -55,6 +57,15 @@ from flows.policies import bring_policies, teacher_of, untrained
 from tasks.step import extensions_of
 
 
+class Past(NamedTuple):
+    """A round that was rolled out and scored."""
+
+    trajectories: DatasetRef
+    scores: DatasetRef
+    trained: str | None = None  # policy version
+    night: str = ""  # "": tonight
+
+
 @dataclass(frozen=True)
 class Night:
     """The inputs of `the_night`. The same settings and champion give equal objects, for a run and for a plan."""
@@ -71,6 +82,7 @@ class Night:
     teacher: ModelRef | None  # None: the policy of each round
     ledger: Looks
     seen: dict[str, int]  # by held-out identity, how many earlier nights have looked at it
+    past: list[Past] = field(default_factory=list, kw_only=True)  # rounds of earlier nights, newest first
 
     @property
     def draw(self) -> str:
@@ -116,10 +128,17 @@ class Night:
         return {"base": self.base, **champion, "candidate": candidate}
 
     @property
+    def replayed(self) -> list[Past]:
+        """The rounds of the earlier nights that are learnt from again."""
+        nights = list(dict.fromkeys(one.night for one in self.past))[: self.config.curation.sampling.replay_nights]
+        return [one for one in self.past if one.night in nights]
+
+    @property
     def external_artifacts(self) -> list[ModelRef | DatasetRef]:
         """The policies and datasets from before the night, for its lineage."""
         others = [self.champion.policy] if self.champion else []
-        data = [*self.stored, *self.scores, *self.pairs, *self.history]
+        looked_back_at = [ref for one in self.past for ref in (one.trajectories, one.scores)]
+        data = [*self.stored, *self.scores, *self.pairs, *self.history, *looked_back_at]
         return [self.base, *others, *([self.teacher] if self.teacher else []), *data]
 
     @property
@@ -179,6 +198,8 @@ def open_night(config: NightConfig, ledger_home: Home | None = None) -> Iterator
             bring_policies(config, _tracking(home, config), store, pool, record.champion)
             night = OpenNight(**vars(_night(config, record, store, ledger_home or home)), home=home, journal=journal)
             journal.status.compared = night.compared
+            if config.curation.sampling.replay_nights and not night.past:
+                journal.warn("nothing was replayed: this home has no earlier night of this environment and base with a verdict")
             yield night
 
 
@@ -204,8 +225,10 @@ def dry_run_night(config: NightConfig) -> Night:
     _require_loadable(config)
     home = Home.from_env()
     record = read_record(home, night_id(config))
-    record = record or new_record(home, config, _incumbent(home, config), named_datasets(home, config))
-    return _night(config, record, open_store(home), home)
+    store = open_store(home)
+    past = past_rounds(home, store, config)
+    record = record or new_record(home, config, _incumbent(home, config), named_datasets(home, config), past)
+    return _night(config, record, store, home)
 
 
 def _record(home: Home, config: NightConfig) -> NightRecord:
@@ -215,7 +238,7 @@ def _record(home: Home, config: NightConfig) -> NightRecord:
         return record
     datasets = datasets_of(home, config, record)
     if record is None or champion != record.champion or datasets != record.datasets:
-        return create_record(home, config, champion, datasets)
+        return create_record(home, config, champion, datasets, past_rounds(home, open_store(home), config))
     return record
 
 
@@ -244,6 +267,10 @@ def _night(config: NightConfig, record: NightRecord, store: Store, ledger_home: 
         teacher=teacher_of(config, base, record.champion),
         ledger=ledger,
         seen=ledger.seen(config.draw or record.night),
+        past=[
+            Past(*(dataset_ref(store, name, getattr(one, name)) for name in ("trajectories", "scores")), one.trained, one.night)
+            for one in record.past
+        ],
     )
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from clawpipe.annotation.request import Role
-from clawpipe.config.night import NightConfig
+from clawpipe.config.night import NightConfig, Rollouts
 from clawpipe.config.training import Combine, Train
 from clawpipe.evaluation.teacher import refusal
 from clawpipe.rollouts.generate import plan_chunks, round_items
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.training.methods import needs, weights_of
 from clawpipe.workers.pool import stop_server
-from flows.opening import Night
+from flows.opening import Night, Past
 from tasks.data import (
     add_stored_pairs,
     clear_hints,
@@ -27,7 +27,7 @@ from tasks.data import (
 )
 from tasks.distillation import annotate, probe_teacher
 from tasks.recorded import check_recorded, fit_vocabulary, recompute_logprobs
-from tasks.rollouts import collect_rollouts, demonstrate, generate_chunk
+from tasks.rollouts import collect_rollouts, demonstrate, draw_items, generate_chunk
 from tasks.step import together
 from tasks.training import train
 
@@ -43,6 +43,7 @@ class Round:
     number: int
     versions: list[str]
     filtered: list[StepResult]  # results of the steps that filter rows, of all rounds so far
+    tried: list[Past] = field(default_factory=list)  # rounds of tonight and of earlier nights, newest first
 
     def record_filtered(self, result: StepResult) -> StepResult:
         """Add a result to `filtered` and return it."""
@@ -64,7 +65,7 @@ class Judged:
     trajectories: list[DatasetRef]
     scores: list[DatasetRef]
     near: list[DatasetRef] = field(default_factory=list)  # near-duplicates of each other and of held-out questions
-    demonstrations: Judged | None = None  # of items that no rollout solved
+    beside: tuple[Judged, ...] = ()  # demonstrations, and rollouts of earlier nights
 
 
 @dataclass(frozen=True)
@@ -80,10 +81,10 @@ def generate_rollouts(this: Round) -> list[DatasetRef]:
     rollouts = this.config.rollouts
     if rollouts is None:
         return []
-    ordinals = round_items(this.config.environment.train_items, rollouts.items, this.number, this.night.seed("items"))
+    items, ordinals = _items_to_try(this, rollouts)
     calls = [
         generate_chunk.named("generate_rollouts").call(
-            items=this.items,
+            items=items,
             policy=this.policy,
             environment=this.config.environment,
             config=rollouts,
@@ -95,6 +96,22 @@ def generate_rollouts(this: Round) -> list[DatasetRef]:
     ]
     chunks = [result.dataset for result in together(calls)]
     return [collect_rollouts.named("generate_rollouts")(chunks=chunks).dataset]
+
+
+def _items_to_try(this: Round, rollouts: Rollouts) -> tuple[DatasetRef, list[int]]:
+    """Return task items, and the ordinals of the ones to roll out: the next ones in the night's order, or those drawn."""
+    if rollouts.difficulty is None:
+        available = this.config.environment.train_items
+        return this.items, round_items(available, rollouts.items, this.number, this.night.seed("items"))
+    drawn = draw_items(
+        items=this.items,
+        tried=[one.trajectories for one in this.tried],
+        scores=[one.scores for one in this.tried],
+        config=rollouts.difficulty,
+        count=rollouts.items,
+        seed=this.seed("items"),
+    )
+    return drawn.dataset, list(range(rollouts.items))
 
 
 def judge(this: Round, trajectories: list[DatasetRef]) -> Judged:
@@ -123,8 +140,22 @@ def judge(this: Round, trajectories: list[DatasetRef]) -> Judged:
     scores = [*judged, *stored]
     if weights_of(this.config.train)[1] > 0:  # the hints teach
         scores = [clear_hints(scores=dataset, items=this.decontamination_items).dataset for dataset in scores]
-    shown = _demonstrations(this, valid[len(this.night.stored) :], judged[len(this.night.stored) :])
-    return Judged(valid, scores, near, shown)
+    own = valid[len(this.night.stored) :], judged[len(this.night.stored) :]
+    this.tried[:0] = [Past(*one) for one in zip(*own, strict=True)]
+    beside = [_demonstrations(this, *own), _replayed(this)]
+    return Judged(valid, scores, near, tuple(one for one in beside if one))
+
+
+def _replayed(this: Round) -> Judged | None:
+    """Return the rollouts of the earlier nights that are to be learnt from again, with the scores that they got then."""
+    past = this.night.replayed
+    if not past:
+        return None
+    named = fit_vocabulary.named("fit_replayed")
+    rows = [this.record_filtered(named(trajectories=one.trajectories, policy=this.night.base)).dataset for one in past]
+    if this.config.train.spec.uses_ratios:
+        rows = [_with_logprobs(this, dataset) for dataset in rows]
+    return Judged(rows, [one.scores for one in past], _near_heldout(this, rows))
 
 
 def _demonstrations(this: Round, rollouts: list[DatasetRef], scores: list[DatasetRef]) -> Judged | None:
@@ -172,7 +203,7 @@ def learn(this: Round, judged: Judged, data: TrainingData) -> ModelRef:
     Raises:
         DataError: stored log-probs, or those of an endpoint, are not those of the policies named beside them.
     """
-    if (this.night.stored or _foreign_tokens(this.config)) and data.config.spec.uses_ratios:
+    if (this.night.stored or this.night.replayed or _foreign_tokens(this.config)) and data.config.spec.uses_ratios:
         known = [*this.night.earlier_policies, this.policy]
         check_recorded(samples=data.rows, start=this.night.start, base=this.night.base, known=known, runtime=this.config.runtime)
     stop_server()
@@ -214,19 +245,18 @@ def _with_logprobs(this: Round, trajectories: DatasetRef) -> DatasetRef:
 def _curate(this: Round, judged: Judged, config: Train, name: str = "curate") -> StepResult:
     """Curate samples, or preference pairs for dpo, and add the stored pairs."""
     stored, curation = this.night.pairs if config.spec.pairs else [], this.config.curation
-    shown = judged.demonstrations
     if stored and not judged.trajectories:
         return _with_stored_pairs(this, [], stored)
     made = curate.named(name)(
-        trajectories=[*judged.trajectories, *(shown.trajectories if shown else [])],
-        scores=[*judged.scores, *(shown.scores if shown else [])],
+        trajectories=[*judged.trajectories, *(dataset for one in judged.beside for dataset in one.trajectories)],
+        scores=[*judged.scores, *(dataset for one in judged.beside for dataset in one.scores)],
         items=this.decontamination_items,
         config=curation,
         method=config.method,
         weights=weights_of(config),
         hint=config.opd.hint,
         versions=_known_versions(this),
-        near=[*judged.near, *(shown.near if shown else [])],
+        near=[*judged.near, *(dataset for one in judged.beside for dataset in one.near)],
         runtime=this.config.runtime,
     )
     this.record_filtered(made)
@@ -247,7 +277,12 @@ def _with_stored_pairs(this: Round, made: list[DatasetRef], stored: list[Dataset
 
 def _known_versions(this: Round) -> list[str]:
     """Return the policy versions if a setting needs them: an unused argument must not change a step's key."""
-    return this.versions if this.config.curation.needs_versions else []
+    if not this.config.curation.needs_versions:
+        return []
+    if not this.night.replayed:
+        return this.versions
+    earlier = [one.trained for one in this.night.replayed if one.trained]
+    return list(dict.fromkeys([*this.versions, *earlier, this.night.base.policy_version]))
 
 
 def _find_near(this: Round, trajectories: list[DatasetRef]) -> list[DatasetRef]:

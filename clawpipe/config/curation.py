@@ -106,7 +106,16 @@ class Sampling(Block):
     )
     mixture: dict[Source, float] = Field(default_factory=dict, description="weight of each source; empty: no weighting")
     replay: Fraction | None = Field(default=None, description="greatest share of rows from policies older than the newest")
+    replay_nights: int = Field(
+        default=0,
+        ge=0,
+        description="earlier nights of the same environment and base whose rollouts are learnt from again, as far as "
+        "`replay` allows",
+    )
     rows: int | None = Field(default=None, ge=1, description="most rows of a batch; null: all")
+
+    def result_fields(self) -> frozenset[str]:
+        return super().result_fields() - (set() if self.replay_nights else {"replay_nights"})
 
     @property
     def band(self) -> Band:
@@ -119,6 +128,8 @@ class Sampling(Block):
     def _has_a_valid_mixture(self) -> Sampling:
         if self.mixture and (min(self.mixture.values()) < 0 or not sum(self.mixture.values())):
             raise ValueError("weights of a mixture are at least 0, and one of them is more")
+        if self.replay_nights and not self.replay:
+            raise ValueError("`replay_nights` needs a share: set `replay`, e.g. to 0.2")
         if self.curriculum and self.difficulty:
             raise ValueError("set either difficulty or curriculum")
         return self

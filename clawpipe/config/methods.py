@@ -146,6 +146,11 @@ class Method:
         return frozenset(name for name, belongs in member.items() if belongs)
 
     @property
+    def learns_from_scores(self) -> bool:
+        """Whether the scores of rows matter to it, beside a teacher's hints or without."""
+        return self.weights is None or self.weights[0] > 0
+
+    @property
     def dataset(self) -> str:
         """The dataset that curation makes for this method."""
         return "preference_pairs" if self.pairs else "samples"

@@ -214,6 +214,15 @@ class NightConfig(Block):
         return self
 
     @model_validator(mode="after")
+    def _has_rollouts_to_replay(self) -> NightConfig:
+        if self.curation.sampling.replay_nights and (self.rollouts is None or not self.train.spec.learns_from_scores):
+            why = (
+                "`rollouts` is null" if self.rollouts is None else f"{self.train.method} learns from hints to tonight's items alone"
+            )
+            raise ValueError(f"curation.sampling.replay_nights replays rollouts of earlier nights, and {why}: set it to 0")
+        return self
+
+    @model_validator(mode="after")
     def _can_be_quantized(self) -> NightConfig:
         quantization, served, device = self.model.quantization, self.serving.quantization, self.runtime.device
         obstacle = (

@@ -36,7 +36,7 @@ class Decided(BaseModel):
     counts: tuple[Count, ...]
     figures: dict[str, int | float | None]
     left_out: DatasetRef | None = None
-    slices: dict[str, dict[str, float]] = {}
+    slices: dict[str, dict[str, int | float]] = {}
 
 
 def together(counts: Sequence[Count]) -> Count:

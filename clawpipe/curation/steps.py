@@ -199,7 +199,7 @@ def _payload(
         yield in_order(wide, rows * (2 if name == "70_pairs" else 1), int(tokens), directory)
 
 
-def _slices(duck: duckdb.DuckDBPyConnection) -> dict[str, dict[str, float]]:
+def _slices(duck: duckdb.DuckDBPyConnection) -> dict[str, dict[str, int | float]]:
     """Return rows and share of the loss by slice; rows without a task item are called "other"."""
     rows = duck.execute(read_sql("summary_slices")).fetchall()
     return {name or "other": {"rows": count, "share": round(share, 6)} for name, count, share in rows}

@@ -48,6 +48,17 @@ class Incumbent(BaseModel):
     policy: ModelRef
 
 
+class PastRound(BaseModel):
+    """What an earlier night has of one of its rounds, by digest."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    night: str
+    trajectories: str = Field(description="its rollouts")
+    scores: str
+    trained: str | None = Field(description="policy version that the round trained; None: it trained none")
+
+
 class NightRecord(BaseModel):
     """Written once, when a night first starts, so that a rerun trains the same and is compared with the same champion."""
 
@@ -60,6 +71,7 @@ class NightRecord(BaseModel):
     datasets: dict[str, tuple[str, ...]] = Field(
         default_factory=dict, description="digests by setting, where the settings name datasets by a word"
     )
+    past: tuple[PastRound, ...] = Field(default=(), description="rounds of earlier nights that it looks back at, newest first")
 
     def resolve(self, config: NightConfig) -> NightConfig:
         """Fill in the settings that are decided when the night starts."""
@@ -219,7 +231,11 @@ def read_record(home: Home, night: str) -> NightRecord | None:
 
 
 def new_record(
-    home: Home, config: NightConfig, champion: Incumbent | None, datasets: Mapping[str, tuple[str, ...]] = _BY_DIGEST
+    home: Home,
+    config: NightConfig,
+    champion: Incumbent | None,
+    datasets: Mapping[str, tuple[str, ...]] = _BY_DIGEST,
+    past: tuple[PastRound, ...] = (),
 ) -> NightRecord:
     """Return the record of a night that starts now; a night that was started before keeps its number.
 
@@ -231,14 +247,20 @@ def new_record(
     """
     known = read_record(home, night_id(config))
     number = known.number if known else _number(home, config)
-    return NightRecord(night=night_id(config), label=night_label(config), champion=champion, number=number, datasets=dict(datasets))
+    return NightRecord(
+        night=night_id(config), label=night_label(config), champion=champion, number=number, datasets=dict(datasets), past=past
+    )
 
 
 def create_record(
-    home: Home, config: NightConfig, champion: Incumbent | None, datasets: Mapping[str, tuple[str, ...]] = _BY_DIGEST
+    home: Home,
+    config: NightConfig,
+    champion: Incumbent | None,
+    datasets: Mapping[str, tuple[str, ...]] = _BY_DIGEST,
+    past: tuple[PastRound, ...] = (),
 ) -> NightRecord:
     """Write the record of a night that starts, and a status without steps. Call it while holding the night lock."""
-    record = new_record(home, config, champion, datasets)
+    record = new_record(home, config, champion, datasets, past)
     directory = run_dir(home, record.night)
     write_atomic(directory / "config.json", record.resolve(config).model_dump_json(indent=2, exclude={"notify"}).encode())
     write_status(NightStatus(night=record.night, run_dir=str(directory)))
