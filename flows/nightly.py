@@ -36,7 +36,7 @@ from flows.round import Round, choose_training_data, generate_rollouts, judge, l
 from flows.runners import PrefectRunner
 from tasks.evaluation import gate
 from tasks.export import export, measure_fidelity
-from tasks.items import record_look
+from tasks.items import record_look, require_slices
 from tasks.model import check_model
 from tasks.registry import promote, publish_lineage, register
 from tasks.step import part, run_by
@@ -109,6 +109,8 @@ def the_night(night: Night) -> None:
     config, runtime = night.config, night.config.runtime
     check_model(policy=night.start, train=night.training_numerics, engine=night.rollouts.engine, runtime=runtime)
     heldout = draw(night)
+    if config.curation.named_slices:
+        require_slices(items=heldout.items, named=config.curation.named_slices)
     drawn, learning = heldout.drawn, without_heldout(night, heldout)
 
     policy, training_sets = night.start, {"items": heldout.items}

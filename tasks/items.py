@@ -7,6 +7,7 @@ from clawpipe.evaluation.conversations import draw_conversations as draw_stored_
 from clawpipe.evaluation.draw import draw_heldout as draw_items
 from clawpipe.evaluation.draw import make_benchmark as make_benchmark_items
 from clawpipe.evaluation.draw import make_task_items
+from clawpipe.evaluation.draw import require_slices as require_item_slices
 from clawpipe.evaluation.holding import hold_out as hold_out_rows
 from clawpipe.evaluation.looks import Looks
 from clawpipe.evaluation.looks import look as look_at
@@ -21,6 +22,12 @@ from tasks.step import step
 def make_items(environment: EnvironmentConfig) -> StepResult:
     """Make the task items to train on."""
     return make_task_items(open_store(Home.from_env()), environment)
+
+
+@step()
+def require_slices(items: DatasetRef, named: list[str]) -> StepResult:
+    """Check that the slices that the settings weigh are slices of the train items."""
+    return require_item_slices(open_store(Home.from_env()), items, named)
 
 
 @step()

@@ -237,6 +237,11 @@ class Curation(Block):
         return super().result_fields() - unused - {"min_samples"}  # which changes no row
 
     @property
+    def named_slices(self) -> list[str]:
+        """The slices with a weight of their own."""
+        return sorted(self.slice_weights) if isinstance(self.slice_weights, dict) else []
+
+    @property
     def needs_versions(self) -> bool:
         """Whether the age of a policy version matters to any setting."""
         return self.max_staleness is not None or self.sampling.replay is not None or self.pairs.strategy == "on-policy"

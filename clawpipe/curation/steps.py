@@ -104,7 +104,7 @@ def decide(
         duck.read_parquet(paths["measures"]).select("trajectory_id", "runs").create_view("runs")
         counts = list(_run_steps(duck, method, settings, rows, idle))
         left_out = _publish_left_out(store, duck, partition.parents(items))
-        figures = _figures(duck, "summary") | (_figures(duck, "summary_pairs") if kind.pairs else {})
+        figures = _figures(duck, "summary", settings) | (_figures(duck, "summary_pairs", settings) if kind.pairs else {})
         slices = {} if _WEIGHING in idle else _slices(duck)
         with _payload(store, duck, last_step(method), settings) as wide:
             parts = rechunk(joined(wide) if kind.pairs else wide, schema_of(dataset))
@@ -205,8 +205,8 @@ def _slices(duck: duckdb.DuckDBPyConnection) -> dict[str, dict[str, int | float]
     return {name or "other": {"rows": count, "share": round(share, 6)} for name, count, share in rows}
 
 
-def _figures(duck: duckdb.DuckDBPyConnection, name: str) -> dict[str, int | float | None]:
+def _figures(duck: duckdb.DuckDBPyConnection, name: str, settings: Mapping[str, Any]) -> dict[str, int | float | None]:
     """Return the figures of the batch; one that cannot be computed is None."""
-    cursor = duck.execute(read_sql(name))
+    cursor = duck.execute(read_sql(name), used(duck, read_sql(name), settings))
     [row] = cursor.fetchall()
     return {column[0]: value for column, value in zip(cursor.description or [], row, strict=True)}

@@ -11,7 +11,7 @@ from clawpipe.config.environment import EnvironmentConfig
 from clawpipe.contracts.schema import schema_of
 from clawpipe.environments.base import Environment, TaskItem, WithWarnings, distinct_items
 from clawpipe.environments.discovery import load_environment
-from clawpipe.errors import DataError
+from clawpipe.errors import ConfigError, DataError
 from clawpipe.evaluation.verdict import Freshness
 from clawpipe.json_types import Row
 from clawpipe.store.artifacts import Store
@@ -31,6 +31,19 @@ def make_task_items(store: Store, config: EnvironmentConfig) -> StepResult:
     made = _publish(store, environment.items("train", config.train_items, config.seed))
     warnings = environment.warnings() if isinstance(environment, WithWarnings) else []
     return made.model_copy(update={"details": {"warnings": warnings}}) if warnings else made
+
+
+def require_slices(store: Store, items: DatasetRef, named: Collection[str]) -> StepResult:
+    """Check that the train items have the slices that the settings weigh.
+
+    Raises:
+        ConfigError: they have no such slice.
+    """
+    there = set(read_dataset(store, items, ["slice"])["slice"].to_pylist())
+    if unknown := sorted(set(named) - there):
+        known = f"there are {', '.join(sorted(there))}" if there else "the night has no task items"
+        raise ConfigError(f"no task item is of slice {unknown[0]}", "curation.slice_weights", known)
+    return StepResult(output=items, rows_in=items.rows, rows_out=items.rows)
 
 
 def make_benchmark(store: Store, config: EnvironmentConfig) -> StepResult:

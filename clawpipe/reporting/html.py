@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeGuard
@@ -30,6 +30,7 @@ _CURVES = {
     "tokens_per_second": "trained tokens/s",
 }
 _BATCH = {"success_rate": "Success", "reward_mean": "Mean reward", "groups": "Groups", "trained_tokens": "Trained tokens"}
+_BATCH |= {"demonstrations": "Demonstrations", "older_policies": "Of older policies"}
 
 
 @dataclass(frozen=True)
@@ -214,6 +215,7 @@ def render(status: NightStatus, config: NightConfig, transcripts: Sequence[Trans
             longest=max((step.seconds for step in status.steps), default=0.0) or 1.0,
             rounds=rounds,
             batch_figures={key: title for key, title in _BATCH.items() if any(key in step.details for _, step in rounds)},
+            signals=list(signals(status.steps)),
             curves=_curves(status.steps),
             lineage=build_lineage(status),
             lineage_file=LINEAGE,
@@ -221,6 +223,17 @@ def render(status: NightStatus, config: NightConfig, transcripts: Sequence[Trans
             settings=config.model_dump_json(indent=2),
         )
     )
+
+
+def signals(steps: Sequence[StepEntry]) -> Iterator[str]:
+    """Yield what each round drew and weighed, a sentence for each step that did, where the settings asked for it."""
+    for step in steps:
+        part = step.name.partition("/")[0]
+        if drawn := step.details.get("drawn"):
+            yield f"{part}: of the items that were drawn {', '.join(f'{count} are {kind}' for kind, count in drawn.items())}."
+        if step.name.endswith("/curate") and (slices := step.details.get("slices")):
+            shares = (f"{name} {one['share']:.0%} ({one['rows']} rows)" for name, one in slices.items())
+            yield f"{part}: the slices' shares of the loss are {', '.join(shares)}."
 
 
 def templates() -> Environment:
