@@ -45,6 +45,7 @@ EVERY_STEP = (
     ),
     *("train.loss.kl_coef=0.1", "serving.artifact=merged"),
     *("curation.near.duplicates=true", "curation.near.heldout=true", "gate.min_items=1"),
+    *("curation.demonstrations.share=0.5", "curation.slice_weights.long=2", "rollouts.difficulty.unseen=0.5"),
 )
 
 STORED = ("rollouts=null", "rounds=1", "environment.name=conversations", "evaluation.heldout_share=0.4", "train.optimizer_steps=1")
