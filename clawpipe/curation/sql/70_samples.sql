@@ -17,7 +17,7 @@ payload as (
         case when previous.tokens = 'rendered' then rendered_mask else loss_mask end as loss_mask,
         case when previous.tokens = 'rendered' then coalesce(rendered_logprobs, [0::float for m in rendered_mask]) else logprobs end as logprobs,
         case when previous.tokens = 'rendered' and rendered_logprobs is not null then 1.0 else previous.temperature end as shown_at,
-        case when demonstration then 'text' when previous.tokens = 'rendered' then rendered_policy end as asked,
+        case when previous.tokens = 'rendered' then rendered_policy end as asked,
         case when previous.tokens = 'rendered' then previous.turns[1].start else prompt_tokens end as prompt_tokens,
         turn_of(previous.turns, length) as turn
     from (
@@ -28,7 +28,7 @@ masked as (
     select * replace ([m and credit[turn[i]] is not null for m, i in loss_mask] as loss_mask) from payload
 )
 select
-    trajectory_id, item_id, case when $credit = 'turn' then trajectory_id else group_id end as group_id, coalesce(asked, policy_version, 'text') as policy_version, renderer_digest, rollout_index,
+    trajectory_id, item_id, case when $credit = 'turn' then trajectory_id else group_id end as group_id, coalesce(asked, case when not demonstration then policy_version end, 'text') as policy_version, renderer_digest, rollout_index,
     token_ids,
     loss_mask,
     [case when loss_mask[i] then p else 0 end for p, i in logprobs] as logprobs,
