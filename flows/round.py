@@ -65,7 +65,8 @@ class Judged:
     trajectories: list[DatasetRef]
     scores: list[DatasetRef]
     near: list[DatasetRef] = field(default_factory=list)  # near-duplicates of each other and of held-out questions
-    beside: tuple[Judged, ...] = ()  # demonstrations, and rollouts of earlier nights
+    demonstrations: Judged | None = None  # of items that no rollout solved
+    replayed: Judged | None = None  # rollouts of earlier nights
 
 
 @dataclass(frozen=True)
@@ -142,8 +143,7 @@ def judge(this: Round, trajectories: list[DatasetRef]) -> Judged:
         scores = [clear_hints(scores=dataset, items=this.decontamination_items).dataset for dataset in scores]
     own = valid[len(this.night.stored) :], judged[len(this.night.stored) :]
     this.tried[:0] = [Past(*one) for one in zip(*own, strict=True)]
-    beside = [_demonstrations(this, *own), _replayed(this)]
-    return Judged(valid, scores, near, tuple(one for one in beside if one))
+    return Judged(valid, scores, near, _demonstrations(this, *own), _replayed(this))
 
 
 def _replayed(this: Round) -> Judged | None:
@@ -247,16 +247,19 @@ def _curate(this: Round, judged: Judged, config: Train, name: str = "curate") ->
     stored, curation = this.night.pairs if config.spec.pairs else [], this.config.curation
     if stored and not judged.trajectories:
         return _with_stored_pairs(this, [], stored)
+    nothing = Judged([], [])
+    shown, replayed = judged.demonstrations or nothing, judged.replayed or nothing
     made = curate.named(name)(
-        trajectories=[*judged.trajectories, *(dataset for one in judged.beside for dataset in one.trajectories)],
-        scores=[*judged.scores, *(dataset for one in judged.beside for dataset in one.scores)],
+        trajectories=[*judged.trajectories, *shown.trajectories],
+        scores=[*judged.scores, *shown.scores, *replayed.scores],
         items=this.decontamination_items,
         config=curation,
         method=config.method,
         weights=weights_of(config),
         hint=config.opd.hint,
         versions=_known_versions(this),
-        near=[*judged.near, *(dataset for one in judged.beside for dataset in one.near)],
+        near=[*judged.near, *shown.near, *replayed.near],
+        replayed=replayed.trajectories,
         runtime=this.config.runtime,
     )
     this.record_filtered(made)

@@ -96,17 +96,19 @@ def curate(
     hint: str,
     versions: list[str],
     near: list[DatasetRef],
+    replayed: list[DatasetRef],
     runtime: Runtime,
 ) -> StepResult:
     """Select and shape the samples, or preference pairs for dpo, to train on."""
     store = open_store(Home.from_env())
     return curate_datasets(
         store,
-        trajectories,
+        [*trajectories, *replayed],
         scores,
         items,
         config,
         method,
+        earlier=len(replayed),
         memory=runtime.curation_memory,
         weights=weights,
         hint=hint,

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from clawpipe.config.curation import Sampling
+from clawpipe.config.curation import Curation, Sampling
+from clawpipe.curation.runner import curate
 
 TONIGHT, BEFORE = "p0", "old"
 
@@ -31,6 +32,25 @@ def test_earlier_rows_have_their_share_and_their_log_probs(tables: Any, share: f
     assert len(earlier) == kept == result.details.get("older_policies", 0)
     assert all(row["logprobs"][3:] == [-0.5, -0.25] for row in earlier)
     assert len(tables.kept(result)) == 4 + kept
+
+
+def test_the_same_policy_of_an_earlier_night_counts_as_older(tables: Any) -> None:
+    """Nights that start from the base sample their first rounds by one policy."""
+    for item in "ab":
+        for index in range(2):
+            tables.rollout(item, index, float(index))
+    tonight = tables.publish("trajectories", tables.trajectories)
+    tables.trajectories.clear()
+    for item in "cd":
+        for index in range(2):
+            tables.rollout(item, index, float(index))
+    before = tables.publish("trajectories", tables.trajectories)
+    scores, items = tables.publish("scores", tables.scores), tables.publish("task_items", [])
+    for method in ("grpo", "dpo"):
+        config = Curation.model_validate({"sampling": {"replay": 0.34, "replay_nights": 1}})
+        result = curate(tables.store, [tonight, before], [scores], items, config, method, versions=[TONIGHT], earlier=1)
+        told = {row["item_id"] for row in tables.rows(result)}
+        assert (len(told), {"a", "b"} <= told) == (3, True)
 
 
 def test_what_is_held_out_tonight_is_not_replayed(tables: Any) -> None:

@@ -49,7 +49,7 @@ def test_demonstrations_are_rendered_verified_and_curated(method: str) -> None:
 def test_without_the_settings_a_round_is_as_before() -> None:
     do, this = Answering(), asked("grpo", past("n1", "a"))
     judged = asking(do, judge, this, [OWN])
-    assert (do.names, judged.beside) == (["validate", "score"], ())
+    assert (do.names, judged.demonstrations, judged.replayed) == (["validate", "score"], None, None)
 
 
 REPLAY = {"curation": {"sampling": {"replay": 0.2, "replay_nights": 1}}}
@@ -66,6 +66,7 @@ def test_the_newest_nights_are_replayed_with_their_scores() -> None:
     assert do.names.count("recompute_logprobs") == 2
     asking(do, choose_training_data, this, judged)
     curated = do.inputs("curate")
+    assert len(curated["replayed"]) == 2
     assert [ref.digest for ref in curated["scores"]] == ["score", "scores c", "scores b"]
     assert curated["versions"] == ["start", "p3", "p2", this.night.base.policy_version]
     digests = {ref.digest for ref in this.night.external_artifacts}

@@ -95,7 +95,7 @@ select
             else reward + $step_weight * coalesce(list_avg(list_filter(turn_scores, lambda s: s is not null)), 0)
         end as reward
     ),
-    joined.reward as outcome, 1.0::double as weight,
+    joined.reward as outcome, 1.0::double as weight, file_index >= $replayed_from as replayed,
     case
         when answered is not null
         then [k for k in range(1, len(turns)) if answered[k] and turn_scores[k] < 0 and turn_scores[k + 1] > 0]

@@ -13,7 +13,7 @@ with sides as (
         {
             trajectory_id: trajectory_id, environment: environment, source: source, session_id: session_id, item_id: item_id,
             group_id: group_id, policy_version: policy_version, temperature: temperature, rollout_index: rollout_index,
-            file_index: file_index, file_row_number: file_row_number, demonstration: demonstration
+            file_index: file_index, file_row_number: file_row_number, demonstration: demonstration, replayed: replayed
         } as side
     from previous
 ),
@@ -87,7 +87,7 @@ select
     strategy, chosen_id, rejected_id, prompt_turn, chosen_turn, rejected_turn, margin, length, asked, chosen_says, rejected_says,
     lot(chosen_id || ' ' || rejected_id) as lot,
     chosen.environment, chosen.source, chosen.session_id,
-    chosen.item_id, chosen.group_id, chosen.policy_version, chosen.temperature, chosen.demonstration, 1.0::double as weight,
+    chosen.item_id, chosen.group_id, chosen.policy_version, chosen.temperature, chosen.demonstration, chosen.replayed, 1.0::double as weight,
     chosen.file_index as chosen_file, chosen.file_row_number as chosen_row, chosen.rollout_index as chosen_index,
     rejected.file_index as rejected_file, rejected.file_row_number as rejected_row, rejected.rollout_index as rejected_index,
     chosen_trained + rejected_trained as trained,

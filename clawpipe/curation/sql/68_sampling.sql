@@ -16,7 +16,7 @@ judged as (
     select
         previous.lot, lot(group_id) as group_lot, source,
         case $sampling_balance::varchar when 'environment' then environment when 'kind' then kind when 'slice' then slice end as class,
-        list_position($versions::varchar[], policy_version) as age,
+        list_position($versions::varchar[], policy_version) + case when replayed then 1 else 0 end as age,
         case when rate < $sampling_low or rate > $sampling_high then 'outside the difficulty band' end as cut
     from previous left join passed using (group_id) left join kinds using (item_id)
     where $sampling_low > 0 or $sampling_high < 1 or len($sampling_sources::varchar[]) > 0
@@ -59,7 +59,8 @@ sized as (
     end) as cut)
     from turns
 ),
--- Of older policies the newest go first; a row by none of the known ones is the oldest.
+-- Of older policies the newest go first; a row by none of the known ones is the oldest. What an earlier night rolled out is older than
+-- what tonight did by the same policy.
 replayed as (
     select * replace (coalesce(cut, case
         when $sampling_replay::double < 1 and age is distinct from 1

@@ -14,6 +14,6 @@ select
     (select sum(trained)::bigint from previous) as trained_tokens,
     (select nullif(count_if(demonstration), 0) from previous) as demonstrations,
     (
-        select nullif(count_if(policy_version is distinct from ($versions::varchar[])[1]), 0) from previous
+        select nullif(count_if(replayed or policy_version is distinct from ($versions::varchar[])[1]), 0) from previous
         where len($versions::varchar[]) > 0
     ) as older_policies
