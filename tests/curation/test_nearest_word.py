@@ -10,7 +10,7 @@ LINES = ["user q", "assistant one", "user no", "assistant two", "user no!", "ass
 
 
 def talk(tables, say, *scores, origin="judge", whole=None, judged=True):
-    """A conversation of four turns of one token; `scores` in order, None for none, and the judge's mean of them if it is `judged`."""
+    """A conversation of four turns of one token; `scores` in order, None for none, and their mean if it is `judged`."""
     tables.rollout(
         "a", 0, None, trajectory_id="talk", source="imported",
         messages=[say(*line.split(" ", 1)) for line in LINES],

@@ -1,11 +1,11 @@
-"""Split what a user said into clauses, without what is not the user's own words to the assistant: quotes, code, pasted text, tags."""
+"""Split what a user said into clauses, without what is no word of the user to the assistant: quotes, code, pasted text, tags."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _MOST = 2000  # characters that are looked at
 _MOST_OF_LINE = 400
@@ -30,10 +30,12 @@ class Clause:
 
     Attributes:
         asks: whether a question mark ends it.
+        announces: whether a colon ends it, so that it may be the name of what follows.
     """
 
     words: tuple[str, ...]
     asks: bool = False
+    announces: bool = False
 
 
 def said_by_user(text: str) -> str:
@@ -45,11 +47,13 @@ def said_by_user(text: str) -> str:
 
 
 def clauses_of(line: str) -> list[Clause]:
-    """Return the first clauses of a line, up to a colon: what follows one is a text to work on, and what stands before it is its name."""
+    """Return the first clauses of a line, up to a colon: what follows one is a text to work on, or what would have been right."""
     label = _LABEL.search(line)
     head = line if label is None else line[: label.start()]
     clauses = list(_split(head))
-    return clauses[: _MOST_CLAUSES if label is None else max(len(clauses) - 1, 0)]
+    if label and clauses:
+        clauses[-1] = replace(clauses[-1], announces=True)
+    return clauses[:_MOST_CLAUSES]
 
 
 def words_of(text: str) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Read a reaction: the clause in which a user speaks to the answer, and nothing else. Where that cannot be told, it abstains.
 
-A clause is read from its beginning. It speaks to the answer if it begins with a phrase of a list ("that is not what I asked"), or if
-it has no other words than such as may stand beside a word of praise or blame ("this is really not bad"). So an adjective in the
+A clause is read from its beginning. It speaks to the answer if it begins with a phrase of a list ("that is not what I asked"), or
+if it has no other words than such as may stand beside a word of praise or blame ("this is really not bad"). So an adjective in the
 middle of something else is no verdict. Questions, requests, suppositions, quotations, code, pasted text and what programs write are
 not read, nor are languages without a list. What is set against something counts before it ("thanks, but ..."), and blame before
 praise. The time that it takes is linear in the text, of which it reads the first line.
@@ -17,6 +17,7 @@ from clawpipe.judging.reactions.words import Kind, Lexicon, lexicons, signs
 
 PRAISE, BLAME = 1, -1
 _VALUES: dict[Kind | None, int] = {"thanks": PRAISE, "praise": PRAISE, "good": PRAISE, "blame": BLAME, "bad": BLAME}
+_FEWEST_ANNOUNCED = 3  # words of a sentence before a colon: "error:" and "wrong:" are names of what follows
 _QUESTION_MARKS = ("?", "\uff1f")
 
 
@@ -35,8 +36,8 @@ class _Read:
     Attributes:
         sign: 1, -1, or 0 of what is no reaction.
         said: its words.
-        needs_the_floor: whether it speaks to the answer only if nothing else was said before it: people thank for what they have not
-            got yet, and call other things beautiful.
+        needs_the_floor: whether it speaks to the answer only if nothing else was said before it: people thank for what they have
+            not got yet, and call other things beautiful.
         is_light: whether it says nothing at all.
         against: whether it is set against what was said before.
         doubts: whether praise before it is not meant, or not of all.
@@ -105,7 +106,7 @@ def _hear(lexicon: Lexicon, clauses: Sequence[Clause], answers: bool) -> _Read:
     heard, other, doubted, light = _Read(), False, False, True
     parts = [one for whole in clauses for one in _parts(lexicon, whole)]
     read = [_read(lexicon, clause, answers and not place) for place, clause in enumerate(parts)]
-    if _corrects(lexicon, parts, read):
+    if _corrects(lexicon, parts, read) or (not answers and _denies(lexicon, parts)):
         return _Read(BLAME, " ".join(parts[0].words))
     for one in read:
         light, other = light and one.is_light, other and not one.against
@@ -122,7 +123,13 @@ def _corrects(lexicon: Lexicon, parts: Sequence[Clause], read: Sequence[_Read]) 
     if len(parts) != 2 or any(one.sign or one.is_light or clause.asks for one, clause in zip(read, parts, strict=True)):
         return False
     first, second = (clause.words for clause in parts)
-    return len(first) in (2, 3) and len(second) <= 2 and lexicon.kinds.get(first[:1]) == "not" and not lexicon.is_neutral(first)
+    negates = lexicon.kinds.get(first[:1]) == "not" and first[0] in lexicon.common and not lexicon.is_neutral(first)
+    return negates and len(first) in (2, 3) and len(second) <= 2
+
+
+def _denies(lexicon: Lexicon, parts: Sequence[Clause]) -> bool:
+    """Whether nothing is said but "no"."""
+    return len(parts) == 1 and not parts[0].asks and all(lexicon.kinds.get((word,)) == "not" for word in parts[0].words)
 
 
 def _parts(lexicon: Lexicon, clause: Clause) -> Iterator[Clause]:
@@ -132,7 +139,7 @@ def _parts(lexicon: Lexicon, clause: Clause) -> Iterator[Clause]:
         yield clause
     else:
         yield Clause(clause.words[:at])
-        yield Clause(clause.words[at:], clause.asks)
+        yield replace(clause, words=clause.words[at:])
 
 
 def _read(lexicon: Lexicon, clause: Clause, answers: bool) -> _Read:
@@ -148,6 +155,8 @@ def _read(lexicon: Lexicon, clause: Clause, answers: bool) -> _Read:
         read = replace(read, sign=BLAME, is_light=False)
     if answers and lexicon.kinds.get(words[:1]) == "not":
         read = replace(read, sign=0)
+    if clause.announces and (read.sign == PRAISE or len(words) < _FEWEST_ANNOUNCED):
+        read = _Read()
     doubts = against or lexicon.place_of(lexicon.now, words, [0]) is not None or lexicon.blames_somewhere(words)
     return replace(read, said=" ".join(words), against=against, doubts=doubts)
 

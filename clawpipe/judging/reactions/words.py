@@ -1,4 +1,4 @@
-"""The words by which people react, a file for each language: what the files beside this module may hold, and how they are searched."""
+"""The words by which people react, a file for each language: what the files may hold, and how phrases are looked up."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Lexicon:
         return next((size for size in sizes if tuple(words[:size]) in phrases), 0)
 
     def asks_or_supposes(self, words: Sequence[str]) -> bool:
-        """Whether a clause begins as a question or a request does, and not with a longer phrase ("what a mess"), or supposes something."""
+        """Whether a clause supposes something, or begins as a question or a request, and not with a longer phrase ("what a mess")."""
         asks = self.end_of(self.asks, words)
         return 0 < asks >= self.at(words, 0)[1] or self.place_of(self.supposes, words, range(len(words))) is not None
 
