@@ -51,7 +51,7 @@ class Rule(Block):
     share: Fraction = Field(default=0.9, description="of the words of a request that a repetition says again")
     hints: tuple[str, ...] = Field(
         default=(),
-        description="sentences in hindsight; {words} is what the user said, {said} the clause that reacts, or the first group of the pattern",
+        description="sentences in hindsight; {words} is what the user said, {said} the reaction, or the pattern's first group",
     )
 
     @model_validator(mode="after")

@@ -11,13 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from clawpipe.judging.reactions.clauses import Clause, clauses_of, said_by_user
 from clawpipe.judging.reactions.words import Kind, Lexicon, lexicons, signs
+from clawpipe.messages import Message
 
 PRAISE, BLAME = 1, -1
 _VALUES: dict[Kind | None, int] = {"thanks": PRAISE, "praise": PRAISE, "good": PRAISE, "blame": BLAME, "bad": BLAME}
 _FEWEST_ANNOUNCED = 3  # words of a sentence before a colon: "error:" and "wrong:" are names of what follows
+_END = 200  # characters of an answer in which it may ask
 _QUESTION_MARKS = ("?", "\uff1f")
 
 
@@ -60,7 +63,7 @@ def read_reaction(text: str, answer: str = "") -> Reaction | None:
     """
     line, pictured = _without_pictures(said_by_user(text))
     clauses = clauses_of(line)
-    answers = answer.rstrip().endswith(_QUESTION_MARKS)
+    answers = any(mark in answer[-_END:] for mark in _QUESTION_MARKS)
     heard = [_hear(lexicon, clauses, answers) for lexicon in _languages(clauses)]
     found = {one.sign: one for one in reversed(heard) if one.sign}
     if len(found) > 1:
@@ -69,6 +72,13 @@ def read_reaction(text: str, answer: str = "") -> Reaction | None:
     if pictured and (says or not clauses or any(one.is_light for one in heard)):
         return _with_pictures(says, pictured)
     return None if pictured or says is None else Reaction(says.sign, says.said)
+
+
+def reactions_to(messages: Sequence[Message]) -> Iterator[tuple[str, Reaction]]:
+    """Yield what users said after an answer and how they reacted, where they did."""
+    for answer, said in pairwise(messages):
+        if (answer.role, said.role) == ("assistant", "user") and (reaction := read_reaction(said.content, answer.content)):
+            yield said.content, reaction
 
 
 def _without_pictures(line: str) -> tuple[str, set[int]]:
@@ -129,7 +139,7 @@ def _corrects(lexicon: Lexicon, parts: Sequence[Clause], read: Sequence[_Read]) 
 
 def _denies(lexicon: Lexicon, parts: Sequence[Clause]) -> bool:
     """Whether nothing is said but "no"."""
-    return len(parts) == 1 and not parts[0].asks and all(lexicon.kinds.get((word,)) == "not" for word in parts[0].words)
+    return len(parts) == 1 and not parts[0].asks and all((word,) in lexicon.denies for word in parts[0].words)
 
 
 def _parts(lexicon: Lexicon, clause: Clause) -> Iterator[Clause]:

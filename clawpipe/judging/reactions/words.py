@@ -29,6 +29,7 @@ class Words(Block):
     common: str = Field(description="frequent words, by which the language is known")
     light: str = Field(description="words that may stand beside what is said of an answer: pronouns, adverbs, interjections")
     turns: str = Field(description="words that turn what is said into its opposite")
+    denies: str = Field(description="words that blame where they are all that is said")
     good: str = Field(description="praise where a clause says nothing else")
     bad: str = Field(description="blame where a clause says nothing else")
     thanks: str = Field(description="beginnings of thanks")
@@ -61,6 +62,7 @@ class Lexicon:
     supposes: frozenset[Phrase]
     but: frozenset[Phrase]
     now: frozenset[Phrase]
+    denies: frozenset[Phrase]
     longest: int
 
     def at(self, words: Sequence[str], place: int) -> tuple[Kind | None, int]:
@@ -86,7 +88,7 @@ class Lexicon:
         return next((size for size in sizes if tuple(words[:size]) in phrases), 0)
 
     def asks_or_supposes(self, words: Sequence[str]) -> bool:
-        """Whether a clause supposes something, or begins as a question or a request, and not with a longer phrase ("what a mess")."""
+        """Whether a clause supposes something, or begins as a question or request, and not with a longer phrase ("what a mess")."""
         asks = self.end_of(self.asks, words)
         return 0 < asks >= self.at(words, 0)[1] or self.place_of(self.supposes, words, range(len(words))) is not None
 
@@ -110,9 +112,9 @@ def _lexicon(words: Words) -> Lexicon:
     listed = {kind: text.split(",") for kind, text in phrases.items()} | {"light": words.light.split(), "not": words.turns.split()}
     kinds: dict[Phrase, Kind] = {phrase: kind for kind in _KINDS for phrase in _phrases(listed[kind])}
     within, asks, but = (frozenset(_phrases(one.split(","))) for one in (words.within, words.asks, words.but))
-    supposes, now = (frozenset(_phrases(one.split())) for one in (words.supposes, words.now))
+    supposes, now, denies = (frozenset(_phrases(one.split())) for one in (words.supposes, words.now, words.denies))
     longest = max(map(len, [*kinds, *within, *asks, *but, *supposes, *now]))
-    return Lexicon(words.script, frozenset(words.common.split()), kinds, within, asks, supposes, but, now, longest)
+    return Lexicon(words.script, frozenset(words.common.split()), kinds, within, asks, supposes, but, now, denies, longest)
 
 
 def _phrases(texts: Sequence[str]) -> Iterator[Phrase]:
