@@ -179,7 +179,8 @@ def _begun(lexicon: Lexicon, words: Sequence[str]) -> _Read:
         if kind is None or kind == "neutral":
             return _Read()
         if kind in ("thanks", "praise", "blame"):
-            return _Read(_VALUES[kind], needs_the_floor=kind == "thanks")
+            taken_back = kind != "blame" and any(lexicon.kinds.get((word,)) == "not" for word in words[end:])
+            return _Read(0 if taken_back else _VALUES[kind], needs_the_floor=kind == "thanks")
         if kind in _VALUES:
             sign = sign or (-_VALUES[kind] if turned else _VALUES[kind])
         turned, negated = kind == "not" or (turned and kind == "light"), negated or kind == "not"
