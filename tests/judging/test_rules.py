@@ -73,7 +73,7 @@ def test_words_judge_the_exchange_before_them_alone():
     assert verdicts(*ASKED, *more) == {0: (1, "thanks"), 1: (1, "thanks"), 2: (-1, "complaint")}
 
 
-def test_a_failed_call_counts_against_a_turn_that_nobody_spoke_of():
+def test_a_failed_call_counts_where_nobody_spoke_of_its_turn():
     said = [ASKED[0], call(), result("error: unknown item"), *ASKED[1:]]
     assert verdicts(*said) == {0: (-1, "failed-call")}
     assert verdicts(*said, Message("user", "And in Oslo?")) == {0: (-1, "failed-call")}
