@@ -2,39 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
 from clawpipe.json_types import JsonObject
+from clawpipe.store.plain_digests import plain_json
+from clawpipe.store.plain_digests import sha256_bytes as sha256_bytes
+from clawpipe.store.plain_digests import sha256_file as sha256_file
+from clawpipe.store.plain_digests import sha256_once as sha256_once
 from clawpipe.store.refs import AnyRef, ModelRef
-
-
-def sha256_bytes(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
-def sha256_file(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def sha256_once(path: Path) -> str:
-    """Compute the sha256 of a file, cached in this process while its size and change time stay the same.
-
-    A change time is the kernel's own: whoever writes to a file can set back when it was modified, but not this.
-    """
-    stat = path.stat()
-    return _sha256_of(str(path), stat.st_size, stat.st_ctime_ns)
-
-
-@cache
-def _sha256_of(path: str, size: int, changed: int) -> str:
-    return sha256_file(Path(path))
 
 
 def canonical(value: Any) -> Any:
@@ -70,7 +47,7 @@ def canonical_as(value: Any, declared: type[BaseModel]) -> JsonObject:
 
 
 def canonical_json(value: Any) -> bytes:
-    return json.dumps(canonical(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+    return plain_json(canonical(value))
 
 
 def sha256_json(value: Any) -> str:
