@@ -10,7 +10,8 @@ from clawpipe.config.block import Block, Extension
 from clawpipe.json_types import Options
 
 CONVERSATIONS = "conversations"  # the environment of nights whose verdict rests on held-out conversations
-Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,48}$")]
+LABEL = r"^[A-Za-z0-9._-]{1,48}$"
+Label = Annotated[str, Field(pattern=LABEL)]
 
 
 class EnvironmentSpec(Extension):

@@ -30,9 +30,9 @@ from clawpipe.config.model import Model as Model
 from clawpipe.config.notify import Notify as Notify
 from clawpipe.config.quantization import Quantization, device_obstacle, serving_obstacle, training_obstacle
 from clawpipe.config.runtime import Runtime as Runtime
-from clawpipe.config.several import drawn_from, obstacle_of
 from clawpipe.config.scorers import JudgeSpec as JudgeSpec
 from clawpipe.config.scorers import ScorerSpec as ScorerSpec
+from clawpipe.config.several import drawn_from, obstacle_of
 from clawpipe.config.training import Train
 from clawpipe.json_types import JsonObject
 

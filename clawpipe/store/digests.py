@@ -43,7 +43,12 @@ def canonical_as(value: Any, declared: type[BaseModel]) -> JsonObject:
     """Return the canonical form of a block of settings, limited to the fields of its declared class."""
     fields = [name for name in declared.model_fields if name in value.result_fields()]
     plain = value.model_dump(mode="json", include=set(fields))
-    return {name: canonical(inner if is_block(type(inner := getattr(value, name))) else plain[name]) for name in fields}
+    return {name: canonical(inner if _holds_blocks(inner := getattr(value, name)) else plain[name]) for name in fields}
+
+
+def _holds_blocks(value: Any) -> bool:
+    """Whether a value is a block of settings, or a list of them."""
+    return bool(value) and all(map(_holds_blocks, value)) if isinstance(value, list | tuple) else is_block(type(value))
 
 
 def canonical_json(value: Any) -> bytes:
