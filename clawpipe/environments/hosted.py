@@ -167,9 +167,9 @@ class HostedEnvironment:
         processes.finish(self._process, processes.GRACE_SECONDS)
 
     def _started(self) -> tuple[subprocess.Popen, socket.socket, JsonObject]:
+        command, variables = bootstrap(self._python, "clawpipe.environments.host")
         control, theirs = socket.socketpair()
         with theirs:
-            command, variables = bootstrap(self._python, "clawpipe.environments.host")
             process = processes.spawn(command, env=variables, stdin=theirs.fileno(), stdout=2)  # what it prints belongs in the log
         lines = Lines(control)
         try:

@@ -48,6 +48,18 @@ def _rollouts(config: NightConfig) -> str:
     return f"{count * size} rollouts in {_shared(config, count, size)}"
 
 
+def shares_note(config: NightConfig) -> str | None:
+    """Return how several environments share the night's items; None where there is one.
+
+    Raises:
+        NotFoundError, ConfigError: see `named`.
+    """
+    if len(config.drawn.parts) == 1:
+        return None
+    counts = {"train": config.drawn.train_items, "held-out": config.drawn.heldout_items, "benchmark": config.drawn.benchmark_items}
+    return "; ".join(f"{count} {what} items: {_shared(config, count)}" for what, count in counts.items() if count)
+
+
 def _shared(config: NightConfig, items: int, each: int = 1) -> str:
     """Return the environments' names; of several, with what each of them has of a number of items, times `each`."""
     labels = [one.label for one in named(config.drawn)]
