@@ -160,7 +160,7 @@ def test_an_old_python_is_refused(tmp_path):
     old = tmp_path / "python3.9"
     old.write_text("#!/bin/sh\necho '[[3, 9, 2], []]'\n")
     old.chmod(0o755)
-    with pytest.raises(ConfigError, match="is Python 3.9.2, and an environment needs 3.11 or newer"):
+    with pytest.raises(ConfigError, match=r"is Python 3\.9\.2, and an environment needs 3.11 or newer"):
         interpreter(str(old))
 
 
