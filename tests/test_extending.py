@@ -1,4 +1,4 @@
-"""Every block of docs/extending.md is a whole file of at most 35 lines that does what the page says."""
+"""Every block of docs/extending.md is a whole file of at most 40 lines that does what the page says."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def placed(files: Path, name: str) -> str:
 
 def test_the_page_has_a_file_for_each_kind_and_none_is_long():
     assert set(FILES) == {"sums.py", "notes.py", "brevity.py", "dialogs.py", "shorter.py", "soft_clip.py"}
-    assert {name: len(body.splitlines()) for name, body in FILES.items() if len(body.splitlines()) > 35} == {}
+    assert {name: len(body.splitlines()) for name, body in FILES.items() if len(body.splitlines()) > 40} == {}
 
 
 def test_the_settings_are_settings_of_a_night():
