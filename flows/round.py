@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from clawpipe.annotation.request import Role
 from clawpipe.config.night import NightConfig, Rollouts
+from clawpipe.config.quotas import quotas, rounds_of
 from clawpipe.config.training import Combine, Train
 from clawpipe.evaluation.teacher import refusal
 from clawpipe.rollouts.generate import plan_chunks, round_items
@@ -82,12 +83,13 @@ def generate_rollouts(this: Round) -> list[DatasetRef]:
     rollouts = this.config.rollouts
     if rollouts is None:
         return []
+    environment = this.config.drawn
     items, ordinals = _items_to_try(this, rollouts)
     calls = [
         generate_chunk.named("generate_rollouts").call(
             items=items,
             policy=this.policy,
-            environment=this.config.environment,
+            environment=environment,
             config=rollouts,
             chunk=chunk,
             seed=this.seed("round"),
@@ -102,8 +104,10 @@ def generate_rollouts(this: Round) -> list[DatasetRef]:
 def _items_to_try(this: Round, rollouts: Rollouts) -> tuple[DatasetRef, list[int]]:
     """Return task items, and the ordinals of the ones to roll out: the next ones in the night's order, or those drawn."""
     if rollouts.difficulty is None:
-        available = this.config.environment.train_items
-        return this.items, round_items(available, rollouts.items, this.number, this.night.seed("items"))
+        environment = this.config.drawn
+        train = quotas(environment.train_items, environment.weights)
+        wanted = rounds_of(rollouts.items, this.config.rounds, environment.weights)
+        return this.items, round_items(train, wanted, this.number, this.night.seed("items"))
     drawn = draw_items(
         items=this.items,
         tried=[one.trajectories for one in this.tried],
@@ -117,7 +121,7 @@ def _items_to_try(this: Round, rollouts: Rollouts) -> tuple[DatasetRef, list[int
 
 def judge(this: Round, trajectories: list[DatasetRef]) -> Judged:
     """Validate trajectories and score them with the environment's verifier; add the stored scores."""
-    environment = this.config.environment
+    environment = this.config.drawn
     valid = [this.record_filtered(validate(trajectories=dataset)).dataset for dataset in trajectories]
     others = len(valid) if _foreign_tokens(this.config) else len(this.night.stored)  # stored datasets come first
     valid[:others] = [
@@ -160,7 +164,7 @@ def _replayed(this: Round) -> Judged | None:
 
 def _demonstrations(this: Round, rollouts: list[DatasetRef], scores: list[DatasetRef]) -> Judged | None:
     """Return the environment's demonstrations of items that the round's rollouts did not solve, if the settings ask for them."""
-    environment = this.config.environment
+    environment = this.config.drawn
     if not this.config.curation.demonstrations.share:
         return None
     played = demonstrate(trajectories=rollouts, scores=scores, items=this.items, environment=environment)
@@ -215,7 +219,7 @@ def learn(this: Round, judged: Judged, data: TrainingData) -> ModelRef:
         temperature=this.night.rollouts.temperature,
         seed=this.seed("train") % 2**32,  # numpy takes no larger one
         runtime=this.config.runtime,
-        rendered_as=this.config.environment if data.config.spec.pairs else None,  # pairs may be text that is yet to be rendered
+        rendered_as=this.config.drawn if data.config.spec.pairs else None,  # pairs may be text that is yet to be rendered
     ).model
 
 
@@ -320,7 +324,7 @@ def _probe(this: Round, judged: Judged) -> StepResult:
         scores=judged.scores,
         student=this.policy,
         teacher=this.night.teacher or this.policy,
-        environment=this.config.environment,
+        environment=this.config.drawn,
         rollouts=this.night.rollouts,
         config=this.config.train.opd,
         seed=this.seed("probe"),
@@ -334,7 +338,7 @@ def _annotate(this: Round, judged: Judged, data: TrainingData) -> DatasetRef:
         policies=_policies_to_score(this, data.config),
         scores=judged.scores,
         items=this.items,
-        environment=this.config.environment,
+        environment=this.config.drawn,
         config=data.config.opd,
         pack_tokens=data.config.pack_tokens,
         temperature=this.night.rollouts.temperature,

@@ -8,8 +8,8 @@ from collections import Counter
 import pyarrow.compute as pc
 
 from clawpipe.config.generation import Difficulty
-from clawpipe.config.night import EnvironmentSpec, Generation, Runtime
-from clawpipe.environments.hosted import open_environment
+from clawpipe.config.night import Generation, Played, Runtime
+from clawpipe.environments.several import open_environments
 from clawpipe.json_types import JsonObject
 from clawpipe.rollouts.demonstrations import demonstrate as play_demonstrations
 from clawpipe.rollouts.draw import draw_items as draw
@@ -28,7 +28,7 @@ from tasks.step import step
 def generate_chunk(
     items: DatasetRef,
     policy: ModelRef,
-    environment: EnvironmentSpec,
+    environment: Played,
     config: Generation,
     chunk: Chunk,
     seed: int,
@@ -50,11 +50,9 @@ def draw_items(
 
 
 @step()
-def demonstrate(
-    trajectories: list[DatasetRef], scores: list[DatasetRef], items: DatasetRef, environment: EnvironmentSpec
-) -> StepResult:
+def demonstrate(trajectories: list[DatasetRef], scores: list[DatasetRef], items: DatasetRef, environment: Played) -> StepResult:
     """Play the environment's demonstrations of the items that no rollout of the round solved."""
-    with open_environment(environment.name, environment.options, environment.call_timeout) as played:
+    with open_environments(environment) as played:
         return play_demonstrations(open_store(Home.from_env()), trajectories, scores, items, played)
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from clawpipe.environments.base import Environment, TaskItem, WithHindsight
+from clawpipe.environments.base import TaskItem
 from clawpipe.environments.ending import Ending, Judges, hindsight_of
 from clawpipe.environments.play import Play, Plays
+from clawpipe.environments.several import OpenEnvironments
 from clawpipe.errors import ConfigError
 from clawpipe.messages import Message
 
@@ -46,16 +47,16 @@ def play_solution(environment: Plays, item: TaskItem, says: Sequence[Message]) -
     return play_out(environment, item, lambda number: says[number] if number < len(says) else None, len(says))
 
 
-def require_demonstrations(environment: Environment) -> None:
-    """Raise if an environment does not demonstrate its first train item.
+def require_demonstrations(environments: OpenEnvironments) -> None:
+    """Raise if one of the environments does not demonstrate its first train item.
 
     Raises:
         ConfigError: it has no `hindsight`, or that shows nothing.
     """
-    if isinstance(environment, WithHindsight) and any(solution_of(environment, item) for item in environment.items("train", 1, 0)):
-        return
-    raise ConfigError(
-        f"the environment {environment.name} demonstrates nothing: its `hindsight` gives no demonstration of its first item",
-        "curation.demonstrations",
-        "set share to 0, or give `hindsight` a demonstration (docs/environments.md)",
-    )
+    for environment in environments:
+        if not any(solution_of(environment, item) for item in environment.items("train", 1, 0)):
+            raise ConfigError(
+                f"the environment {environment.name} demonstrates nothing: its `hindsight` shows none of its first item",
+                "curation.demonstrations",
+                "set share to 0, or give `hindsight` a demonstration (docs/environments.md)",
+            )

@@ -35,8 +35,8 @@ def past_rounds(home: Home, store: Store, config: NightConfig) -> tuple[PastRoun
 
 
 def _lineage(settings: JsonObject) -> list[object]:
-    environment, model = settings["environment"], settings["model"]
-    return [environment["name"], environment["options"], model["base"], model["tool_call_format"]]
+    several, one, model = settings.get("environments"), settings["environment"], settings["model"]
+    return [several or [one["name"], one["options"]], model["base"], model["tool_call_format"]]
 
 
 def _settings(home: Home, night: str) -> list[object] | None:

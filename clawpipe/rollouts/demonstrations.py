@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow as pa
 
 from clawpipe.contracts.schema import schema_of
-from clawpipe.environments.base import Environment, TaskItem
+from clawpipe.environments.base import TaskItem
 from clawpipe.environments.demonstration import play_solution, solution_of
 from clawpipe.environments.ending import Ending
-from clawpipe.environments.hosted import HostedEnvironment
+from clawpipe.environments.several import OpenEnvironments
 from clawpipe.json_types import Row
 from clawpipe.messages import Message
 from clawpipe.store.artifacts import Store
@@ -33,7 +33,7 @@ def demonstrate(
     trajectories: Sequence[DatasetRef],
     scores: Sequence[DatasetRef],
     items: DatasetRef,
-    environment: Environment | HostedEnvironment,
+    environments: OpenEnvironments,
 ) -> StepResult:
     """Play the environment's demonstration of each train item of which every verified rollout failed.
 
@@ -45,7 +45,7 @@ def demonstrate(
     unsolved = {row["item_id"]: row for row in _unsolved(_rows(store, trajectories, _TRIED), _verdicts(store, scores))}
     asked = [(known[name], row) for name, row in sorted(unsolved.items()) if name in known]
     filtered: Counter[str] = Counter()
-    rows = list(_demonstrated(environment, asked, filtered))
+    rows = list(_demonstrated(environments, asked, filtered))
     parents = [ref.digest for ref in (*trajectories, *scores, items)]
     output = publish_dataset(store, "trajectories", [pa.Table.from_pylist(rows, schema_of("trajectories"))], parents=parents)
     return StepResult(output=output, rows_in=len(asked), rows_out=len(rows), filtered=dict(filtered))
@@ -74,10 +74,9 @@ def _unsolved(tried: Iterable[Row], verdicts: dict[str, bool]) -> Iterator[Row]:
             yield rows[0] | {"rollout_index": 1 + max(row["rollout_index"] for row in rows)}
 
 
-def _demonstrated(
-    environment: Environment | HostedEnvironment, asked: Iterable[tuple[TaskItem, Row]], filtered: Counter[str]
-) -> Iterator[Row]:
+def _demonstrated(environments: OpenEnvironments, asked: Iterable[tuple[TaskItem, Row]], filtered: Counter[str]) -> Iterator[Row]:
     for item, rollout in asked:
+        environment = environments.of(item.environment)
         try:
             says = solution_of(environment, item)
         except Exception:  # of a user's code

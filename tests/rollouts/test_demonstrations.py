@@ -16,6 +16,7 @@ from clawpipe.environments.base import Hindsight, TaskItem
 from clawpipe.environments.demonstration import require_demonstrations
 from clawpipe.environments.discovery import load_environment
 from clawpipe.environments.ending import messages_of
+from clawpipe.environments.several import OpenEnvironments
 from clawpipe.errors import ConfigError
 from clawpipe.evaluation.draw import publish_items
 from clawpipe.rollouts.demonstrations import demonstrate
@@ -55,7 +56,7 @@ def _rollout(item: TaskItem, name: str, index: int) -> dict[str, Any]:
 
 
 def shown(store: Store, environment: Any, *tried: tuple[TaskItem, Sequence[bool | None]], items: Sequence[TaskItem] = ITEMS) -> Any:
-    result = demonstrate(store, *rollouts(store, *tried), publish_items(store, items), environment)
+    result = demonstrate(store, *rollouts(store, *tried), publish_items(store, items), OpenEnvironments({"shop": environment}))
     return result, read_dataset(store, result.dataset).to_pylist()
 
 
@@ -121,10 +122,10 @@ def test_items_without_a_demonstration_are_counted(store: Store) -> None:
 
 
 def test_an_environment_that_shows_nothing_is_refused() -> None:
-    require_demonstrations(SHOP)
+    require_demonstrations(OpenEnvironments({"shop": SHOP}))
     nothing: Any = Silent({SHOP.items("train", 1, 0)[0].item_id: Hindsight(("Call stock.",))})
     with pytest.raises(ConfigError, match="demonstrates nothing"):
-        require_demonstrations(nothing)
+        require_demonstrations(OpenEnvironments({"shop": nothing}))
 
 
 def test_without_rollouts_there_is_nothing_to_demonstrate() -> None:
