@@ -123,6 +123,11 @@ class NightConfig(Block):
     rounds: int = Field(
         default=3, ge=1, description="number of rounds; each generates with the policy that the round before trained"
     )
+    candidate: Literal["best", "last"] = Field(
+        default="best",
+        description="round whose policy is the candidate: best, by its rollouts of training items, or last, which saves the "
+        "rollouts that measure the last round's policy",
+    )
     model: Model = Model()
     environment: EnvironmentConfig = EnvironmentConfig()
     rollouts: Rollouts | None = Field(
@@ -146,7 +151,8 @@ class NightConfig(Block):
     runtime: Runtime = Runtime()
 
     def result_fields(self) -> frozenset[str]:
-        return super().result_fields() - _NO_RESULT - {"night"} - ({"scorers"} if not self.scorers else set())
+        at_default = {"scorers": not self.scorers, "candidate": self.candidate == "best"}  # in no night's name, so that names stay
+        return super().result_fields() - _NO_RESULT - {"night"} - {name for name, is_default in at_default.items() if is_default}
 
     @property
     def measure(self) -> Measure:

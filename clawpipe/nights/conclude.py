@@ -7,6 +7,7 @@ import json
 from clawpipe.environments.discovery import environment_name
 from clawpipe.errors import ClawpipeError
 from clawpipe.evaluation.looks import Looks
+from clawpipe.evaluation.rounds import Choice
 from clawpipe.evaluation.statistics import wilson
 from clawpipe.json_types import JsonObject
 from clawpipe.nights.record import EvidenceLeft, Figures, NightStatus, RegisteredModel, nothing_learnt, run_dir
@@ -31,6 +32,8 @@ def conclude(status: NightStatus) -> NightStatus:
     }
     status.measure = verdict.get("measure", "success")  # older verdicts do not say
     status.policy_version = verdict["models"]["candidate"]["policy_version"]
+    if "choose_round" in details:
+        status.choice = Choice.model_validate(details["choose_round"])
     if "register" in details:
         status.model = RegisteredModel(**details["register"]["model"], aliases=details.get("promote", {}).get("aliases", []))
     return status

@@ -214,6 +214,7 @@ def render(status: NightStatus, config: NightConfig, transcripts: Sequence[Trans
             longest=max((step.seconds for step in status.steps), default=0.0) or 1.0,
             rounds=rounds,
             batch_figures={key: title for key, title in _BATCH.items() if any(key in step.details for _, step in rounds)},
+            slices=sorted({name for rate in (status.choice.rounds if status.choice else ()) for name in rate.slices}),
             curves=_curves(status.steps),
             lineage=build_lineage(status),
             lineage_file=LINEAGE,
@@ -233,7 +234,12 @@ def templates() -> Environment:
         lstrip_blocks=True,
     )
     templates.filters |= {"duration": wording.duration, "short": wording.short, "reasons": wording.reasons}
-    templates.globals |= {"model_title": wording.model_title, "no_verdict": wording.no_verdict, "rerun": wording.rerun}
+    templates.globals |= {
+        "candidate": wording.candidate,
+        "model_title": wording.model_title,
+        "no_verdict": wording.no_verdict,
+        "rerun": wording.rerun,
+    }
     return templates
 
 

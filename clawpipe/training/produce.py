@@ -28,6 +28,7 @@ from clawpipe.store.files import write_atomic
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.training.methods import require_token_scores, require_trainable
 from clawpipe.training.request import METRICS, SUMMARY, Rendering, TrainRequest, is_finished
+from clawpipe.training.signs import signs_of
 
 _RESTARTS = 2  # restarts of a child that the kernel killed for lack of memory, each with half the pack length
 _ON_TIMEOUT = (
@@ -146,13 +147,14 @@ def train_policy(
     manifest = {"kind": "model", "name": name, "base": start.base, "calls": start.tool_call_format, "dtype": start.dtype}
     digest, _ = store.publish(name, lambda directory: _fill(directory, request.weights, manifest))
     shutil.rmtree(run)
-    filtered = summary["filtered"]
+    filtered, signs = summary["filtered"], signs_of(steps)
+    warnings = {"warnings": signs} if signs else {}
     return StepResult(
         output=make_ref(start, digest, parents),
         rows_in=samples.rows,
         rows_out=summary["samples"],
         filtered=filtered,
-        details={name: summary[name] for name in _DETAILS if summary.get(name) is not None} | {"updates": steps},
+        details={name: summary[name] for name in _DETAILS if summary.get(name) is not None} | {"updates": steps} | warnings,
     )
 
 

@@ -27,16 +27,16 @@ from clawpipe.store.source import import_closure, reached_modules
 from flows.datasets import named_datasets
 from flows.nightly import the_night
 from flows.opening import dry_run_night
-from tasks import data, distillation, evaluation, export, ingest, items, model, recorded, registry, rollouts, training
+from tasks import choice, data, distillation, evaluation, export, ingest, items, model, recorded, registry, rollouts, training
 from tasks.step import Call, Step, run_by
 from tests.judging.fake_judge import fake_judge, verdict
 
-MODULES = (data, distillation, evaluation, export, ingest, items, model, recorded, registry, rollouts, training)
+MODULES = (choice, data, distillation, evaluation, export, ingest, items, model, recorded, registry, rollouts, training)
 STEPS = {name: found for module in MODULES for name, found in vars(module).items() if isinstance(found, Step)}
 TINY = project_directory() / "configs" / "tiny.yaml"
 EVERY_STEP = (
     *(
-        "rounds=1",
+        "rounds=2",
         "rollouts.items=4",
         "rollouts.chunks=1",
         "train.optimizer_steps=1",
@@ -185,6 +185,7 @@ ROOMS_OF = {  # the rooms that decide the steps' results, besides config, store,
     "check_model": f"{WORKERS} children evaluation rollouts training",
     "generate_chunk": f"{WORKERS} rollouts",
     "collect_rollouts": "",
+    "compare_rounds choose_round": "evaluation",
     "score": "contracts environments judging wire",
     "clear_hints": "contracts judging",
     "sign": "similarity",
@@ -207,6 +208,7 @@ ANOTHERS = {  # modules of these rooms, and packages with all that is in them, t
     "annotate": {"training.__main__", "training.run", "training.trainers", "training.checkpoint", "training.losses"},
     "curate": {"contracts.validate", "curation.stored_pairs"},
     "export": {"export.files"},
+    "choose_round": {"evaluation.gate"},
     "gate": {"evaluation.heldout", "evaluation.answers", "evaluation.likelihood"},
     "measure_fidelity": {"export.files"},
     "prefer": {"evaluation.answers", "evaluation.likelihood", "evaluation.turns"},
