@@ -26,6 +26,7 @@ from tasks.data import (
     validate_scores,
 )
 from tasks.distillation import annotate, probe_teacher
+from tasks.evaluation import probe
 from tasks.recorded import check_recorded, fit_vocabulary, recompute_logprobs
 from tasks.rollouts import collect_rollouts, generate_chunk
 from tasks.step import together
@@ -161,7 +162,7 @@ def learn(this: Round, judged: Judged, data: TrainingData) -> ModelRef:
         known = [*this.night.earlier_policies, this.policy]
         check_recorded(samples=data.rows, start=this.night.start, base=this.night.base, known=known, runtime=this.config.runtime)
     stop_server()
-    return train(
+    trained = train(
         samples=data.rows,
         start=this.policy,
         token_scores=_annotate(this, judged, data) if needs(data.config) else None,
@@ -170,7 +171,24 @@ def learn(this: Round, judged: Judged, data: TrainingData) -> ModelRef:
         seed=this.seed("train") % 2**32,  # numpy takes no larger one
         runtime=this.config.runtime,
         rendered_as=this.config.environment if data.config.spec.pairs else None,  # pairs may be text that is yet to be rendered
-    ).model
+    )
+    if data.config.probe_steps:
+        _probe_snapshots(this, trained)
+    return trained.model
+
+
+def _probe_snapshots(this: Round, trained: StepResult) -> None:
+    """Try the policies after every few optimizer steps on the items that come after those of all rounds."""
+    config, rollouts = this.config, this.night.rollouts
+    probe(
+        items=this.items,
+        ordinals=round_items(config.environment.train_items, rollouts.items, config.rounds, this.night.seed("items")),
+        policies=trained.extras,
+        environment=config.environment,
+        config=rollouts.once(config.evaluation.temperature),
+        seed=this.night.seed("probe"),
+        runtime=config.runtime,
+    )
 
 
 def _text_only(config: NightConfig) -> bool:

@@ -180,6 +180,22 @@ class NightConfig(Block):
         return self
 
     @model_validator(mode="after")
+    def _has_items_to_probe(self) -> NightConfig:
+        if self.train.probe_steps is None:
+            return self
+        if self.rollouts is None or self.rollouts.engine.is_endpoint:
+            raise ValueError(
+                "train.probe_steps has no effect: a night that does not sample itself has no tasks to try its policy on"
+            )
+        needed = (self.rounds + 1) * self.rollouts.items
+        if needed > self.environment.train_items:
+            raise ValueError(
+                f"train.probe_steps needs train items that no round takes: set environment.train_items to {needed} or more, "
+                "or take fewer rounds or rollouts.items"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _has_conversations(self) -> NightConfig:
         if self.environment.name == CONVERSATIONS and self.rollouts is not None:
             raise ValueError(

@@ -43,7 +43,7 @@ EVERY_STEP = (
         "environment.heldout_items=8",
         "environment.benchmark_items=8",
     ),
-    *("train.loss.kl_coef=0.1", "serving.artifact=merged"),
+    *("train.loss.kl_coef=0.1", "train.probe_steps=1", "serving.artifact=merged"),
     *("curation.near.duplicates=true", "curation.near.heldout=true", "gate.min_items=1"),
 )
 
@@ -193,7 +193,7 @@ ROOMS_OF = {  # the rooms that decide the steps' results, besides config, store,
     "curate add_stored_pairs": "contracts curation",
     "annotate": "annotation children contracts environments policy training wire",
     "train": "children contracts environments planning policy training wire",
-    "evaluate probe_teacher": f"{WORKERS} evaluation rollouts",
+    "evaluate probe probe_teacher": f"{WORKERS} evaluation rollouts",
     "replay_calls answer_turns": f"{WORKERS} evaluation",
     "score_conversations score_pairs": f"{WORKERS} evaluation recorded",
     "prefer": "contracts environments evaluation judging wire",
