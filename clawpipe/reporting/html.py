@@ -247,4 +247,5 @@ def _curves(steps: Sequence[StepEntry]) -> list[Curve]:
     """Return curves of the training metrics that were computed, over the night's optimizer steps."""
     rounds = [step.details.get("updates", []) for step in steps if step.name.endswith("/train")]
     drawn = [curve(title, [[step.get(name) for step in steps] for steps in rounds]) for name, title in _CURVES.items()]
-    return [line for line in drawn if line]
+    probed = [[one.get("success") for one in step.details["probes"]] for step in steps if "probes" in step.details]
+    return [line for line in (*drawn, curve("success on train items that no round takes", probed, "probe")) if line]
