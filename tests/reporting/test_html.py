@@ -193,3 +193,14 @@ def test_the_table_of_rounds_marks_candidate_and_lost(night: NightStatus) -> Non
         ["round 2, the candidate", "0.500", "0.250 +20.0 ± 5.0"],
         ["round 3", "0.600", "0.250 -30.0 ± 5.0 lost"],
     ]
+
+
+def test_probes_are_a_curve_with_a_gap_where_none_was_verified(night: NightStatus) -> None:
+    assert "success on train items" not in report(night).words()
+    for place, rates in ((7, [0.25, 0.5]), (12, [None, 0.75])):
+        probes = [{"step": 2 * number, "items": 4} | ({"success": rate} if rate else {}) for number, rate in enumerate(rates, 1)]
+        entry = night.steps[place].model_copy(update={"name": "round-1/probe", "details": {"probes": probes}})
+        night.steps.insert(place, entry)
+    [curve] = [figure for figure in report(night).all("figure", "curve") if "success on train items" in figure.words()]
+    assert "0.75" in curve.words()
+    assert "4 probes" in curve.words()
