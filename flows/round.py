@@ -183,7 +183,7 @@ def _probe_snapshots(this: Round, trained: StepResult) -> None:
     probe(
         items=this.items,
         ordinals=round_items(config.environment.train_items, rollouts.items, config.rounds, this.night.seed("items")),
-        policies=trained.extras,
+        kept=trained.extras,
         environment=config.environment,
         config=rollouts.once(config.evaluation.temperature),
         seed=this.night.seed("probe"),

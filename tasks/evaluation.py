@@ -15,7 +15,7 @@ from clawpipe.judging.base import SCORERS
 from clawpipe.store.datasets import read_dataset
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
-from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.store.refs import DatasetRef, ModelRef, Ref, StepResult
 from clawpipe.workers.pool import open_workers
 from tasks.step import step
 
@@ -39,14 +39,15 @@ def evaluate(
 def probe(
     items: DatasetRef,
     ordinals: list[int],
-    policies: dict[str, ModelRef],
+    kept: dict[str, Ref],
     environment: EnvironmentSpec,
     config: Generation,
     seed: int,
     runtime: Runtime,
 ) -> StepResult:
-    """Try the policies that a training kept on train items that no round takes; the details are a curve."""
+    """Try the policies among what a training kept on train items that no round takes; the details are a curve."""
     home = Home.from_env()
+    policies = {name: ref for name, ref in kept.items() if isinstance(ref, ModelRef)}
     with open_workers(runtime, home.logs) as pool:
         return probe_policies(
             open_store(home), pool, home.work, items, ordinals, policies, environment, config, seed, home.logs / LOG
