@@ -81,7 +81,7 @@ def until(choice: StepResult, training_sets: Mapping[str, DatasetRef]) -> dict[s
 
 def _after(last: Round, trained: Mapping[str, ModelRef]) -> Round:
     """Return the round that would come next: the last policy on the next items in the night's order."""
-    return replace(last, policy=next(reversed(trained.values())), number=last.config.rounds)
+    return replace(last, policy=list(trained.values())[-1], number=last.config.rounds)
 
 
 def _verified(this: Round) -> OwnRollouts:

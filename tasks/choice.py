@@ -26,7 +26,7 @@ def compare_rounds(
         rows_in=sampled.rollouts,
         rows_out=sampled.verified,
         filtered=_unverified(sampled.rollouts - sampled.verified),
-        details={"warnings": signs} if signs else {},
+        details={"signs": signs} if signs else {},
     )
 
 

@@ -154,8 +154,9 @@ class Train(MethodSettings, RunSettings):
     def result_fields(self) -> frozenset[str]:
         """All fields except where the first policy came from, which is a separate input, how often checkpoints are saved, and the
         blocks of other methods."""
-        other = frozenset(MethodSettings.model_fields) - self.spec.blocks | ({"probe_steps"} if self.probe_steps is None else set())
-        return super().result_fields() - other - {"start_from", "checkpoint_seconds", "checkpoint_steps"}
+        other = frozenset(MethodSettings.model_fields) - self.spec.blocks
+        at_default = {"probe_steps"} if self.probe_steps is None else set[str]()  # in no key, so that keys of trainings before stay
+        return super().result_fields() - other - at_default - {"start_from", "checkpoint_seconds", "checkpoint_steps"}
 
     @property
     def rate(self) -> float:

@@ -282,7 +282,7 @@ def _reason(chosen: RoundRates, judged: Sequence[RoundRates], of: int, kept: boo
     head, mean = f"Round {chosen.round} of {of} is the candidate", f"mean success on training items ({chosen.success:.3f})"
     lost = [f"round {rate.round} lost {', '.join(rate.lost)}" for rate in judged if rate.lost]
     if not kept:
-        name, change = min((rate.change or 0.0, name) for name, rate in chosen.slices.items())[::-1]
+        change, name = min((rate.change or 0.0, name) for name, rate in chosen.slices.items())
         return f"{head}, although every round lost a slice: it lost least, {100 * -change:.1f} points of {name}."
     if lost:
         return f"{head}: {'; '.join(lost)}, and of those left it has the best {mean}."

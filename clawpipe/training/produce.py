@@ -153,14 +153,14 @@ def train_policy(
         extras[kept.name] = make_ref(start, of_step, parents)
     shutil.rmtree(run)
     filtered, signs = summary["filtered"], signs_of(steps)
-    warnings = {"warnings": signs} if signs else {}
+    seen = {"signs": signs} if signs else {}
     return StepResult(
         output=make_ref(start, digest, parents),
         extras=extras,
         rows_in=samples.rows,
         rows_out=summary["samples"],
         filtered=filtered,
-        details={name: summary[name] for name in _DETAILS if summary.get(name) is not None} | {"updates": steps} | warnings,
+        details={name: summary[name] for name in _DETAILS if summary.get(name) is not None} | {"updates": steps} | seen,
     )
 
 

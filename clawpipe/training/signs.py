@@ -52,7 +52,7 @@ def _narrowing(steps: Sequence[Metrics]) -> Iterator[str]:
     known = [step["entropy"] for step in steps if "entropy" in step]
     if len(known) > 1 and known[-1] < ENTROPY * known[0]:
         yield (
-            f"Entropy fell from {known[0]:.3f} to {known[-1]:.3f} nats within the round, below half: rollouts of an item become "
+            f"Entropy fell from {known[0]:.3f} to {known[-1]:.3f} nats, below half: rollouts of an item become "
             "alike and teach less. Set train.loss.entropy_coef (0.01), or lower train.learning_rate."
         )
 

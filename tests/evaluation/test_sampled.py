@@ -99,7 +99,7 @@ def test_choose_round_returns_the_round_and_the_table(store: Store):
     assert "warnings" not in result.details
 
 
-def test_compare_rounds_warns_of_longer_rollouts(store: Store):
+def test_compare_rounds_sees_longer_rollouts(store: Store):
     before = rollouts(store, "one", {"a0": [True] * 8, "b0": [None]})
     after = rollouts(store, "two", {"a0": [True] * 8}, tokens=9)
     result = compare_rounds.function(
@@ -109,5 +109,5 @@ def test_compare_rounds_warns_of_longer_rollouts(store: Store):
         items=items(store),
     )
     assert (result.rows_in, result.rows_out, result.filtered) == (17, 16, {"not verified": 1})
-    [sign] = result.details["warnings"]
+    [sign] = result.details["signs"]
     assert "Rollouts became longer: 9.0 sampled tokens on average, 3.0" in sign
