@@ -88,4 +88,4 @@ def _verified(this: Round) -> OwnRollouts:
     """Generate rollouts, which nothing is trained on, and let the verifier alone score them."""
     [rollouts] = generate_rollouts(this)
     valid = validate(trajectories=rollouts).dataset
-    return OwnRollouts(valid, score(trajectories=valid, items=this.items, environment=this.config.environment).dataset)
+    return OwnRollouts(valid, score(trajectories=valid, items=this.items, environment=this.config.drawn).dataset)

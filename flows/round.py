@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from clawpipe.annotation.request import Role
-from clawpipe.config.night import NightConfig
+from clawpipe.config.night import NightConfig, Rollouts
+from clawpipe.config.quotas import quotas, rounds_of
 from clawpipe.config.training import Combine, Train
 from clawpipe.evaluation.teacher import refusal
 from clawpipe.rollouts.generate import plan_chunks, round_items
@@ -80,12 +81,13 @@ def generate_rollouts(this: Round) -> list[DatasetRef]:
     rollouts = this.config.rollouts
     if rollouts is None:
         return []
-    ordinals = round_items(this.config.environment.train_items, rollouts.items, this.number, this.night.seed("items"))
+    environment = this.config.drawn
+    ordinals = _ordinals(this, rollouts, this.number)
     calls = [
         generate_chunk.named("generate_rollouts").call(
             items=this.items,
             policy=this.policy,
-            environment=this.config.environment,
+            environment=environment,
             config=rollouts,
             chunk=chunk,
             seed=this.seed("round"),
@@ -97,9 +99,18 @@ def generate_rollouts(this: Round) -> list[DatasetRef]:
     return [collect_rollouts.named("generate_rollouts")(chunks=chunks).dataset]
 
 
+def _ordinals(this: Round, rollouts: Rollouts, number: int) -> list[int]:
+    """Return the train items of a round, counted from 0; the number of rounds gives those that come after the last one's."""
+    environment = this.config.drawn
+    train = quotas(environment.train_items, environment.weights)
+    wanted = rounds_of(rollouts.items, this.config.rounds, environment.weights)
+    after = quotas(rollouts.items, environment.weights)
+    return round_items(train, [*wanted, after], number, this.night.seed("items"))
+
+
 def judge(this: Round, trajectories: list[DatasetRef]) -> Judged:
     """Validate trajectories and score them with the environment's verifier; add the stored scores."""
-    environment = this.config.environment
+    environment = this.config.drawn
     valid = [this.record_filtered(validate(trajectories=dataset)).dataset for dataset in trajectories]
     others = len(valid) if _foreign_tokens(this.config) else len(this.night.stored)  # stored datasets come first
     valid[:others] = [
@@ -170,7 +181,7 @@ def learn(this: Round, judged: Judged, data: TrainingData) -> ModelRef:
         temperature=this.night.rollouts.temperature,
         seed=this.seed("train") % 2**32,  # numpy takes no larger one
         runtime=this.config.runtime,
-        rendered_as=this.config.environment if data.config.spec.pairs else None,  # pairs may be text that is yet to be rendered
+        rendered_as=this.config.drawn if data.config.spec.pairs else None,  # pairs may be text that is yet to be rendered
     )
     if data.config.probe_steps:
         _probe_snapshots(this, trained)
@@ -179,13 +190,13 @@ def learn(this: Round, judged: Judged, data: TrainingData) -> ModelRef:
 
 def _probe_snapshots(this: Round, trained: StepResult) -> None:
     """Try the policies after every few optimizer steps on the items that come after those of all rounds."""
-    config, rollouts = this.config, this.night.rollouts
+    config = this.config
     probe(
         items=this.items,
-        ordinals=round_items(config.environment.train_items, rollouts.items, config.rounds, this.night.seed("items")),
+        ordinals=_ordinals(this, this.night.rollouts, config.rounds),
         kept=trained.extras,
-        environment=config.environment,
-        config=rollouts.once(config.evaluation.temperature),
+        environment=config.drawn,
+        config=this.night.rollouts.once(config.evaluation.temperature),
         seed=this.night.seed("probe"),
         runtime=config.runtime,
     )
@@ -284,7 +295,7 @@ def _probe(this: Round, judged: Judged) -> StepResult:
         scores=judged.scores,
         student=this.policy,
         teacher=this.night.teacher or this.policy,
-        environment=this.config.environment,
+        environment=this.config.drawn,
         rollouts=this.night.rollouts,
         config=this.config.train.opd,
         seed=this.seed("probe"),
@@ -298,7 +309,7 @@ def _annotate(this: Round, judged: Judged, data: TrainingData) -> DatasetRef:
         policies=_policies_to_score(this, data.config),
         scores=judged.scores,
         items=this.items,
-        environment=this.config.environment,
+        environment=this.config.drawn,
         config=data.config.opd,
         pack_tokens=data.config.pack_tokens,
         temperature=this.night.rollouts.temperature,

@@ -86,7 +86,7 @@ def _ordinals(number: int) -> tuple[int, ...]:
     from clawpipe.rollouts.generate import round_items
 
     config = NightConfig().environment
-    return tuple(round_items(config.train_items, 4, number, round_of().night.seed("items")))
+    return tuple(round_items([config.train_items], [[4]] * (number + 1), number, round_of().night.seed("items")))
 
 
 def test_rounds_are_compared_where_one_trained_in_between():

@@ -235,10 +235,11 @@ def test_what_a_training_kept_is_tried_on_items_of_no_round():
     asking(do, learn, this, JUDGED, TrainingData(TRAJECTORIES, this.night.config.train))
     assert do.names == ["train", "probe"]
     config, asked = this.night.config, do.inputs("probe")
+    wanted = [[32]] * config.rounds
     of_rounds = {
         ordinal
         for number in range(config.rounds)
-        for ordinal in round_items(config.environment.train_items, 32, number, this.night.seed("items"))
+        for ordinal in round_items([config.environment.train_items], wanted, number, this.night.seed("items"))
     }
     assert len(asked["ordinals"]) == 32
     assert not of_rounds & set(asked["ordinals"])
