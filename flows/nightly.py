@@ -24,6 +24,7 @@ from clawpipe.runs.recording import recorded
 from clawpipe.store.home import Home
 from clawpipe.store.permissions import keep_private
 from clawpipe.store.refs import ModelRef, StepResult
+from flows.choice import RoundsSoFar, until
 from flows.datasets import NothingNewError
 from flows.figures import exported
 from flows.heldout import compare, draw, show_trend, without_heldout
@@ -117,18 +118,23 @@ def the_night(night: Night) -> None:
     versions = [policy.policy_version]  # the newest first
     filtered: list[StepResult] = []  # results of the steps that filter rows
     tried = list(learning.past)
+    rounds = RoundsSoFar()
     for number in range(config.rounds):
         with part(f"round-{number + 1}"):
             this = Round(learning, heldout.items, drawn.extra("all"), policy, number, versions, filtered, tried)
             judged = judge(this, [*learning.stored, *generate_rollouts(this)])
+            rounds.measured(this, judged)
             data = choose_training_data(this, judged)
             if data:
                 training_sets[f"round-{number + 1}"] = data.rows
-                policy = learn(this, judged, data)
+                policy = rounds.trained[f"round-{number + 1}"] = learn(this, judged, data)
                 versions = list(dict.fromkeys([policy.policy_version, *versions]))
     if policy == night.start:
         raise nothing_to_learn(filtered, config.train.method, config.curation.min_samples)
 
+    choice = rounds.candidate(this)
+    if choice:
+        policy, training_sets = choice.model, until(choice, training_sets)
     served = policy_to_serve(night, policy)
     contenders = night.contenders(served)
     record_look(ledger=night.ledger, night=night.night, draw=night.draw, items=drawn.dataset)

@@ -27,6 +27,7 @@ from tasks.data import (
     validate_scores,
 )
 from tasks.distillation import annotate, probe_teacher
+from tasks.evaluation import probe
 from tasks.recorded import check_recorded, fit_vocabulary, recompute_logprobs
 from tasks.rollouts import collect_rollouts, demonstrate, draw_items, generate_chunk
 from tasks.step import together
@@ -104,10 +105,7 @@ def generate_rollouts(this: Round) -> list[DatasetRef]:
 def _items_to_try(this: Round, rollouts: Rollouts) -> tuple[DatasetRef, list[int]]:
     """Return task items, and the ordinals of the ones to roll out: the next ones in the night's order, or those drawn."""
     if rollouts.difficulty is None:
-        environment = this.config.drawn
-        train = quotas(environment.train_items, environment.weights)
-        wanted = rounds_of(rollouts.items, this.config.rounds, environment.weights)
-        return this.items, round_items(train, wanted, this.number, this.night.seed("items"))
+        return this.items, _ordinals(this, rollouts)
     drawn = draw_items(
         items=this.items,
         tried=[one.trajectories for one in this.tried],
@@ -117,6 +115,15 @@ def _items_to_try(this: Round, rollouts: Rollouts) -> tuple[DatasetRef, list[int
         seed=this.seed("items"),
     )
     return drawn.dataset, list(range(rollouts.items))
+
+
+def _ordinals(this: Round, rollouts: Rollouts) -> list[int]:
+    """Return the train items of a round, counted from 0; the number of rounds gives those that come after the last one's."""
+    environment = this.config.drawn
+    train = quotas(environment.train_items, environment.weights)
+    wanted = rounds_of(rollouts.items, this.config.rounds, environment.weights)
+    after = quotas(rollouts.items, environment.weights)
+    return round_items(train, [*wanted, after], this.number, this.night.seed("items"))
 
 
 def judge(this: Round, trajectories: list[DatasetRef]) -> Judged:
@@ -211,7 +218,7 @@ def learn(this: Round, judged: Judged, data: TrainingData) -> ModelRef:
         known = [*this.night.earlier_policies, this.policy]
         check_recorded(samples=data.rows, start=this.night.start, base=this.night.base, known=known, runtime=this.config.runtime)
     stop_server()
-    return train(
+    trained = train(
         samples=data.rows,
         start=this.policy,
         token_scores=_annotate(this, judged, data) if needs(data.config) else None,
@@ -220,7 +227,24 @@ def learn(this: Round, judged: Judged, data: TrainingData) -> ModelRef:
         seed=this.seed("train") % 2**32,  # numpy takes no larger one
         runtime=this.config.runtime,
         rendered_as=this.config.drawn if data.config.spec.pairs else None,  # pairs may be text that is yet to be rendered
-    ).model
+    )
+    if data.config.probe_steps:
+        _probe_snapshots(this, trained)
+    return trained.model
+
+
+def _probe_snapshots(this: Round, trained: StepResult) -> None:
+    """Try the policies after every few optimizer steps on the items that come after those of all rounds."""
+    config = this.config
+    probe(
+        items=this.items,
+        ordinals=_ordinals(this, this.night.rollouts, config.rounds),
+        kept=trained.extras,
+        environment=config.drawn,
+        config=this.night.rollouts.once(config.evaluation.temperature),
+        seed=this.night.seed("probe"),
+        runtime=config.runtime,
+    )
 
 
 def _text_only(config: NightConfig) -> bool:

@@ -9,12 +9,13 @@ from clawpipe.evaluation.evidence import build_evidence
 from clawpipe.evaluation.gate import decide
 from clawpipe.evaluation.hacking import training_of
 from clawpipe.evaluation.heldout import evaluate as evaluate_policy
+from clawpipe.evaluation.heldout import probe_policies
 from clawpipe.evaluation.verdict import Fidelity, Freshness
 from clawpipe.judging.base import SCORERS
 from clawpipe.store.datasets import read_dataset
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
-from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.store.refs import DatasetRef, ModelRef, Ref, StepResult
 from clawpipe.workers.pool import open_workers
 from tasks.step import step
 
@@ -32,6 +33,25 @@ def evaluate(
     home = Home.from_env()
     with open_workers(runtime, home.logs) as pool:
         return evaluate_policy(open_store(home), pool, home.work, items, policy, environment, config, seed, home.logs / LOG)
+
+
+@step()
+def probe(
+    items: DatasetRef,
+    ordinals: list[int],
+    kept: dict[str, Ref],
+    environment: Played,
+    config: Generation,
+    seed: int,
+    runtime: Runtime,
+) -> StepResult:
+    """Try the policies among what a training kept on train items that no round takes; the details are a curve."""
+    home = Home.from_env()
+    policies = {name: ref for name, ref in kept.items() if isinstance(ref, ModelRef)}
+    with open_workers(runtime, home.logs) as pool:
+        return probe_policies(
+            open_store(home), pool, home.work, items, ordinals, policies, environment, config, seed, home.logs / LOG
+        )
 
 
 @step()

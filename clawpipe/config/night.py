@@ -127,6 +127,11 @@ class NightConfig(Block):
     rounds: int = Field(
         default=3, ge=1, description="number of rounds; each generates with the policy that the round before trained"
     )
+    candidate: Literal["best", "last"] = Field(
+        default="best",
+        description="round whose policy is the candidate: best, by its rollouts of training items, or last, which saves the "
+        "rollouts that measure the last round's policy",
+    )
     model: Model = Model()
     environment: EnvironmentConfig = EnvironmentConfig()
     environments: tuple[WeightedEnvironment, ...] = Field(
@@ -153,8 +158,9 @@ class NightConfig(Block):
     runtime: Runtime = Runtime()
 
     def result_fields(self) -> frozenset[str]:
-        empty = {name for name in ("scorers", "environments") if not getattr(self, name)}
-        return super().result_fields() - _NO_RESULT - {"night"} - empty
+        at_default = {name for name in ("scorers", "environments") if not getattr(self, name)}  # in no night's name: names stay
+        at_default |= {"candidate"} if self.candidate == "best" else set()
+        return super().result_fields() - _NO_RESULT - {"night"} - at_default
 
     @property
     def drawn(self) -> Drawn:
@@ -183,6 +189,22 @@ class NightConfig(Block):
         if self.rollouts and self.rollouts.items > self.environment.train_items:
             raise ValueError(
                 f"rollouts.items ({self.rollouts.items}) exceeds environment.train_items ({self.environment.train_items})"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _has_items_to_probe(self) -> NightConfig:
+        if self.train.probe_steps is None:
+            return self
+        if self.rollouts is None or self.rollouts.engine.is_endpoint:
+            raise ValueError(
+                "train.probe_steps has no effect: a night that does not sample itself has no tasks to try its policy on"
+            )
+        needed = (self.rounds + 1) * self.rollouts.items
+        if needed > self.environment.train_items:
+            raise ValueError(
+                f"train.probe_steps needs train items that no round takes: set environment.train_items to {needed} or more, "
+                "or take fewer rounds or rollouts.items"
             )
         return self
 

@@ -116,6 +116,11 @@ class RunSettings(Block):
         default=120.0, gt=0, description="seconds between checkpoints, written after an optimizer step"
     )
     checkpoint_steps: int | None = Field(default=None, ge=1, description="also write a checkpoint after so many optimizer steps")
+    probe_steps: int | None = Field(
+        default=None,
+        ge=1,
+        description="optimizer steps after which the policy is tried on train items that no round takes, as a curve; null: never",
+    )
     adapter: Literal["lora", "full"] = Field(default="lora", description="trained weights: an adapter, or all")
     lora: Lora = Lora()
     loss: Loss = Loss()
@@ -150,7 +155,8 @@ class Train(MethodSettings, RunSettings):
         """All fields except where the first policy came from, which is a separate input, how often checkpoints are saved, and the
         blocks of other methods."""
         other = frozenset(MethodSettings.model_fields) - self.spec.blocks
-        return super().result_fields() - other - {"start_from", "checkpoint_seconds", "checkpoint_steps"}
+        at_default = {"probe_steps"} if self.probe_steps is None else set[str]()  # in no key, so that keys of trainings before stay
+        return super().result_fields() - other - at_default - {"start_from", "checkpoint_seconds", "checkpoint_steps"}
 
     @property
     def rate(self) -> float:

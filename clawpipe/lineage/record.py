@@ -60,6 +60,7 @@ class Lineage(BaseModel):
     night: str
     verdict: str | None
     model: RegisteredModel | None
+    choice: str | None = Field(default=None, description="why which round's policy is the candidate; None: there was one round")
     link: str | None = Field(description="where the model registry shows the version")
     nodes: tuple[Node, ...]
     edges: tuple[tuple[str, str], ...] = Field(description="ids: read, made")
@@ -90,6 +91,7 @@ def build_lineage(status: NightStatus, *, outside: Iterable[Ref] = (), link: str
         night=status.night,
         verdict=status.verdict,
         model=status.model,
+        choice=status.choice.reason if status.choice else None,
         link=link,
         nodes=(*before, *reversed(nodes.values())),
         edges=tuple(edges),

@@ -10,6 +10,7 @@ from clawpipe.config.environment import EnvironmentConfig, WeightedEnvironment
 from clawpipe.config.several import drawn_from
 from clawpipe.errors import ClawpipeError
 from clawpipe.evaluation.looks import Looks, SeveralLooks, looks_at
+from clawpipe.evaluation.rounds import Choice
 from clawpipe.evaluation.statistics import wilson
 from clawpipe.json_types import JsonObject
 from clawpipe.nights.record import EvidenceLeft, Figures, NightStatus, RegisteredModel, nothing_learnt, run_dir
@@ -34,6 +35,8 @@ def conclude(status: NightStatus) -> NightStatus:
     }
     status.measure = verdict.get("measure", "success")  # older verdicts do not say
     status.policy_version = verdict["models"]["candidate"]["policy_version"]
+    if "choose_round" in details:
+        status.choice = Choice.model_validate(details["choose_round"])
     if "register" in details:
         status.model = RegisteredModel(**details["register"]["model"], aliases=details.get("promote", {}).get("aliases", []))
     return status

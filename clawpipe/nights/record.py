@@ -26,6 +26,7 @@ from clawpipe.config.block import renamed
 from clawpipe.config.engine import TIS_CAP, EngineSpec
 from clawpipe.config.night import Measure, NightConfig
 from clawpipe.errors import ConfigError, DataError, NotFoundError
+from clawpipe.evaluation.rounds import Choice
 from clawpipe.json_types import JsonObject
 from clawpipe.store.digests import sha256_json
 from clawpipe.store.files import write_atomic
@@ -170,6 +171,7 @@ class NightStatus(BaseModel):
     heldout: dict[str, Figures | None] = Field(default_factory=lambda: dict.fromkeys(("base", "champion", "candidate")))
     benchmark: dict[str, Figures] = Field(default_factory=dict, description="by role, on the benchmark items, the same every night")
     evidence_left: EvidenceLeft | None = Field(default=None, description="None: the environment does not say how many items it has")
+    choice: Choice | None = Field(default=None, description="the round whose policy is the candidate; None: no choice was made")
     model: RegisteredModel | None = None
     policy_version: str | None = None
     warnings: list[str] = Field(default_factory=list, description="problems that did not stop the night")

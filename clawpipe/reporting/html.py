@@ -216,6 +216,7 @@ def render(status: NightStatus, config: NightConfig, transcripts: Sequence[Trans
             rounds=rounds,
             batch_figures={key: title for key, title in _BATCH.items() if any(key in step.details for _, step in rounds)},
             signals=list(signals(status.steps)),
+            slices=sorted({name for rate in (status.choice.rounds if status.choice else ()) for name in rate.slices}),
             curves=_curves(status.steps),
             lineage=build_lineage(status),
             lineage_file=LINEAGE,
@@ -246,7 +247,12 @@ def templates() -> Environment:
         lstrip_blocks=True,
     )
     templates.filters |= {"duration": wording.duration, "short": wording.short, "reasons": wording.reasons}
-    templates.globals |= {"model_title": wording.model_title, "no_verdict": wording.no_verdict, "rerun": wording.rerun}
+    templates.globals |= {
+        "candidate": wording.candidate,
+        "model_title": wording.model_title,
+        "no_verdict": wording.no_verdict,
+        "rerun": wording.rerun,
+    }
     return templates
 
 
@@ -254,4 +260,5 @@ def _curves(steps: Sequence[StepEntry]) -> list[Curve]:
     """Return curves of the training metrics that were computed, over the night's optimizer steps."""
     rounds = [step.details.get("updates", []) for step in steps if step.name.endswith("/train")]
     drawn = [curve(title, [[step.get(name) for step in steps] for steps in rounds]) for name, title in _CURVES.items()]
-    return [line for line in drawn if line]
+    probed = [[one.get("success") for one in step.details["probes"]] for step in steps if "probes" in step.details]
+    return [line for line in (*drawn, curve("success on train items that no round takes", probed, "probe")) if line]

@@ -26,9 +26,10 @@ from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files
 from clawpipe.store.digests import sha256_json
 from clawpipe.store.files import write_atomic
-from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.store.refs import DatasetRef, ModelRef, Ref, StepResult
 from clawpipe.training.methods import require_token_scores, require_trainable
-from clawpipe.training.request import METRICS, SUMMARY, Rendering, TrainRequest, is_finished
+from clawpipe.training.request import METRICS, SNAPSHOTS, SUMMARY, Rendering, TrainRequest, is_finished
+from clawpipe.training.signs import signs_of
 
 _RESTARTS = 2  # restarts of a child that the kernel killed for lack of memory, each with half the pack length
 _ON_TIMEOUT = (
@@ -102,7 +103,8 @@ def train_policy(
     runtime: Runtime,
     on_progress: Callable[[JsonObject], None],
 ) -> StepResult:
-    """Train on the samples from `start`; the output is the adapter or the whole weights, the details are the steps' metrics.
+    """Train on the samples from `start`; the output is the adapter or the whole weights, the details are the steps' metrics, and
+    the extras the policies after every `train.probe_steps` optimizer steps, by names such as step-000004.
 
     Preference pairs that exist only as text are rendered as rollouts of `environment` are, of several those of the first.
 
@@ -146,14 +148,20 @@ def train_policy(
     name, make_ref = ("model", weights_ref) if whole else ("adapter", adapter_ref)
     manifest = {"kind": "model", "name": name, "base": start.base, "calls": start.tool_call_format, "dtype": start.dtype}
     digest, _ = store.publish(name, lambda directory: _fill(directory, request.weights, manifest))
+    extras: dict[str, Ref] = {}
+    for kept in sorted((outcome / SNAPSHOTS).glob("*")):
+        of_step, _ = store.publish(name, lambda directory, kept=kept: _fill(directory, kept, manifest))
+        extras[kept.name] = make_ref(start, of_step, parents)
     shutil.rmtree(run)
-    filtered = summary["filtered"]
+    filtered, signs = summary["filtered"], signs_of(steps)
+    seen = {"signs": signs} if signs else {}
     return StepResult(
         output=make_ref(start, digest, parents),
+        extras=extras,
         rows_in=samples.rows,
         rows_out=summary["samples"],
         filtered=filtered,
-        details={name: summary[name] for name in _DETAILS if summary.get(name) is not None} | {"updates": steps},
+        details={name: summary[name] for name in _DETAILS if summary.get(name) is not None} | {"updates": steps} | seen,
     )
 
 

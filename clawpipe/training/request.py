@@ -17,6 +17,7 @@ from clawpipe.store.source import code_digest
 from clawpipe.training.losses.objectives import LOSSES
 
 ADAPTER, MODEL, METRICS, SUMMARY = "adapter", "model", "metrics.jsonl", "summary.json"  # in the outcome directory
+SNAPSHOTS = "snapshots"  # beside the outcome directory while training goes on, then in it
 _PLACES = {"samples", "token_scores", "base", "init_adapter", "device", "threads", "processes", "accelerate", "shrink", "output"}
 
 
@@ -59,6 +60,11 @@ class TrainRequest(BaseModel):
         """Directory of the outcome's weights: an adapter, or a whole model."""
         return Path(self.output) / (MODEL if self.config.adapter == "full" else ADAPTER)
 
+    @property
+    def snapshots(self) -> Path:
+        """Directory in which a run keeps the weights after every `train.probe_steps` optimizer steps."""
+        return Path(self.output).parent / SNAPSHOTS
+
     def _objective_digest(self) -> list[str]:
         """The digest of a user's loss; the built-in ones are in that of the trainer's code."""
         objective = self.config.loss.objective
@@ -73,6 +79,11 @@ class TrainRequest(BaseModel):
             "code": sha256_json([code_digest("clawpipe.training.__main__"), *self._objective_digest()]),
             "data": sha256_json([sha256_file(Path(file)) for file in (*self.samples, *self.token_scores)]),
         }
+
+
+def snapshot_name(step: int) -> str:
+    """Return the name of a snapshot's directory: names in order are steps in order."""
+    return f"step-{step:06d}"
 
 
 def is_finished(request: TrainRequest) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import shutil
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -17,7 +18,7 @@ from clawpipe.children.ranks import ranks
 from clawpipe.config.training import Train
 from clawpipe.errors import BusyError, ConfigError
 from clawpipe.training.checkpoint.files import Checkpoints
-from clawpipe.training.checkpoint.state import Movement, commit
+from clawpipe.training.checkpoint.state import Movement, commit, keep_snapshot
 from clawpipe.training.data.packing import Pack
 from clawpipe.training.data.pairs import are_text_only
 from clawpipe.training.data.samples import Sample
@@ -30,6 +31,7 @@ from clawpipe.training.request import TrainRequest
 from clawpipe.training.trainers.base import PackDataset, Rhythm
 from clawpipe.training.trainers.early_stopping import Limits, hold_out
 from clawpipe.training.trainers.job import TrainingJob
+from clawpipe.training.trainers.snapshots import KeepSnapshots
 
 OnStep = Callable[[dict[str, float]], None]
 _TRAINERS = "clawpipe.training.trainers.*"  # a module for each kind of trainer, see `Method.trainer`
@@ -118,6 +120,10 @@ def _attempt(request: TrainRequest, work: Path, on_step: OnStep, job: TrainingJo
         limits=Limits(config.max_kl, config.patience),
     )
     resume = broadcast_from_main(checkpoints.latest_valid)
+    if resume is None and ranks().is_main:
+        shutil.rmtree(request.snapshots, ignore_errors=True)  # of a run with other settings, data or code
+    if config.probe_steps:
+        trainer.add_callback(KeepSnapshots(config.probe_steps, partial(keep_snapshot, request, model)))
     trainer.train(resume_from_checkpoint=str(resume) if resume else None)
     job.check(trainer.steps)
     count, kept_out = len(rows) // job.rows_each, len(held_out) // job.rows_each

@@ -13,6 +13,7 @@ from clawpipe.config.night import NightConfig
 from clawpipe.errors import DataError
 from clawpipe.evaluation.looks import Looks
 from clawpipe.policy.version import base_ref
+from clawpipe.rollouts.generate import round_items
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from flows.opening import Night
 from flows.round import Judged, Round, TrainingData, choose_training_data, judge, learn
@@ -226,3 +227,20 @@ def test_near_duplicates_are_searched_on_request():
     assert do.inputs("find_heldout")["items"] == ITEMS
     asking(do, choose_training_data, this, judged)
     assert [ref.name for ref in do.inputs("curate")["near"]] == ["find_duplicates", "find_heldout"]
+
+
+def test_what_a_training_kept_is_tried_on_items_of_no_round():
+    do = Answering()
+    this = round_of(method="grpo", probe_steps=2)
+    asking(do, learn, this, JUDGED, TrainingData(TRAJECTORIES, this.night.config.train))
+    assert do.names == ["train", "probe"]
+    config, asked = this.night.config, do.inputs("probe")
+    wanted = [[32]] * config.rounds
+    of_rounds = {
+        ordinal
+        for number in range(config.rounds)
+        for ordinal in round_items([config.environment.train_items], wanted, number, this.night.seed("items"))
+    }
+    assert len(asked["ordinals"]) == 32
+    assert not of_rounds & set(asked["ordinals"])
+    assert (asked["config"].group_size, asked["config"].temperature) == (1, config.evaluation.temperature)

@@ -27,23 +27,23 @@ from clawpipe.store.source import import_closure, reached_modules
 from flows.datasets import named_datasets
 from flows.nightly import the_night
 from flows.opening import dry_run_night
-from tasks import data, distillation, evaluation, export, ingest, items, model, recorded, registry, rollouts, training
+from tasks import choice, data, distillation, evaluation, export, ingest, items, model, recorded, registry, rollouts, training
 from tasks.step import Call, Step, run_by
 from tests.judging.fake_judge import fake_judge, verdict
 
-MODULES = (data, distillation, evaluation, export, ingest, items, model, recorded, registry, rollouts, training)
+MODULES = (choice, data, distillation, evaluation, export, ingest, items, model, recorded, registry, rollouts, training)
 STEPS = {name: found for module in MODULES for name, found in vars(module).items() if isinstance(found, Step)}
 TINY = project_directory() / "configs" / "tiny.yaml"
 EVERY_STEP = (
     *(
-        "rounds=1",
+        "rounds=2",
         "rollouts.items=4",
         "rollouts.chunks=1",
         "train.optimizer_steps=1",
         "environment.heldout_items=8",
         "environment.benchmark_items=8",
     ),
-    *("train.loss.kl_coef=0.1", "serving.artifact=merged"),
+    *("train.loss.kl_coef=0.1", "train.probe_steps=1", "serving.artifact=merged"),
     *("curation.near.duplicates=true", "curation.near.heldout=true", "gate.min_items=1"),
     *("curation.demonstrations.share=0.5", "curation.slice_weights.long=2", "rollouts.difficulty.unseen=0.5"),
 )
@@ -189,6 +189,7 @@ ROOMS_OF = {  # the rooms that decide the steps' results, besides config, store,
     "draw_items": "contracts rollouts",
     "demonstrate": f"{WORKERS} rollouts",
     "require_slices": "contracts environments evaluation",
+    "compare_rounds choose_round": "evaluation",
     "score": "contracts environments judging wire",
     "clear_hints": "contracts judging",
     "sign": "similarity",
@@ -196,7 +197,7 @@ ROOMS_OF = {  # the rooms that decide the steps' results, besides config, store,
     "curate add_stored_pairs": "contracts curation",
     "annotate": "annotation children contracts environments policy training wire",
     "train": "children contracts environments planning policy training wire",
-    "evaluate probe_teacher": f"{WORKERS} evaluation rollouts",
+    "evaluate probe probe_teacher": f"{WORKERS} evaluation rollouts",
     "replay_calls answer_turns": f"{WORKERS} evaluation",
     "score_conversations score_pairs": f"{WORKERS} evaluation recorded",
     "prefer": "contracts environments evaluation judging wire",
@@ -211,6 +212,7 @@ ANOTHERS = {  # modules of these rooms, and packages with all that is in them, t
     "annotate": {"training.__main__", "training.run", "training.trainers", "training.checkpoint", "training.losses"},
     "curate": {"contracts.validate", "curation.stored_pairs"},
     "export": {"export.files"},
+    "choose_round": {"evaluation.gate"},
     "gate": {"evaluation.heldout", "evaluation.answers", "evaluation.likelihood"},
     "measure_fidelity": {"export.files"},
     "prefer": {"evaluation.answers", "evaluation.likelihood", "evaluation.turns"},

@@ -32,7 +32,7 @@ from clawpipe.store.files import fsync
 from clawpipe.training.model.adapter import adapter_tensors, model_tensors, save_adapter
 from clawpipe.training.model.value_head import save_value_head, value_head_tensors
 from clawpipe.training.process.collectives import all_gather, as_held, full_tensor, gathered_weights, is_sharded, local_part
-from clawpipe.training.request import METRICS, SUMMARY, TrainRequest
+from clawpipe.training.request import METRICS, SUMMARY, TrainRequest, snapshot_name
 
 _WEIGHTS, _OPTIMIZER, _BEST = "weights", "optimizer", "best"
 _SCHEDULE, _RANDOM = "schedule.json", "random.safetensors"
@@ -185,11 +185,9 @@ def commit(request: TrainRequest, model: Any, steps: list[dict[str, float]], sum
     staging = output.with_name(f".{output.name}.partial")
     shutil.rmtree(staging, ignore_errors=True)
     weights = staging / request.weights.name
-    if request.config.adapter == "full":
-        save_model(model, model_tensors(model), weights, Path(request.base))
-    else:
-        save_adapter(model, weights, request.base_digest)
-    save_value_head(model, weights)
+    _write_weights(request, model, weights)
+    if request.snapshots.exists():
+        shutil.copytree(request.snapshots, staging / request.snapshots.name)
     files = {file.name: sha256_file(file) for file in sorted(weights.iterdir())}
     summary |= {"identity": request.identity(), "files": files, "steps": len(steps), "last": steps[-1]}
     summary["nonfinite"] = sum(step["nonfinite"] for step in steps)
@@ -204,6 +202,32 @@ def commit(request: TrainRequest, model: Any, steps: list[dict[str, float]], sum
     shutil.rmtree(output, ignore_errors=True)
     os.replace(staging, output)
     fsync(output.parent)
+
+
+def keep_snapshot(request: TrainRequest, model: Any, step: int) -> None:
+    """Keep the weights after an optimizer step, as an outcome holds them; every process has to call it.
+
+    Raises:
+        TrainingError: a weight is not finite.
+    """
+    with gathered_weights(model):
+        if not ranks().is_main:
+            _collect_with_others(request, model)
+            return
+        final = request.snapshots / snapshot_name(step)
+        staging = final.with_name(f".{final.name}.partial")
+        shutil.rmtree(staging, ignore_errors=True)
+        _write_weights(request, model, staging)
+        shutil.rmtree(final, ignore_errors=True)  # of a run that was killed before its next checkpoint
+        os.replace(staging, final)
+
+
+def _write_weights(request: TrainRequest, model: Any, directory: Path) -> None:
+    if request.config.adapter == "full":
+        save_model(model, model_tensors(model), directory, Path(request.base))
+    else:
+        save_adapter(model, directory, request.base_digest)
+    save_value_head(model, directory)
 
 
 def _collect_with_others(request: TrainRequest, model: Any) -> None:
