@@ -55,7 +55,7 @@ class ExtensionPoint:
     @property
     def group(self) -> str:
         """The group of entry points in which packages declare theirs."""
-        return f"clawpipe.{self.kind}{'es' if self.kind.endswith('s') else 's'}"
+        return f"clawpipe.{self.kind}{'es' if self.kind.endswith(('s', 'x')) else 's'}"
 
     def names(self) -> list[str]:
         """Return the names that need no path: the built-in ones and those of installed packages."""
