@@ -85,7 +85,7 @@ def _verdict(row: JsonObject) -> int:
 def in_chats(file: str) -> JsonObject:
     """Return how many follow-ups of conversations are praise, blame or no reaction, and some of the former."""
     counts, shown = Counter[str](), list[JsonObject]()
-    for record in read_stream([file], None, Reading()):
+    for record in read_stream([file], "auto", Reading()):
         messages: Sequence[Message] = getattr(record, "messages", ())
         counts["follow_ups"] += sum(one.role == "user" for one in messages[1:])
         for said, reaction in reactions_to(messages):

@@ -190,7 +190,7 @@ class WithWarnings(Protocol):
         ...
 
 
-def distinct_items(environment: Environment, split: str) -> int | None:
+def distinct_items(environment: object, split: str) -> int | None:
     """Return `environment.distinct_items(split)`; 0 if the environment has no such method."""
     return environment.distinct_items(split) if isinstance(environment, WithDistinctItems) else 0
 

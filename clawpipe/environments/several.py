@@ -44,7 +44,7 @@ def named(played: Played) -> list[Named]:
     if not isinstance(played, Environments):
         return [Named(names[0], names[0], False, played)]
     labels = _labels(played.parts, names)
-    return [Named(*one, True, part) for *one, part in zip(labels, names, played.parts, strict=True)]
+    return [Named(label, name, True, part) for label, name, part in zip(labels, names, played.parts, strict=True)]
 
 
 def _labels(parts: Sequence[WeightedEnvironment], names: Sequence[str]) -> list[str]:
