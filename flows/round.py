@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple, cast
 
 from clawpipe.annotation.request import Role
 from clawpipe.config.night import NightConfig
 from clawpipe.config.training import Combine, Train
 from clawpipe.evaluation.teacher import refusal
 from clawpipe.rollouts.generate import plan_chunks, round_items
-from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.store.refs import DatasetRef, ModelRef, OptimizerRef, StepResult
+from clawpipe.training.course import Course
 from clawpipe.training.methods import needs, weights_of
 from clawpipe.workers.pool import stop_server
 from flows.opening import Night
@@ -43,6 +45,7 @@ class Round:
     number: int
     versions: list[str]
     filtered: list[StepResult]  # results of the steps that filter rows, of all rounds so far
+    optimizer: OptimizerRef | None = None  # its state after the rounds so far
 
     def record_filtered(self, result: StepResult) -> StepResult:
         """Add a result to `filtered` and return it."""
@@ -72,6 +75,13 @@ class TrainingData:
 
     rows: DatasetRef
     config: Train
+
+
+class Learnt(NamedTuple):
+    """The policy of the next round, and the optimizer's state that belongs to it; None where no round may follow."""
+
+    policy: ModelRef
+    optimizer: OptimizerRef | None
 
 
 def generate_rollouts(this: Round) -> list[DatasetRef]:
@@ -151,8 +161,8 @@ def choose_training_data(this: Round, judged: Judged) -> TrainingData | None:
     return TrainingData(chosen.dataset, undistilled) if chosen.rows_out >= least else None
 
 
-def learn(this: Round, judged: Judged, data: TrainingData) -> ModelRef:
-    """Train on the data, and return the policy of the next round.
+def learn(this: Round, judged: Judged, data: TrainingData) -> Learnt:
+    """Train on the data, and return what the next round goes on from.
 
     Raises:
         DataError: stored log-probs, or those of an endpoint, are not those of the policies named beside them.
@@ -161,7 +171,7 @@ def learn(this: Round, judged: Judged, data: TrainingData) -> ModelRef:
         known = [*this.night.earlier_policies, this.policy]
         check_recorded(samples=data.rows, start=this.night.start, base=this.night.base, known=known, runtime=this.config.runtime)
     stop_server()
-    return train(
+    trained = train(
         samples=data.rows,
         start=this.policy,
         token_scores=_annotate(this, judged, data) if needs(data.config) else None,
@@ -170,7 +180,16 @@ def learn(this: Round, judged: Judged, data: TrainingData) -> ModelRef:
         seed=this.seed("train") % 2**32,  # numpy takes no larger one
         runtime=this.config.runtime,
         rendered_as=this.config.environment if data.config.spec.pairs else None,  # pairs may be text that is yet to be rendered
-    ).model
+        course=_course(this),
+        optimizer=this.optimizer,
+        night_start=this.night.start if data.config.spec.compares_with_start else None,
+    )
+    return Learnt(trained.model, cast(OptimizerRef | None, trained.extras.get("optimizer")))
+
+
+def _course(this: Round) -> Course:
+    start = this.night.start.policy_version
+    return Course(seed=this.night.seed("optimizer"), start=start, rounds=this.config.rounds, number=this.number)
 
 
 def _text_only(config: NightConfig) -> bool:
@@ -289,10 +308,9 @@ def _annotate(this: Round, judged: Judged, data: TrainingData) -> DatasetRef:
 
 
 def _policies_to_score(this: Round, config: Train) -> dict[Role, ModelRef]:
-    """Return the policies that score the round's tokens, by role. For pairs the reference is the policy that the round starts
-    from; otherwise it is the base, and a KL penalty measures the distance from it."""
-    reference = this.policy if config.spec.compares_with_start else this.night.base
-    teacher = this.night.teacher or this.policy
+    """Return the policies that score the round's tokens, by role. The reference is the night's start in every round: one that moved
+    with the rounds would let each of them go as far again."""
+    reference, teacher = this.night.start, this.night.teacher or this.policy
     asked: dict[Role, ModelRef] = {"reference": reference, "proximal": this.policy, "student": this.policy, "teacher": teacher}
     wanted = needs(config)
     wanted |= {"student"} if "teacher" in wanted else set()

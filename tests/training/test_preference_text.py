@@ -181,7 +181,7 @@ def fit(tmp_path, tokenizer):
             report_to="none",
             disable_tqdm=True,
         )
-        return train_text_preferences(model, tokenizer, rows, config, arguments, on_step)
+        return train_text_preferences(model, tokenizer, rows, config, arguments, on_step).steps
 
     return run
 
