@@ -169,7 +169,7 @@ def fit(tmp_path, tokenizer):
             use_cpu=True,
             per_device_train_batch_size=1,
             gradient_accumulation_steps=pairs_per_step(config, len(rows), 0),
-            learning_rate=config.rate,
+            learning_rate=config.learning_rate,
             lr_scheduler_type="constant",
             optim="adamw_torch",
             activation_checkpointing=False,
