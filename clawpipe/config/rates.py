@@ -4,7 +4,7 @@
 
 AdamW moves each weight by about the rate, whatever the gradient's size. So the change of a layer's output grows with the number of
 weights that add up in it, and the rate has to fall with the width: as 1 / width for whole matrices (muP, Yang et al. 2022,
-arXiv 2203.03466), and by less for LoRA, whose B begins at 0 and sees the r outputs of A, of a size that does not depend on the width
+arXiv 2203.03466), and by less for LoRA, whose B begins at 0 and sees the r outputs of A, whose size is the same at each width
 (Hayou et al. 2024, arXiv 2402.12354). The same argument gives the gain: an adapter's scale, alpha / rank or with rslora
 alpha / sqrt(rank), times the rank. It agrees with Schulman et al. 2025 ("LoRA without regret"), who found the best rate of LoRA
 independent of the rank, and ten times that of all weights.
@@ -47,7 +47,7 @@ class Rate:
 
     @property
     def is_large(self) -> bool:
-        return self.value is not None and self.function is not None and self.value >= _LARGE * self.function
+        return self.value is not None and self.function is not None and round(self.value / self.function, 6) >= _LARGE
 
 
 def gain(lora: Lora) -> float:

@@ -78,9 +78,7 @@ class RunSettings(Block):
 
     method: MethodName = Field(default="grpo", description="how the policy learns; a page each in docs/methods")
     start_from: Literal["base", "champion"] = Field(default="base", description="policy that the first round starts from")
-    learning_rate: float | None = Field(
-        default=None, gt=0, description="peak rate; null: by the base's width, the adapter and the method"
-    )
+    learning_rate: float | None = Field(default=None, gt=0, description="null: by the base's width, the adapter and the method")
     lr_scheduler_type: Literal["constant", "linear", "cosine"] = Field(
         default="constant",
         description="schedule after the warm-up; linear and cosine fall to 0 at the night's end",

@@ -62,9 +62,8 @@ def test_an_adapter_has_rank_times_in_plus_out(variant: Any, extra: int):
 def test_each_size_carries_what_the_function_suggests(name: str):
     config = load_config(ROOT / "configs" / "sizes" / f"{name}.yaml")
     wanted = suggested(config, architecture_of(config.model.base), named(name.split("-")[1]))
-    assert {"train.learning_rate", "train.lora.rank", "train.pack_tokens", "train.batch_rows", "rollouts.shard_rollouts"} <= set(
-        wanted
-    )
+    train = {f"train.{setting}" for setting in ("learning_rate", "lora.rank", "lora.alpha", "pack_tokens", "batch_rows")}
+    assert set(wanted) == train | {"curation.max_tokens", "rollouts.shard_rollouts"}
     assert with_settings(config, wanted) == config
 
 

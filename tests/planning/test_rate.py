@@ -94,11 +94,8 @@ def a_night(**changes: Any) -> NightConfig:
     [
         ({"model__base": "smollm2-135m-instruct"}, "train.learning_rate 0.0003, from .*width of 576 .measured.$"),
         ({"model__base": "Qwen/Qwen2.5-7B-Instruct"}, "train.learning_rate 0.00014, .*width of 3584 .not measured"),
-        ({"model__base": "Qwen/Qwen2.5-7B-Instruct", "train__learning_rate": 1.4e-3}, "warning: .* 0.0014 is 10 times .*: 0.00014"),
-        (
-            {"model__base": "Qwen/Qwen2.5-7B-Instruct", "train__adapter": "full", "train__learning_rate": 1e-4},
-            "warning: .*all weights",
-        ),
+        ({"model__base": "Qwen/Qwen2.5-7B-Instruct", "train__learning_rate": 1.4e-3}, "warning: .* is 10 times .*: 0.00014"),
+        ({"train__adapter": "full", "train__learning_rate": 3e-4}, "warning: .* 10 times .* all weights"),
         ({"model__base": "nobody/no-such-model"}, "width is not known"),
     ],
     ids=str,
