@@ -16,7 +16,7 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -58,7 +58,12 @@ def sequences(transitions: Tensor, seed: int) -> Tensor:
 def base(width: int, seed: int) -> LlamaForCausalLM:
     torch.manual_seed(seed)
     heads = width // 16
-    sizes = {"hidden_size": width, "intermediate_size": 2 * width, "num_attention_heads": heads, "num_key_value_heads": heads}
+    sizes: dict[str, Any] = {
+        "hidden_size": width,
+        "intermediate_size": 2 * width,
+        "num_attention_heads": heads,
+        "num_key_value_heads": heads,
+    }
     return LlamaForCausalLM(LlamaConfig(vocab_size=WORDS, num_hidden_layers=2, initializer_range=width**-0.5, **sizes))
 
 

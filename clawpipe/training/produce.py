@@ -208,10 +208,10 @@ def _publish_policy(store: Store, request: TrainRequest, start: ModelRef, parent
 
 
 def _publish_optimizer(store: Store, outcome: Path, course: Course, policy: ModelRef) -> OptimizerRef:
-    of = {"night": course.night, "policy_version": policy.policy_version}
-    manifest = {"kind": "optimizer", "name": OPTIMIZER, **of}
+    night, version = course.night, policy.policy_version
+    manifest = {"kind": "optimizer", "name": OPTIMIZER, "night": night, "policy_version": version}
     digest, _ = store.publish(OPTIMIZER, lambda directory: _fill(directory, outcome / OPTIMIZER, manifest))
-    return OptimizerRef(name=OPTIMIZER, digest=digest, parents=policy.parents, **of)
+    return OptimizerRef(name=OPTIMIZER, digest=digest, parents=policy.parents, night=night, policy_version=version)
 
 
 def _result(outcome: Path, rows: int, policy: ModelRef) -> StepResult:

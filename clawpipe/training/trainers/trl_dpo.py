@@ -199,6 +199,8 @@ class _Collator(DataCollatorForPreference):
 class TextPreferenceTrainer(KeepsMasterWeights, InANight, DPOTrainer):
     """TRL's trainer on rows of token ids; it reports as `clawpipe.training.trainers.base.PackedTrainer` does."""
 
+    optimizer: Any  # which the declared types do not know while it trains
+
     def __init__(self, *arguments: Any, on_step: OnStep, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.remove_callback(PrinterCallback)
