@@ -171,8 +171,8 @@ def summary(rows: list[JsonObject]) -> Iterator[JsonObject]:
 
 def newest(rows: list[JsonObject], wanted: Iterable[Night]) -> list[JsonObject]:
     """Return the last line of each wanted night that ended, in the order of the table."""
-    last = {(row["method"], row["seed"], row["demonstrations"]): row for row in rows}
-    return [last[tuple(night)] for night in wanted if tuple(night) in last]
+    last = {Night(row["method"], row["seed"], row["demonstrations"]): row for row in rows}
+    return [last[night] for night in wanted if night in last]
 
 
 def options() -> argparse.Namespace:
@@ -194,7 +194,7 @@ def options() -> argparse.Namespace:
 def main() -> int:
     given = options()
     chosen = [method for method in METHODS if method in given.methods]
-    wanted = [Night(*night) for night in product(chosen, given.seeds, given.demonstrations)]
+    wanted = [Night(method, seed, arm) for method, seed, arm in product(chosen, given.seeds, given.demonstrations)]
     homes = given.homes or given.nights.with_suffix(".homes")
     if not given.table:
         with ThreadPoolExecutor(given.parallel) as pool:
