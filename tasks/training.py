@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clawpipe import progress
-from clawpipe.config.night import EnvironmentSpec, Runtime
+from clawpipe.config.night import Played, Runtime
 from clawpipe.config.training import Train
 from clawpipe.planning.free_memory import require_free_memory
 from clawpipe.policy.spec import policy_spec
@@ -24,7 +24,7 @@ def train(
     temperature: float,
     seed: int,
     runtime: Runtime,
-    rendered_as: EnvironmentSpec | None = None,
+    rendered_as: Played | None = None,
     course: Course | None = None,
     optimizer: OptimizerRef | None = None,
     night_start: ModelRef | None = None,

@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 from clawpipe.children.memory import MemoryShortError, kernel_kills
 from clawpipe.children.ranks import clear_error, read_error
 from clawpipe.children.run import KilledError, run_child
-from clawpipe.config.environment import EnvironmentSpec
+from clawpipe.config.environment import Played
 from clawpipe.config.load import shipped
 from clawpipe.config.runtime import Runtime
 from clawpipe.config.training import Train
 from clawpipe.devices import meter
+from clawpipe.environments.openings import openings
 from clawpipe.errors import ClawpipeError, ConfigError
 from clawpipe.json_types import JsonObject
 from clawpipe.policy.spec import PolicySpec, policy_spec
@@ -112,7 +113,7 @@ def train_policy(
     config: Train,
     *,
     night: NightSoFar | None = None,
-    environment: EnvironmentSpec | None = None,
+    environment: Played | None = None,
     temperature: float,
     seed: int,
     runtime: Runtime,
@@ -121,7 +122,7 @@ def train_policy(
     """Train on the samples from `start`; the output is the adapter or the whole weights, the details are the steps' metrics.
 
     The extra "optimizer" is the state that the night's next round goes on with, where another round may follow. Preference pairs
-    that exist only as text are rendered as rollouts of `environment` are.
+    that exist only as text are rendered as rollouts of `environment` are, of several those of the first.
 
     A killed run resumes from its last checkpoint, which lies below `work` under the digest of the inputs.
 
@@ -226,8 +227,8 @@ def _result(outcome: Path, rows: int, policy: ModelRef) -> StepResult:
     )
 
 
-def _rendering(environment: EnvironmentSpec, spec: PolicySpec) -> Rendering:
-    return Rendering(environment=environment.name, options=environment.options, tool_call_format=spec.tool_call_format)
+def _rendering(environment: Played, spec: PolicySpec) -> Rendering:
+    return Rendering(opening=openings(environment)[0], tool_call_format=spec.tool_call_format)
 
 
 def _fill(directory: Path, source: Path, manifest: JsonObject) -> JsonObject:
