@@ -23,7 +23,7 @@ from clawpipe.nights.record import night_id
 from clawpipe.runs.recording import recorded
 from clawpipe.store.home import Home
 from clawpipe.store.permissions import keep_private
-from clawpipe.store.refs import ModelRef, StepResult
+from clawpipe.store.refs import ModelRef, OptimizerRef, StepResult
 from flows.choice import RoundsSoFar, until
 from flows.datasets import NothingNewError
 from flows.figures import exported
@@ -115,19 +115,21 @@ def the_night(night: Night) -> None:
     drawn, learning = heldout.drawn, without_heldout(night, heldout)
 
     policy, training_sets = night.start, {"items": heldout.items}
+    optimizer: OptimizerRef | None = None  # one for the night, whose state goes from round to round
     versions = [policy.policy_version]  # the newest first
     filtered: list[StepResult] = []  # results of the steps that filter rows
     tried = list(learning.past)
     rounds = RoundsSoFar()
     for number in range(config.rounds):
         with part(f"round-{number + 1}"):
-            this = Round(learning, heldout.items, drawn.extra("all"), policy, number, versions, filtered, tried)
+            this = Round(learning, heldout.items, drawn.extra("all"), policy, number, versions, filtered, tried, optimizer)
             judged = judge(this, [*learning.stored, *generate_rollouts(this)])
             rounds.measured(this, judged)
             data = choose_training_data(this, judged)
             if data:
                 training_sets[f"round-{number + 1}"] = data.rows
-                policy = rounds.trained[f"round-{number + 1}"] = learn(this, judged, data)
+                policy, optimizer = learn(this, judged, data)
+                rounds.trained[f"round-{number + 1}"] = policy
                 versions = list(dict.fromkeys([policy.policy_version, *versions]))
     if policy == night.start:
         raise nothing_to_learn(filtered, config.train.method, config.curation.min_samples)

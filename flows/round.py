@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, cast
 
 from clawpipe.annotation.request import Role
 from clawpipe.config.night import NightConfig, Rollouts
@@ -10,7 +11,8 @@ from clawpipe.config.quotas import quotas, rounds_of
 from clawpipe.config.training import Combine, Train
 from clawpipe.evaluation.teacher import refusal
 from clawpipe.rollouts.generate import plan_chunks, round_items
-from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.store.refs import DatasetRef, ModelRef, OptimizerRef, StepResult
+from clawpipe.training.course import Course
 from clawpipe.training.methods import needs, weights_of
 from clawpipe.workers.pool import stop_server
 from flows.opening import Night, Past
@@ -46,6 +48,7 @@ class Round:
     versions: list[str]
     filtered: list[StepResult]  # results of the steps that filter rows, of all rounds so far
     tried: list[Past] = field(default_factory=list)  # rounds of tonight and of earlier nights, newest first
+    optimizer: OptimizerRef | None = None  # its state after the rounds so far
 
     def record_filtered(self, result: StepResult) -> StepResult:
         """Add a result to `filtered` and return it."""
@@ -77,6 +80,13 @@ class TrainingData:
 
     rows: DatasetRef
     config: Train
+
+
+class Learnt(NamedTuple):
+    """The policy of the next round, and the optimizer's state that belongs to it; None where no round may follow."""
+
+    policy: ModelRef
+    optimizer: OptimizerRef | None
 
 
 def generate_rollouts(this: Round) -> list[DatasetRef]:
@@ -208,8 +218,8 @@ def choose_training_data(this: Round, judged: Judged) -> TrainingData | None:
     return TrainingData(chosen.dataset, undistilled) if chosen.rows_out >= least else None
 
 
-def learn(this: Round, judged: Judged, data: TrainingData) -> ModelRef:
-    """Train on the data, and return the policy of the next round.
+def learn(this: Round, judged: Judged, data: TrainingData) -> Learnt:
+    """Train on the data, and return what the next round goes on from.
 
     Raises:
         DataError: stored log-probs, or those of an endpoint, are not those of the policies named beside them.
@@ -227,10 +237,18 @@ def learn(this: Round, judged: Judged, data: TrainingData) -> ModelRef:
         seed=this.seed("train") % 2**32,  # numpy takes no larger one
         runtime=this.config.runtime,
         rendered_as=this.config.drawn if data.config.spec.pairs else None,  # pairs may be text that is yet to be rendered
+        course=_course(this),
+        optimizer=this.optimizer,
+        night_start=this.night.start if data.config.spec.compares_with_start else None,
     )
     if data.config.probe_steps:
         _probe_snapshots(this, trained)
-    return trained.model
+    return Learnt(trained.model, cast(OptimizerRef | None, trained.extras.get("optimizer")))
+
+
+def _course(this: Round) -> Course:
+    start = this.night.start.policy_version
+    return Course(seed=this.night.seed("optimizer"), start=start, rounds=this.config.rounds, number=this.number)
 
 
 def _probe_snapshots(this: Round, trained: StepResult) -> None:
@@ -238,8 +256,8 @@ def _probe_snapshots(this: Round, trained: StepResult) -> None:
     config = this.config
     probe(
         items=this.items,
-        ordinals=_ordinals(this, this.night.rollouts, config.rounds),
-        kept=trained.extras,
+        ordinals=_ordinals(replace(this, number=config.rounds), this.night.rollouts),
+        kept={name: ref for name, ref in trained.extras.items() if isinstance(ref, ModelRef)},
         environment=config.drawn,
         config=this.night.rollouts.once(config.evaluation.temperature),
         seed=this.night.seed("probe"),
@@ -371,10 +389,9 @@ def _annotate(this: Round, judged: Judged, data: TrainingData) -> DatasetRef:
 
 
 def _policies_to_score(this: Round, config: Train) -> dict[Role, ModelRef]:
-    """Return the policies that score the round's tokens, by role. For pairs the reference is the policy that the round starts
-    from; otherwise it is the base, and a KL penalty measures the distance from it."""
-    reference = this.policy if config.spec.compares_with_start else this.night.base
-    teacher = this.night.teacher or this.policy
+    """Return the policies that score the round's tokens, by role. The reference is the night's start in every round: one that moved
+    with the rounds would let each of them go as far again."""
+    reference, teacher = this.night.start, this.night.teacher or this.policy
     asked: dict[Role, ModelRef] = {"reference": reference, "proximal": this.policy, "student": this.policy, "teacher": teacher}
     wanted = needs(config)
     wanted |= {"student"} if "teacher" in wanted else set()

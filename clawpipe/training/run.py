@@ -31,6 +31,7 @@ from clawpipe.training.request import TrainRequest
 from clawpipe.training.trainers.base import PackDataset, Rhythm
 from clawpipe.training.trainers.early_stopping import Limits, hold_out
 from clawpipe.training.trainers.job import TrainingJob
+from clawpipe.training.trainers.schedule import stretch_of
 from clawpipe.training.trainers.snapshots import KeepSnapshots
 
 OnStep = Callable[[dict[str, float]], None]
@@ -118,6 +119,7 @@ def _attempt(request: TrainRequest, work: Path, on_step: OnStep, job: TrainingJo
         on_step,
         validation=_whole(job, held_out, pack_tokens, config.share_prefixes) if held_out else None,
         limits=Limits(config.max_kl, config.patience),
+        stretch=stretch_of(request),
     )
     resume = broadcast_from_main(checkpoints.latest_valid)
     if resume is None and ranks().is_main:
@@ -130,8 +132,10 @@ def _attempt(request: TrainRequest, work: Path, on_step: OnStep, job: TrainingJo
     filtered = job.filtered | ({"kept_for_validation": kept_out} if kept_out else {})
     summary = {"samples": count, "held_out": kept_out, "filtered": filtered, "stopped": trainer.stopped}
     summary["moved"] = movement.relative(model)
+    if trainer.is_deepspeed_enabled:
+        summary["moments_left"] = "DeepSpeed keeps AdamW's moments in buffers of its own: the next round starts without them"
     with gathered_weights(model):
-        commit(request, model, trainer.steps, summary)
+        commit(request, model, trainer.steps, summary, None if trainer.is_deepspeed_enabled else trainer.optimizer)
     if ranks().is_main:
         checkpoints.clear()
 

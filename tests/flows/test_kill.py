@@ -30,6 +30,7 @@ POINTS = [
     "store.before_rename/samples",
     "checkpoint.before_rename#5,train.before_rename",
     "store.before_rename/adapter",
+    "store.before_rename/optimizer",
     "step.before_record/train",
     "step.before_record/generate_chunk#2",
     "train.after_step#6,step.before_record/choose_round",

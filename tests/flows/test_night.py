@@ -163,7 +163,7 @@ def test_plan_of_a_new_night_writes_nothing(new_clawpipe):
     before = snapshot(clawpipe.root)
     plan = clawpipe.cold("plan", *clawpipe.options())  # importing Prefect writes files as well
     assert (plan.code, plan.stderr) == (0, "")
-    assert set(plan.json) == {"night", "config", "notes", "steps"}
+    assert set(plan.json) == {"night", "config", "notes", "rate", "steps"}
     check, items, *later = plan.json["steps"]
     assert (check["would"], items["would"]) == ("run", "run")
     assert re.fullmatch("check_model-[0-9a-f]{40} make_items-[0-9a-f]{40}", f"{check['key']} {items['key']}")

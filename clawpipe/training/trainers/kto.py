@@ -24,6 +24,7 @@ from clawpipe.training.data.pairs import plan_pairs
 from clawpipe.training.data.samples import Sample, load_samples
 from clawpipe.training.losses.kto import kto_loss, reference_point, row_sums
 from clawpipe.training.model.likelihoods import likelihoods
+from clawpipe.training.model.reference import reference_model
 from clawpipe.training.model.scoring_head import Scores, base_of, score_pack
 from clawpipe.training.process.collectives import broadcast_from_main
 from clawpipe.training.request import TrainRequest
@@ -46,7 +47,7 @@ def training_job(request: TrainRequest) -> TrainingJob:
         filtered=filtered,
         plan=partial(plan_pairs, share=config.share_prefixes),
         trainer=partial(KtoTrainer, kto=config.kto),
-        prepare=partial(_with_references, config.pack_tokens),
+        prepare=partial(_with_references, request),
         rows_each=2,
     )
 
@@ -108,13 +109,18 @@ def _mismatched(sample: Sample, other: Sample, longest: int) -> Sample:
     return replace(sample, token_ids=ids, trained=trained, streams={"label": np.zeros(len(trained), np.float32)})
 
 
-def _with_references(pack_tokens: int, model: Any, rows: list[Sample], packs: list[Pack]) -> list[Sample]:
-    """Add the mismatched rows' log-probs under the untrained model: the round's first policy, which the reference is."""
+def _with_references(request: TrainRequest, model: Any, rows: list[Sample], packs: list[Pack]) -> list[Sample]:
+    """Add the mismatched rows' log-probs under the reference, the policy that the night started from."""
     model.eval()
-    found = broadcast_from_main(lambda: [row.logprobs for row in likelihoods(base_of(model), rows[1::2], pack_tokens)])
+    found = broadcast_from_main(lambda: _mismatched_logprobs(request, model, rows[1::2]))
     complete = list(rows)
     complete[1::2] = [replace(row, streams={**row.streams, "reference": part}) for row, part in zip(rows[1::2], found, strict=True)]
     return complete
+
+
+def _mismatched_logprobs(request: TrainRequest, model: Any, rows: list[Sample]) -> list[np.ndarray]:
+    with reference_model(model, request) as reference:
+        return [row.logprobs for row in likelihoods(base_of(reference.eval()), rows, request.config.pack_tokens)]
 
 
 class KtoTrainer(PackedTrainer):
