@@ -16,6 +16,7 @@ from clawpipe.devices import expected_device, metered
 from clawpipe.environments.discovery import environment_name, load_environment
 from clawpipe.evaluation.looks import Looks
 from clawpipe.extensions import is_reference
+from clawpipe.judging.spending import spending_of
 from clawpipe.nights.compared import compared
 from clawpipe.nights.conclude import conclude, count_evidence, evidence_warning
 from clawpipe.nights.journal import Journal, watcher
@@ -173,6 +174,7 @@ def open_night(config: NightConfig, ledger_home: Home | None = None) -> Iterator
         stack.enter_context(tracked_by(journal, record.resolve(config), _tracking(home, config), store, flow_run.id))
         stack.enter_context(reporting_to(journal))
         stack.enter_context(metered())
+        stack.enter_context(spending_of(record.night))
         pool = stack.enter_context(open_workers(config.runtime, journal.run_dir / "logs"))
         with journal.ended():
             bring_policies(config, _tracking(home, config), store, pool, record.champion)
