@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from clawpipe.judging.judge_prompt import JudgePrompt
 from clawpipe.judging.lenient_json import read_object
 from clawpipe.wire.thoughts import after_thoughts
 
@@ -28,7 +29,12 @@ class Answer:
     ranks: Mapping[str, int] | None = None
 
 
-Reads = Callable[[str, str], Answer]  # of the text and the code
+Reads = Callable[[str, JudgePrompt], Answer]
+
+
+def read_verdict(text: str, prompt: JudgePrompt) -> Answer:
+    """Read the answer to a question about a turn or two answers."""
+    return read_answer(text, prompt.code)
 
 
 def read_answer(text: str, code: str) -> Answer:
@@ -41,11 +47,11 @@ def read_answer(text: str, code: str) -> Answer:
     return Answer(_verdict(found["verdict"]), usable_hints([hint for hint in listed if isinstance(hint, str)]))
 
 
-def read_ranking(text: str, code: str) -> Answer:
-    """Read a ranking: the names from the best on; those in a list of their own share a place. Who was asked knows the names."""
-    found = _agreed(text, code, lambda given: _ranks(given.get("ranking")))
+def read_ranking(text: str, prompt: JudgePrompt) -> Answer:
+    """Read a ranking: all names, from the best on; those in a list of their own share a place."""
+    found = _agreed(text, prompt.code, lambda given: _ranks(given.get("ranking")))
     ranks = _ranks(found["ranking"]) if found else None
-    return Answer(None if ranks is None else 0, ranks=ranks)
+    return Answer(0, ranks=ranks) if ranks and ranks.keys() == set(prompt.names) else Answer(None)
 
 
 def usable_hints(hints: Sequence[str]) -> tuple[str, ...]:

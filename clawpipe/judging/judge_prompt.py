@@ -61,6 +61,7 @@ class JudgePrompt:
         subject: digest of what is judged, whatever the rubric.
         form: JSON Schema of an answer.
         rubric: of the user's; "": none.
+        names: of what is to be ranked.
     """
 
     messages: tuple[Message, Message]
@@ -68,6 +69,7 @@ class JudgePrompt:
     subject: str
     form: JsonObject
     rubric: str
+    names: tuple[str, ...] = ()
 
     def __hash__(self) -> int:
         return hash(self.subject)
@@ -96,7 +98,7 @@ def comparison_prompt(before: Sequence[Message], first: Message, second: Message
     return asked(_VERSUS, rubric, shown, {"verdict": _VERDICT})
 
 
-def asked(layout: str, rubric: str, shown: JsonObject, answer: JsonObject) -> JudgePrompt:
+def asked(layout: str, rubric: str, shown: JsonObject, answer: JsonObject, names: tuple[str, ...] = ()) -> JudgePrompt:
     """Return a question: instructions with a place for data and rubric, what is shown, and the schemas of the answer's fields."""
     subject = sha256_json([PROMPT_VERSION, layout, shown])
     code = subject[:12]
@@ -104,7 +106,7 @@ def asked(layout: str, rubric: str, shown: JsonObject, answer: JsonObject) -> Ju
     system = layout.format(data=_DATA, rubric=wanted).replace('"CODE"', f'"{code}"')
     fields = {"reasons": _REASONS, "code": {"const": code}, **answer}
     form: JsonObject = {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
-    return JudgePrompt((Message("system", system), Message("user", fenced(shown, code))), code, subject, form, rubric)
+    return JudgePrompt((Message("system", system), Message("user", fenced(shown, code))), code, subject, form, rubric, names)
 
 
 def _failed(turn: Exchange) -> list[int]:

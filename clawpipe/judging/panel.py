@@ -104,4 +104,6 @@ class GroupOptions(PanelOptions):
     """Options of the scorer `group`."""
 
     votes: int = Field(default=1, ge=1, le=64, description="rankings of each judge of a group, each in another order")
-    shown: int = Field(default=48_000, ge=4000, description="bytes of rollouts in one question; larger groups are ranked in parts")
+    shown: int = Field(
+        default=48_000, ge=20_000, description="bytes of rollouts in one question; larger groups are ranked in parts"
+    )

@@ -107,7 +107,14 @@ class Poll:
 
     def cast(self, asked: JudgePrompt) -> list[tuple[Vote, float]]:
         """Return the votes on a question with their weights; a judge that did not answer has cast none."""
-        return [(self._votes[one.key], one.member.weight) for one in self._ballots(asked) if one.key in self._votes]
+        return [vote for _, vote in self.cast_by_place(asked)]
+
+    def cast_by_place(self, asked: JudgePrompt) -> Iterator[tuple[int, tuple[Vote, float]]]:
+        """Yield the votes on a question with their weights, and the place of the judge in the panel."""
+        for place in range(len(self.options.judges)):
+            for one in self._ballots_of(place, asked):
+                if one.key in self._votes:
+                    yield place, (self._votes[one.key], one.member.weight)
 
     def abstained(self, asked: JudgePrompt) -> list[str]:
         """Return the judges that have no valid vote on a question."""
@@ -205,7 +212,7 @@ class Poll:
         return most
 
     def _keep(self, one: Ballot, said: Said, seconds: float) -> None:
-        read = self.reads(said.text, one.prompt.code)
+        read = self.reads(said.text, one.prompt)
         about = (one.member.model, PROMPT_VERSION, one.number, one.prompt.subject, one.about)
         passing = said.passing and read.value is None
         vote = Vote(one.key, *about, said.text, read.value, read.hints, *said.tokens, seconds, passing)

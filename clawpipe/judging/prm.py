@@ -12,7 +12,7 @@ from clawpipe.json_types import Row
 from clawpipe.judging.base import Origin, Score, with_mean
 from clawpipe.judging.compare import Question
 from clawpipe.judging.exchanges import Exchange, exchanges_of
-from clawpipe.judging.judge_answer import read_answer, usable_hints
+from clawpipe.judging.judge_answer import read_verdict, usable_hints
 from clawpipe.judging.judge_prompt import PROMPT_VERSION, JudgePrompt, comparison_prompt, turn_prompt
 from clawpipe.judging.panel import PrmOptions
 from clawpipe.judging.polling import Poll
@@ -63,7 +63,7 @@ class Prm:
     poll: Poll = field(init=False)
 
     def __post_init__(self) -> None:
-        self.poll = Poll(self.name, self.options, self.verdicts, read_answer)
+        self.poll = Poll(self.name, self.options, self.verdicts, read_verdict)
 
     def prepare(self, trajectories: Sequence[Row]) -> None:
         """Collect the votes on all turns of these trajectories. Raises what `Poll.collect` raises."""
