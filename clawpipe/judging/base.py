@@ -21,6 +21,7 @@ from clawpipe.errors import BusyError, ConfigError
 from clawpipe.extensions import ExtensionPoint
 from clawpipe.json_types import JsonObject
 from clawpipe.judging.gaming import GamingSigns
+from clawpipe.judging.tally import Tally
 from clawpipe.messages import Message
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, publish_dataset, read_dataset
@@ -166,7 +167,8 @@ def score_dataset(
     Returns:
         output: `scores`; extras: "quarantine", if a trajectory was rejected; rows_in, rows_out and filtered count
         trajectories, details["scores"] counts scores, details["raised"] says what was raised, if anything,
-        details["warnings"] which signs there are of a judge that is gamed, and details["reward"] the mean reward of rollouts.
+        details["warnings"] which signs there are of a judge that is gamed, details["reward"] the mean reward of rollouts, and
+        details["judges"] what each judge said of how many turns.
 
     Raises:
         ConfigError: two scorers share a name, or a scorer is set up wrongly.
@@ -179,12 +181,13 @@ def score_dataset(
     known = {row["item_id"]: row for row in read_dataset(store, items).to_pylist()}
     rejected: list[JsonObject] = []
     raised = UserErrors(log)
-    signs = GamingSigns()
+    signs, judges = GamingSigns(), [scorer for scorer in ordered if scorer.origin == "judge"]
+    tally = Tally([scorer.name for scorer in judges], [scorer.name for scorer in judges if getattr(scorer, "by_groups", False)])
     weigh = partial(_with_reward, weights=weights, verifier_weight=verifier_weight)
-    batches = _score_batches(store, trajectories, known, ordered, weigh, completed, rejected, raised, signs)
+    batches = _score_batches(store, trajectories, known, ordered, weigh, completed, rejected, raised, signs, tally)
     parents = [trajectories.digest, items.digest]
     output = publish_dataset(store, "scores", rechunk(batches, schema_of("scores")), parents=parents)
-    details = raised.details() | signs.details()
+    details = raised.details() | signs.details() | tally.details()
     return _result(store, trajectories, output, rejected, parents, details)
 
 
@@ -198,6 +201,7 @@ def _score_batches(
     rejected: list[JsonObject],
     raised: UserErrors,
     signs: GamingSigns,
+    tally: Tally,
 ) -> Iterator[pa.RecordBatch]:
     """Yield score rows, a batch of trajectories at a time; add quarantine rows to `rejected`."""
     columns = [name for name in schema_of("trajectories").names if name not in _STREAMS]
@@ -213,6 +217,7 @@ def _score_batches(
             else:
                 scores, reason = _judge(_NO_ITEM, trajectory, without_item, raised)
             signs.add(trajectory, scores)
+            tally.add(trajectory, scores)
             weighed = weigh(scores)
             weighed = completed(weighed) if completed and weighed else weighed
             if trajectory["source"] == ROLLOUT:

@@ -12,6 +12,7 @@ from clawpipe.json_types import Row
 from clawpipe.judging.votes import Vote
 
 PEOPLE_AND_CHECKS = ("verifier", "user")
+_RANKERS = ("group",)  # their values are places, which have no sign
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,7 @@ class Agreement:
     """How often a judge's score of a trajectory or turn and somebody else's have the same sign; neutral scores are left out.
 
     Attributes:
+        origin: verifier or user, or the name of another judge.
         kappa: Cohen's kappa (1960), agreement beyond chance; None where one side always says the same.
     """
 
@@ -68,7 +70,7 @@ def judged(votes: Iterable[Vote], sample: int = 3) -> list[Judged]:
 
 
 def agreements(scores: Iterable[Row]) -> list[Agreement]:
-    """Return the agreement of each judge with verifiers and users, for whole trajectories and for turns.
+    """Return the agreement of each judge with verifiers and users, and of each two judges, for trajectories and for turns.
 
     Args:
         scores: rows of `scores` with trajectory_id, turn, scorer, origin and value.
@@ -77,10 +79,13 @@ def agreements(scores: Iterable[Row]) -> list[Agreement]:
     ordered = sorted(scores, key=lambda row: (row["trajectory_id"], -1 if row["turn"] is None else row["turn"], row["scorer"]))
     for (_, turn), group in groupby(ordered, key=lambda row: (row["trajectory_id"], row["turn"])):
         rows = list({row["scorer"]: row for row in group}.values())
-        for judge in (row for row in rows if row["origin"] == "judge" and row["value"]):
+        kind = "trajectory" if turn is None else "turn"
+        judges = [row for row in rows if row["origin"] == "judge" and row["value"] and row["scorer"] not in _RANKERS]
+        for place, judge in enumerate(judges):
             for other in (row for row in rows if row["origin"] in PEOPLE_AND_CHECKS and _says(row) is not None):
-                kind = "trajectory" if turn is None else "turn"
                 pairs[judge["scorer"], other["origin"], kind].append((judge["value"] > 0, bool(_says(other))))
+            for other in judges[place + 1 :]:
+                pairs[judge["scorer"], other["scorer"], kind].append((judge["value"] > 0, other["value"] > 0))
     return [Agreement(*name, *_agreement(pairs[name])) for name in sorted(pairs)]
 
 

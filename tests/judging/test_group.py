@@ -141,10 +141,6 @@ def test_a_group_vote_is_found_by_each_of_its_rollouts(home: Home):
     assert vote.trajectories == ["g-0", "g-1"]
 
 
-def test_a_group_vote_is_forgotten_with_any_of_its_rollouts():
-    assert {"g-1"}.intersection(["g-0", "g-1"])
-
-
 def test_a_ranker_by_length_is_noticed():
     def signs(height: Callable[[str], float]) -> list[str]:
         seen = GamingSigns()
