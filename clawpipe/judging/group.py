@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from clawpipe.json_types import JsonObject, Row
 from clawpipe.judging.base import ROLLOUT, Origin, Score
+from clawpipe.judging.calibration import as_rollouts, calibration_of, ordered_pairs, require_agreement
 from clawpipe.judging.group_prompt import MOST_AT_ONCE, SHARED, Group, group_of, group_prompt
 from clawpipe.judging.judge_answer import read_ranking
 from clawpipe.judging.judge_prompt import PROMPT_VERSION, JudgePrompt
@@ -48,6 +49,7 @@ class GroupJudge:
     origin: Origin = "judge"
     scores_stored: bool = False
     by_groups: bool = True
+    is_calibrated: bool = False
     poll: Poll = field(init=False)
     _scores: dict[str, Score] = field(default_factory=dict[str, Score])
 
@@ -56,7 +58,16 @@ class GroupJudge:
         self.poll = Poll(self.name, each_once, self.verdicts, read_ranking, "groups")
 
     def prepare(self, trajectories: Sequence[Row]) -> None:
-        """Rank the groups among these rollouts. Raises what `Poll.collect` raises."""
+        """Rank the groups among these rollouts, once the judge is calibrated.
+
+        Raises:
+            BusyError: see `Poll.collect`.
+            ConfigError: as well; or the judge does not agree with people.
+        """
+        self._calibrate()
+        self._rank(trajectories)
+
+    def _rank(self, trajectories: Sequence[Row]) -> None:
         groups: defaultdict[str, list[Row]] = defaultdict(list)
         for row in trajectories:
             if row["source"] == ROLLOUT and row["group_id"] is not None:
@@ -72,6 +83,16 @@ class GroupJudge:
     def score(self, item: Row, trajectory: Row) -> Iterator[Score]:
         if score := self._scores.get(trajectory["trajectory_id"]):
             yield score
+
+    def _calibrate(self) -> None:
+        if self.is_calibrated or not self.options.calibration:
+            return
+        known = calibration_of(self.options.calibration)
+        self._rank(as_rollouts(known))
+        values = {name: score.value for name, score in self._scores.items()}
+        pairs = list(ordered_pairs(known, lambda row: values.get(row["trajectory_id"])))
+        require_agreement(self.name, pairs, len(known), self.options.floor, "pairs of conversations")
+        self.is_calibrated = True
 
     def _questions(self, rows: Sequence[Row]) -> _Asked:
         group = group_of([[Message.from_dict(message) for message in row["messages"]] for row in rows], self.options.shown)

@@ -66,6 +66,11 @@ class PanelOptions(Block):
     concurrency: int = Field(default=16, ge=1, description="requests at once")
     timeout: float = Field(default=45.0, gt=0, description="seconds that a request may take, to its last byte")
 
+    calibration: str = Field(
+        default="", description="file of conversations with people's verdicts, which the judge has to agree with"
+    )
+    floor: float = Field(default=0.4, ge=-1, le=1, description="least kappa of judge and people on the calibration file")
+
     @property
     def judges(self) -> tuple[Member, ...]:
         return self.jury or (Member(url=self.url, model=self.model),)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from clawpipe.json_types import Row
 from clawpipe.judging.base import Origin, Score, with_mean
+from clawpipe.judging.calibration import calibration_of, require_agreement
 from clawpipe.judging.compare import Question
 from clawpipe.judging.exchanges import Exchange, exchanges_of
 from clawpipe.judging.judge_answer import read_verdict, usable_hints
@@ -60,13 +61,23 @@ class Prm:
     verdicts: VoteStore
     name: str = "prm"
     origin: Origin = "judge"
+    is_calibrated: bool = False
     poll: Poll = field(init=False)
 
     def __post_init__(self) -> None:
         self.poll = Poll(self.name, self.options, self.verdicts, read_verdict)
 
     def prepare(self, trajectories: Sequence[Row]) -> None:
-        """Collect the votes on all turns of these trajectories. Raises what `Poll.collect` raises."""
+        """Collect the votes on all turns of these trajectories, once the judge is calibrated.
+
+        Raises:
+            BusyError: see `Poll.collect`.
+            ConfigError: as well; or the judge does not agree with people.
+        """
+        self._calibrate()
+        self._collect(trajectories)
+
+    def _collect(self, trajectories: Sequence[Row]) -> None:
         self.poll.collect([(self._prompt(turn), row["trajectory_id"]) for row in trajectories for turn in _open_turns(row)])
 
     def compare(self, questions: Sequence[Question]) -> list[int]:
@@ -90,6 +101,16 @@ class Prm:
 
     def score(self, item: Row, trajectory: Row) -> Iterator[Score]:
         yield from with_mean(score for turn in exchanges_of(trajectory) if (score := self._score(turn, trajectory)))
+
+    def _calibrate(self) -> None:
+        if self.is_calibrated or not self.options.calibration:
+            return
+        known = calibration_of(self.options.calibration)
+        self._collect([one.row for one in known])
+        said = [({score.turn: score.value for score in self.score({}, one.row)}.get(None), one.good) for one in known]
+        pairs = [(value > 0, good) for value, good in said if value]
+        require_agreement(self.name, pairs, len(known), self.options.floor, "conversations")
+        self.is_calibrated = True
 
     def _prompt(self, turn: Exchange) -> JudgePrompt:
         return turn_prompt(turn, self.options.rubric)

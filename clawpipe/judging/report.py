@@ -33,6 +33,18 @@ class Agreement:
 
 
 @dataclass(frozen=True)
+class Spoken:
+    """What a judge, a model or none, said in all stored scores: of turns, and how many rollouts it ranked."""
+
+    judge: str
+    turns: int
+    praised: int
+    blamed: int
+    neutral: int
+    rollouts: int
+
+
+@dataclass(frozen=True)
 class Judged:
     """Statistics of one model's votes.
 
@@ -69,6 +81,22 @@ def judged(votes: Iterable[Vote], sample: int = 3) -> list[Judged]:
     return [_judged(model, version, by_model[model, version], sample) for model, version in sorted(by_model)]
 
 
+def spoken(scores: Iterable[Row]) -> list[Spoken]:
+    """Return what each judge said of turns; equal scores that several nights have stored count once."""
+    own = (row for row in scores if row["origin"] == "judge")
+    said: defaultdict[str, dict[tuple[str, int | None], float]] = defaultdict(dict)
+    for row in own:
+        said[row["scorer"]][row["trajectory_id"], row["turn"]] = row["value"]
+    return [_spoken(name, said[name]) for name in sorted(said)]
+
+
+def _spoken(name: str, said: Mapping[tuple[str, int | None], float]) -> Spoken:
+    values = [value for (_, turn), value in said.items() if turn is not None]
+    signs = [sum(sign) for sign in ([value > 0 for value in values], [value < 0 for value in values])]
+    ranked = len(said) if name in _RANKERS else 0
+    return Spoken(name, len(values), *signs, len(values) - sum(signs), ranked)
+
+
 def agreements(scores: Iterable[Row]) -> list[Agreement]:
     """Return the agreement of each judge with verifiers and users, and of each two judges, for trajectories and for turns.
 
@@ -86,7 +114,7 @@ def agreements(scores: Iterable[Row]) -> list[Agreement]:
                 pairs[judge["scorer"], other["origin"], kind].append((judge["value"] > 0, bool(_says(other))))
             for other in judges[place + 1 :]:
                 pairs[judge["scorer"], other["scorer"], kind].append((judge["value"] > 0, other["value"] > 0))
-    return [Agreement(*name, *_agreement(pairs[name])) for name in sorted(pairs)]
+    return [Agreement(*name, *kappa_of(pairs[name])) for name in sorted(pairs)]
 
 
 def _says(row: Row) -> bool | None:
@@ -96,7 +124,8 @@ def _says(row: Row) -> bool | None:
     return row["value"] > 0 if row["value"] or row["origin"] == "verifier" else None
 
 
-def _agreement(pairs: Sequence[tuple[bool, bool]]) -> tuple[int, float, float | None]:
+def kappa_of(pairs: Sequence[tuple[bool, bool]]) -> tuple[int, float, float | None]:
+    """Return the number of pairs, the share that agrees, and Cohen's kappa; None where one side always says the same."""
     n = len(pairs)
     agree = sum(one == other for one, other in pairs) / n
     mine, theirs = (sum(side) / n for side in zip(*pairs, strict=True))
