@@ -37,7 +37,7 @@ from demo_seeds import conditions
 
 from clawpipe.environments.letters import LettersEnvironment
 from clawpipe.json_types import JsonObject
-from clawpipe.judging.spending import Ledger
+from clawpipe.judging.spending import spent_in
 from clawpipe.judging.votes import votes_file
 from clawpipe.messages import Message
 from clawpipe.store.home import Home
@@ -150,7 +150,7 @@ def night(arm: str, seed: int, url: str, options: Sequence[str]) -> JsonObject:
         if done.returncode:
             raise SystemExit(f"{arm}, seed {seed}: exit code {done.returncode}")
         status = json.loads(done.stdout)
-        spent = Ledger(votes_file(Home(Path(home))).with_name("spent.sqlite"), status["night"]).by_judge()
+        spent = spent_in(votes_file(Home(Path(home))), status["night"])
     base, candidate = (status["heldout"][role]["success"] for role in ("base", "candidate"))
     return {
         "arm": arm,

@@ -295,9 +295,8 @@ def _texts(parts: Sequence[Any]) -> list[str]:
 def _usage(given: JsonObject) -> Tokens | None:
     usage = given.get("usage")
     counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")] if isinstance(usage, dict) else []
-    if counts and all(isinstance(count, int) and 0 <= count < _MOST_COUNTED for count in counts) and counts[0]:
-        return Tokens(*counts)
-    return None
+    counted = [count for count in counts if isinstance(count, int) and 0 <= count < _MOST_COUNTED]
+    return Tokens(*counted) if len(counted) == 2 and counted[0] else None
 
 
 def _about(data: bytes, text: str) -> Tokens:

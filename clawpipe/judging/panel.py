@@ -11,6 +11,7 @@ from clawpipe.config.load import explained
 from clawpipe.errors import ConfigError
 from clawpipe.json_types import Options
 from clawpipe.judging.spending import Budget
+from clawpipe.masking import without_secrets
 from clawpipe.policy.base import resolve_base
 
 BUDGET_TOKENS = 20_000_000  # of a night, unless the settings say another number
@@ -35,7 +36,8 @@ class Member(Block):
 
     @property
     def title(self) -> str:
-        return f"{self.model} at {self.url.rstrip('/')}" if self.url else self.model
+        """The name of the model in messages and counts."""
+        return without_secrets(f"{self.model} at {self.url.rstrip('/')}" if self.url else self.model)
 
 
 class PanelOptions(Block):

@@ -92,9 +92,9 @@ def spoken(scores: Iterable[Row]) -> list[Spoken]:
 
 def _spoken(name: str, said: Mapping[tuple[str, int | None], float]) -> Spoken:
     values = [value for (_, turn), value in said.items() if turn is not None]
-    signs = [sum(sign) for sign in ([value > 0 for value in values], [value < 0 for value in values])]
+    praised, blamed = sum(value > 0 for value in values), sum(value < 0 for value in values)
     ranked = len(said) if name in _RANKERS else 0
-    return Spoken(name, len(values), *signs, len(values) - sum(signs), ranked)
+    return Spoken(name, len(values), praised, blamed, len(values) - praised - blamed, ranked)
 
 
 def agreements(scores: Iterable[Row]) -> list[Agreement]:

@@ -125,7 +125,7 @@ class Ledger:
     def beside(cls, votes: Path) -> Ledger:
         """Return the ledger of the night that runs, beside the file of votes; outside of a night one in memory."""
         night = _night.get()
-        return cls(votes.with_name("spent.sqlite") if night else None, night)
+        return cls(_file_beside(votes) if night else None, night)
 
     def hold(self, judge: str, most: Tokens, budget: Budget) -> bool:
         """Pay for a request the most that it may cost; False, and nothing is paid, where the budget does not allow it."""
@@ -179,6 +179,21 @@ class Ledger:
             finally:
                 if self._database.in_transaction:
                     self._database.execute("rollback")
+
+
+def spent_in(votes: Path, night: str) -> list[Spent]:
+    """Return what each judge has spent in a night, from the file beside that of the votes."""
+    if not _file_beside(votes).exists():
+        return []
+    ledger = Ledger(_file_beside(votes), night)
+    try:
+        return ledger.by_judge()
+    finally:
+        ledger.close()
+
+
+def _file_beside(votes: Path) -> Path:
+    return votes.with_name("spent.sqlite")
 
 
 def estimated(text: str) -> int:

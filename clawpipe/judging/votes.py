@@ -141,5 +141,19 @@ def votes_file(home: Home) -> Path:
 
 
 def _vote(row: tuple) -> Vote:
-    key, model, version, number, subject, trajectory, raw, value, hints, *rest, passing = row
-    return Vote(key, model, version, number, subject, trajectory, raw, value, tuple(json.loads(hints)), *rest, bool(passing))
+    key, model, version, number, subject, trajectory, raw, value, hints, asked, replied, seconds, passing = row
+    return Vote(
+        key,
+        model,
+        version,
+        number,
+        subject,
+        trajectory,
+        raw,
+        value,
+        tuple(json.loads(hints)),
+        asked,
+        replied,
+        seconds,
+        bool(passing),
+    )

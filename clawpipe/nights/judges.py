@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from clawpipe.json_types import JsonObject, Row
 from clawpipe.judging.report import agreements
-from clawpipe.judging.spending import Ledger
+from clawpipe.judging.spending import spent_in
 from clawpipe.judging.votes import votes_file
 from clawpipe.nights.record import JudgeCounts, NightJudges, NightStatus, StepEntry
 from clawpipe.store.artifacts import Store
@@ -26,8 +26,7 @@ def judges_of(status: NightStatus, home: Home, store: Store, stored: Sequence[Da
     """
     scored = {step.digest: step for step in status.steps if step.name.split("/")[-1] == "score"}  # a cached one counts once
     counts = _counts(scored.values())
-    ledger = Ledger(votes_file(home).with_name("spent.sqlite"), status.night) if votes_file(home).exists() else None
-    spent = [asdict(one) | {"tokens": one.tokens} for one in ledger.by_judge()] if ledger else []
+    spent = [asdict(one) | {"tokens": one.tokens} for one in spent_in(votes_file(home), status.night)]
     if not counts and not spent:
         return None
     refs = [ref for step in scored.values() if isinstance(ref := step.artifacts.get("output"), DatasetRef)]

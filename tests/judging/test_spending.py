@@ -17,7 +17,7 @@ from clawpipe.errors import BusyError
 from clawpipe.judging.breaker import BUSY_PATIENCE, PATIENCE, Breaker
 from clawpipe.judging.endpoint import Meter
 from clawpipe.judging.prm import make_prm
-from clawpipe.judging.spending import Budget, Ledger, Tokens, estimated, spending_of
+from clawpipe.judging.spending import Budget, Ledger, Tokens, estimated, spending_of, spent_in
 from clawpipe.judging.votes import VoteStore, votes_file
 from clawpipe.store.home import Home
 from tests.judging.fake_judge import code_in, fake_judge, verdict
@@ -33,8 +33,7 @@ def _quick(home: Home, monkeypatch: pytest.MonkeyPatch):
 
 
 def spent(home: Home, night: str) -> dict[str, Any]:
-    ledger = Ledger(votes_file(home).with_name("spent.sqlite"), night)
-    (row,) = ledger.by_judge()
+    (row,) = spent_in(votes_file(home), night)
     return vars(row) | {"tokens": row.tokens}
 
 
