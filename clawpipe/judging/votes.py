@@ -141,19 +141,6 @@ def votes_file(home: Home) -> Path:
 
 
 def _vote(row: tuple) -> Vote:
-    key, model, version, number, subject, trajectory, raw, value, hints, asked, replied, seconds, passing = row
-    return Vote(
-        key,
-        model,
-        version,
-        number,
-        subject,
-        trajectory,
-        raw,
-        value,
-        tuple(json.loads(hints)),
-        asked,
-        replied,
-        seconds,
-        bool(passing),
-    )
+    key, model, version, number, subject, about, raw, value, hints, asked, replied, seconds, passing = row
+    read = tuple(json.loads(hints))
+    return Vote(key, model, version, number, subject, about, raw, value, read, asked, replied, seconds, bool(passing))
