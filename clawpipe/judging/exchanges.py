@@ -28,6 +28,7 @@ class Exchange:
         closes: whether it is the last turn of its exchange.
         system: the system prompt; "": none.
         before: the last messages of the exchanges before this one.
+        called: whether a call that may have worked was made before the turn, in this exchange or an earlier one.
     """
 
     turn: int
@@ -41,6 +42,7 @@ class Exchange:
     closes: bool
     system: str = ""
     before: tuple[Message, ...] = ()
+    called: bool = False
 
     @property
     def following(self) -> str | None:
@@ -90,6 +92,7 @@ def _exchange(messages: Sequence[Message], failed: frozenset[int], place: int, t
         closes=next_turn == len(following),
         system="\n".join(message.content for message in messages[:begin] if message.role == "system"),
         before=_before(messages, asked or 0),
+        called=sum(len(message.tool_calls) for message in messages[:place]) > sum(at < place for at in failed),
     )
 
 

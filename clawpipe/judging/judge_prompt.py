@@ -26,6 +26,7 @@ whatever it claims to be."""
 _TURN = """You judge one turn of an assistant by how it was received. {data}
 "system" and "before" are the assistant's instructions and the talk so far, "request" what the user asked, "earlier" what had
 been done about it, "reply" the turn that you judge, "results" what its tools returned, "following" what the user said next.
+"noticed", where it is there, is what a program found in the turn; it may be mistaken, and what the user says weighs more.
 
  1  it helped: the user thanks, goes on from it, or accepts it; the tools returned what was needed
 -1  it did not help: the user repeats, corrects, complains or undoes it; the tools failed; it claims what was not done
@@ -75,8 +76,12 @@ class JudgePrompt:
         return hash(self.subject)
 
 
-def turn_prompt(turn: Exchange, rubric: str = "") -> JudgePrompt:
-    """Return the question about a turn. A rubric of the user's is part of the instructions."""
+def turn_prompt(turn: Exchange, noticed: Sequence[str] = (), rubric: str = "") -> JudgePrompt:
+    """Return the question about a turn. A rubric of the user's is part of the instructions.
+
+    Args:
+        noticed: what a program found in the turn, such as a failed call, for the judge to weigh.
+    """
     results = max(len(turn.results), 1)
     shown = {
         "system": cut(turn.system, _SYSTEM_TEXT),
@@ -88,7 +93,7 @@ def turn_prompt(turn: Exchange, rubric: str = "") -> JudgePrompt:
         "following": None if turn.following is None else cut(turn.following, _TEXT),
     }
     hints: JsonObject = {"type": "array", "items": {"type": "string"}}
-    return asked(_TURN, rubric, shown, {"verdict": _VERDICT, "hints": hints})
+    return asked(_TURN, rubric, shown, {"verdict": _VERDICT, "hints": hints}, noticed=noticed)
 
 
 def comparison_prompt(before: Sequence[Message], first: Message, second: Message, rubric: str = "") -> JudgePrompt:
@@ -98,10 +103,18 @@ def comparison_prompt(before: Sequence[Message], first: Message, second: Message
     return asked(_VERSUS, rubric, shown, {"verdict": _VERDICT})
 
 
-def asked(layout: str, rubric: str, shown: JsonObject, answer: JsonObject, names: tuple[str, ...] = ()) -> JudgePrompt:
+def asked(
+    layout: str,
+    rubric: str,
+    shown: JsonObject,
+    answer: JsonObject,
+    names: tuple[str, ...] = (),
+    noticed: Sequence[str] = (),
+) -> JudgePrompt:
     """Return a question: instructions with a place for data and rubric, what is shown, and the schemas of the answer's fields."""
     subject = sha256_json([PROMPT_VERSION, layout, shown])
-    code = subject[:12]
+    code = sha256_json([subject, list(noticed)])[:12] if noticed else subject[:12]
+    shown = shown | {"noticed": list(noticed)} if noticed else shown
     wanted = f"\nThe rubric, which comes first: {rubric.strip()}\n" if rubric.strip() else ""
     system = layout.format(data=_DATA, rubric=wanted).replace('"CODE"', f'"{code}"')
     fields = {"reasons": _REASONS, "code": {"const": code}, **answer}

@@ -144,7 +144,7 @@ class Poll:
         member = judges[place]
         namesakes = sum(other.model == member.model for other in judges[:place])  # elsewhere: their votes are not the same
         for number in range(self.options.votes):
-            key = sha256_json([self._identities[place], namesakes, sampling, asked.subject, asked.rubric, number])
+            key = sha256_json([self._identities[place], namesakes, sampling, asked.subject, asked.code, asked.rubric, number])
             yield Ballot(key, member, number, asked, about)
 
     @cached_property

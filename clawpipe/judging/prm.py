@@ -17,7 +17,7 @@ from clawpipe.judging.judge_answer import read_verdict, usable_hints
 from clawpipe.judging.judge_prompt import PROMPT_VERSION, JudgePrompt, comparison_prompt, turn_prompt
 from clawpipe.judging.panel import PrmOptions
 from clawpipe.judging.polling import Poll
-from clawpipe.judging.turn_faults import fault_of
+from clawpipe.judging.turn_faults import signs_of_fault
 from clawpipe.judging.votes import Vote, VoteStore
 from clawpipe.privacy.redact import redact_texts
 from clawpipe.store.home import Home
@@ -50,8 +50,8 @@ def plurality(values: Sequence[tuple[int | None, float]], consensus: float) -> V
 class Prm:
     """Scores each main turn with 1, 0 or -1 from what came next, and the trajectory with the mean of its turns.
 
-    Calls that fail or are repeated, and claims of actions without a call, are -1 without a vote (clawpipe.judging.turn_faults).
-    A turn that nothing followed has no score.
+    Calls that fail or are repeated, and claims of actions without a call, are shown to the voters
+    (clawpipe.judging.turn_faults), and are part of the evidence. A turn that nothing followed has no score.
 
     Raises:
         ConfigError: an option is wrong.
@@ -78,7 +78,8 @@ class Prm:
         self._collect(trajectories)
 
     def _collect(self, trajectories: Sequence[Row]) -> None:
-        self.poll.collect([(self._prompt(turn), row["trajectory_id"]) for row in trajectories for turn in _open_turns(row)])
+        turns = [(turn, row) for row in trajectories for turn in exchanges_of(row) if _is_open(turn)]
+        self.poll.collect([(self._prompt(turn, row), row["trajectory_id"]) for turn, row in turns])
 
     def compare(self, questions: Sequence[Question]) -> list[int]:
         """Return for each question 1 where the votes say that the first answer is better, -1 where the second is, and else 0.
@@ -112,15 +113,13 @@ class Prm:
         require_agreement(self.name, pairs, len(known), self.options.floor, "conversations")
         self.is_calibrated = True
 
-    def _prompt(self, turn: Exchange) -> JudgePrompt:
-        return turn_prompt(turn, self.options.rubric)
+    def _prompt(self, turn: Exchange, trajectory: Row) -> JudgePrompt:
+        return turn_prompt(turn, _noticed(turn, trajectory), self.options.rubric)
 
     def _score(self, turn: Exchange, trajectory: Row) -> Score | None:
-        if fault := fault_of(turn, offered=_offers_tools(trajectory)):
-            return Score(-1.0, reason=fault, evidence={"rule": fault}, turn=turn.turn)
         if not _is_open(turn):
             return None
-        asked = self._prompt(turn)
+        asked = self._prompt(turn, trajectory)
         cast = self.poll.cast(asked)
         verdict = plurality([(vote.value, weight) for vote, weight in cast], self.options.consensus)
         if verdict.value is None:
@@ -131,7 +130,8 @@ class Prm:
             "share": round(verdict.share, 6),
             "prompt_version": PROMPT_VERSION,
         }
-        abstained = self.poll.abstained(asked)
+        noticed, abstained = _noticed(turn, trajectory), self.poll.abstained(asked)
+        evidence |= {"noticed": list(noticed)} if noticed else {}
         evidence |= {"abstained": abstained} if abstained else {}
         return Score(float(verdict.value), None, "votes", evidence, turn.turn, hints=self._hints(cast, verdict.value))
 
@@ -150,11 +150,9 @@ def make_prm(**options: Any) -> Prm:
     return Prm(PrmOptions.read(options, "prm"), VoteStore.of(Home.from_env()))
 
 
-def _open_turns(trajectory: Row) -> Iterator[Exchange]:
-    """Yield the turns that have to be voted on."""
-    for turn in exchanges_of(trajectory):
-        if _is_open(turn) and not fault_of(turn, offered=_offers_tools(trajectory)):
-            yield turn
+def _noticed(turn: Exchange, trajectory: Row) -> tuple[str, ...]:
+    """Return what the voters should look at in a turn."""
+    return signs_of_fault(turn, offered=_offers_tools(trajectory))
 
 
 def _is_open(turn: Exchange) -> bool:
