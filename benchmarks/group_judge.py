@@ -186,7 +186,7 @@ def main() -> None:
                     if given.out:
                         given.out.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     if given.json:
-        print(json.dumps({"conditions": conditions(), "nights": rows}, indent=1))
+        print(json.dumps({"conditions": conditions() | {"config": "configs/tiny.yaml"}, "nights": rows}, indent=1))
 
 
 if __name__ == "__main__":
