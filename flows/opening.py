@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -17,11 +17,14 @@ from clawpipe.devices import expected_device, metered
 from clawpipe.environments.demonstration import require_demonstrations
 from clawpipe.environments.discovery import ENVIRONMENTS
 from clawpipe.environments.several import open_environments
+from clawpipe.errors import ClawpipeError
 from clawpipe.evaluation.looks import Looks, SeveralLooks, looks_at
 from clawpipe.extensions import is_reference
+from clawpipe.judging.spending import spending_of
 from clawpipe.nights.compared import compared
 from clawpipe.nights.conclude import conclude, count_evidence, evidence_warning
 from clawpipe.nights.journal import Journal, watcher
+from clawpipe.nights.judges import judges_of
 from clawpipe.nights.past import past_rounds
 from clawpipe.nights.record import (
     Incumbent,
@@ -194,7 +197,9 @@ def open_night(config: NightConfig, ledger_home: Home | None = None) -> Iterator
         stack.enter_context(tracked_by(journal, record.resolve(config), _tracking(home, config), store, flow_run.id))
         stack.enter_context(reporting_to(journal))
         stack.enter_context(metered())
+        stack.enter_context(spending_of(record.night))
         pool = stack.enter_context(open_workers(config.runtime, journal.run_dir / "logs"))
+        stack.callback(_tell_judges, journal, home, store, record.resolve(config).scores)
         with journal.ended():
             bring_policies(config, _tracking(home, config), store, pool, record.champion)
             night = OpenNight(**vars(_night(config, record, store, ledger_home or home)), home=home, journal=journal)
@@ -202,6 +207,15 @@ def open_night(config: NightConfig, ledger_home: Home | None = None) -> Iterator
             if config.curation.sampling.replay_nights and not night.past:
                 journal.warn("nothing was replayed: this home has no earlier night of this environment and base with a verdict")
             yield night
+
+
+def _tell_judges(journal: Journal, home: Home, store: Store, scores: Sequence[str]) -> None:
+    """Record what the judges have said and spent, also of a night that an error ends."""
+    if not journal.status.steps or journal.status.judges:
+        return
+    with suppress(ClawpipeError):  # what ended the night is told already
+        journal.status.judges = judges_of(journal.status, home, store, [dataset_ref(store, "scores", one) for one in scores])
+        journal.save()
 
 
 def _prepare_ledger(tracking: Tracking) -> None:
@@ -310,6 +324,7 @@ def close_night(night: OpenNight) -> NightStatus:
     status = count_evidence(conclude(night.journal.status), night.ledger, night.config.environment.heldout_items)
     if text := evidence_warning(status):
         night.journal.warn(text)
+    night.journal.status.judges = judges_of(status, night.home, open_store(night.home), night.scores)
     night.journal.save()
     transcripts = heldout_transcripts(open_store(night.home), status)
     write_report(status, night.journal.run_dir, night.config, transcripts)

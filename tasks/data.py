@@ -10,7 +10,7 @@ from clawpipe.curation.runner import curate as curate_datasets
 from clawpipe.curation.stored_pairs import join_pairs
 from clawpipe.environments.several import open_environments
 from clawpipe.environments.user_errors import LOG
-from clawpipe.judging.base import SCORERS, Scorer, score_dataset
+from clawpipe.judging.base import SCORERS, VERIFIER, Scorer, score_dataset
 from clawpipe.judging.hint_leaks import clear_hints as clear_hints_of
 from clawpipe.judging.verifier import VerifierScorer
 from clawpipe.similarity.duplicates import near_duplicates, zip_signed
@@ -45,12 +45,14 @@ def render(trajectories: DatasetRef, policy: ModelRef, environment: Played) -> S
 @step()
 def score(trajectories: DatasetRef, items: DatasetRef, environment: Played, scorers: tuple[ScorerSpec, ...] = ()) -> StepResult:
     """Score every trajectory with its environment's verifier, and with the night's own scorers."""
-    own: list[Scorer] = [SCORERS.make(scorer.name, scorer.options) for scorer in scorers]
-    weights = {made.name: scorer.weight for made, scorer in zip(own, scorers, strict=True)}
-    home = Home.from_env()
+    others = [scorer for scorer in scorers if scorer.name != VERIFIER]
+    own: list[Scorer] = [SCORERS.make(scorer.name, scorer.options) for scorer in others]
+    weights = {made.name: scorer.weight for made, scorer in zip(own, others, strict=True)}
+    verifier = next((scorer.weight for scorer in scorers if scorer.name == VERIFIER), 1.0)
+    home, store = Home.from_env(), open_store(Home.from_env())
     with open_environments(environment) as judges:
-        scorers_of_all = [*map(VerifierScorer, judges), *own]
-        return score_dataset(open_store(home), trajectories, items, scorers_of_all, home.logs / LOG, weights)
+        all_scorers = [*map(VerifierScorer, judges), *own]
+        return score_dataset(store, trajectories, items, all_scorers, home.logs / LOG, weights, verifier_weight=verifier)
 
 
 @step()

@@ -150,13 +150,21 @@ def _merged(fresh: Sequence[JsonObject], before: Sequence[JsonObject], scorer: s
     """Return the rows of one trajectory: the verifier's are the fresh ones, with the weighted parts of others in its reward."""
     parts = {name: part for row in before for name, part in _parts(row, scorer).items() if name != scorer}
     kept = [row for row in before if row["scorer"] != scorer]
-    return sorted([*reweighed(fresh, parts), *kept], key=lambda row: (row["scorer"], -1 if row["turn"] is None else row["turn"]))
+    weight = next((_weight(row) for row in before if (row["scorer"], row["turn"]) == (scorer, None)), 1.0)
+    return sorted(
+        [*reweighed(fresh, parts, weight), *kept], key=lambda row: (row["scorer"], -1 if row["turn"] is None else row["turn"])
+    )
 
 
 def _parts(row: JsonObject, scorer: str) -> dict[str, float]:
     """Return the parts of the reward that a verifier's score is the sum of, by scorer; none if it is the verifier's value alone."""
     reward = json.loads(row["evidence"]).get("reward") if (row["scorer"], row["turn"]) == (scorer, None) else None
     return reward if isinstance(reward, dict) and scorer in reward else {}
+
+
+def _weight(row: JsonObject) -> float:
+    """Return the weight of the verifier's own value in its score."""
+    return float(json.loads(row["evidence"]).get("verifier_weight", 1.0))
 
 
 def _verdict(rows: Sequence[JsonObject], scorer: str) -> JsonObject | None:

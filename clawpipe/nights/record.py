@@ -159,6 +159,31 @@ class RegisteredModel(BaseModel):
     aliases: list[str]
 
 
+class JudgeCounts(BaseModel):
+    """What a judge said of a night's turns; of one that ranks, of rollouts."""
+
+    turns: int = 0
+    praised: int = 0
+    blamed: int = 0
+    neutral: int = 0
+    unread: int = Field(default=0, description="turns of which no vote could be read")
+    abstained: int = Field(default=0, description="turns of which it says nothing")
+    rules: dict[str, int] = Field(default_factory=dict, description="turns by the rule that decided them")
+    models: dict[str, dict[str, int]] = Field(default_factory=dict, description="votes by model, and by what they say")
+    rollouts: int = 0
+    ranked: int = 0
+    pairs: int = Field(default=0, description="pairs of an item's rollouts that both the judge and the verifier tell apart")
+    agreeing_pairs: int = Field(default=0, description="of these, those whose better one is the same")
+
+
+class NightJudges(BaseModel):
+    """What the judges of a night said and spent."""
+
+    said: dict[str, JudgeCounts] = Field(default_factory=dict)
+    agreement: list[JsonObject] = Field(default_factory=list, description="with verifiers, users and other judges, beyond chance")
+    spent: list[JsonObject] = Field(default_factory=list, description="requests, tokens, money and seconds by judge")
+
+
 class NightStatus(BaseModel):
     """The output of `status --json`, and of `run --json` after the id of the run."""
 
@@ -174,6 +199,7 @@ class NightStatus(BaseModel):
     choice: Choice | None = Field(default=None, description="the round whose policy is the candidate; None: no choice was made")
     model: RegisteredModel | None = None
     policy_version: str | None = None
+    judges: NightJudges | None = Field(default=None, description="None: the night has no judges")
     warnings: list[str] = Field(default_factory=list, description="problems that did not stop the night")
     error: str | None = Field(default=None, description="the error that ended the night before its verdict, and what helps")
     exit_code: int | None = Field(default=None, description="of that error; None in records of earlier versions")

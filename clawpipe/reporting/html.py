@@ -14,6 +14,7 @@ from clawpipe.config.night import NightConfig
 from clawpipe.lineage.record import build_lineage
 from clawpipe.nights.record import LINEAGE, REPORT, Figures, NightStatus, StepEntry
 from clawpipe.reporting import wording
+from clawpipe.reporting.judges import judge_lines
 from clawpipe.reporting.transcripts import Transcript
 from clawpipe.store.files import write_atomic
 
@@ -214,6 +215,7 @@ def render(status: NightStatus, config: NightConfig, transcripts: Sequence[Trans
             measure=wording.MEASURES[status.measure],
             longest=max((step.seconds for step in status.steps), default=0.0) or 1.0,
             rounds=rounds,
+            judges=judge_lines(status.judges),
             batch_figures={key: title for key, title in _BATCH.items() if any(key in step.details for _, step in rounds)},
             signals=list(signals(status.steps)),
             slices=sorted({name for rate in (status.choice.rounds if status.choice else ()) for name in rate.slices}),
