@@ -26,11 +26,10 @@ from clawpipe.serving.dialects import (
     MESSAGES,
     RESPONSES,
     counted_translation,
-    error_body,
     message_translation,
     response_translation,
 )
-from clawpipe.serving.errors import ApiError, api_error, not_kept
+from clawpipe.serving.errors import ApiError, api_error, error_body, not_kept
 from clawpipe.serving.feedback import feedback_of
 from clawpipe.serving.follow import Follower
 from clawpipe.serving.found import Served

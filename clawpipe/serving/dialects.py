@@ -25,8 +25,8 @@ from clawpipe.serving.protocol import ChatRequest, parse_request
 from clawpipe.wire.dialects.fields import UnknownResponseError, UntranslatableError, WrongRequestError
 from clawpipe.wire.dialects.kept import KeptResponses
 from clawpipe.wire.dialects.messages_in import chat_of_messages, counted_chat
-from clawpipe.wire.dialects.messages_out import MessageWriter, messages_error
-from clawpipe.wire.dialects.responses_in import chat_of_response
+from clawpipe.wire.dialects.messages_out import MessageWriter
+from clawpipe.wire.dialects.responses_in import chat_of_response, messages_of
 from clawpipe.wire.dialects.responses_out import ResponseWriter
 from clawpipe.wire.dialects.writing import Writer, event_text
 
@@ -130,8 +130,12 @@ def response_translation(kept: KeptResponses) -> Translation:
     return Translation(
         lambda body: chat_of_response(body, kept.of("")),
         lambda asked: ResponseWriter(asked, f"resp_{uuid.uuid4().hex}", time.time()),
-        partial(kept.keep, ""),
+        partial(_keep, kept),
     )
+
+
+def _keep(kept: KeptResponses, asked: JsonObject, chat: JsonObject, whole: JsonObject) -> None:
+    kept.keep("", whole["id"], asked, [*chat["messages"], *messages_of(whole["output"])], whole)
 
 
 def message_translation() -> Translation:
@@ -142,11 +146,6 @@ def message_translation() -> Translation:
 def counted_translation() -> Translation:
     """Return the translation of one request whose tokens are only counted."""
     return Translation(counted_chat, lambda asked: MessageWriter(asked, ""))
-
-
-def error_body(path: str, error: ApiError) -> JsonObject:
-    """Return an error in the form of the interface to which a path belongs."""
-    return messages_error(error.status, error.message) if path.startswith(MESSAGES) else error.body()
 
 
 def _object(body: bytes) -> JsonObject:

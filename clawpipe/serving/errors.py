@@ -11,8 +11,10 @@ from starlette.exceptions import HTTPException
 
 from clawpipe.errors import BusyError, ClawpipeError
 from clawpipe.json_types import JsonObject
+from clawpipe.wire.dialects.messages_out import messages_error
 
 RETRY_AFTER_SECONDS = 5
+_MESSAGES = "/v1/messages"
 _TYPES = {401: "authentication_error", 429: "rate_limit_error"}
 Request = TypeVar("Request", bound=BaseModel)
 _CODES = {"extra_forbidden": "unsupported_parameter", "missing": "missing_required_parameter"}
@@ -58,6 +60,11 @@ def api_error(error: Exception) -> ApiError:
             return ApiError(error.status_code, str(error.detail), headers=error.headers)
         case _:
             return ApiError(500, "the server failed; see its log")
+
+
+def error_body(path: str, error: ApiError) -> JsonObject:
+    """Return an error in the form of the interface to which a path belongs."""
+    return messages_error(error.status, error.message) if path.startswith(_MESSAGES) else error.body()
 
 
 def not_kept(response_id: str) -> ApiError:

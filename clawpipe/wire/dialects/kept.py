@@ -7,7 +7,7 @@ from typing import NamedTuple
 import orjson
 
 from clawpipe.json_types import JsonObject
-from clawpipe.wire.dialects.responses_in import History, messages_of
+from clawpipe.wire.dialects.responses_in import History
 
 MOST_BYTES = 64 << 20  # of responses and their conversations
 
@@ -32,18 +32,20 @@ class KeptResponses:
         """Return what finds the conversations of a key's responses."""
         return lambda response: orjson.loads(kept.messages) if (kept := self._found.get((key, response))) else None
 
-    def keep(self, key: str, asked: JsonObject, chat: JsonObject, response: JsonObject) -> None:
-        """Keep a response with the conversation up to it, unless its request says that it is not to be stored.
+    def keep(
+        self, key: str, response_id: str, asked: JsonObject, messages: list[JsonObject], response: JsonObject | None = None
+    ) -> None:
+        """Keep the conversation up to a response, unless its request says that it is not to be stored.
 
         Args:
-            asked, chat: the request, and as that of a chat completion.
-            response: the whole response, whose output a chat can hold.
+            asked: the request.
+            messages: that request as a chat's, and the answer.
+            response: the whole response, for clients that ask for it again.
         """
         if asked.get("store") is False:
             return
-        response_id, instructions = response["id"], bool(asked.get("instructions"))
-        messages = [*chat["messages"][int(instructions) :], *messages_of(response["output"])]
         self.forget(key, response_id)
+        messages = messages[int(bool(asked.get("instructions"))) :]  # each request says them anew
         kept = self._found[key, response_id] = _Kept(orjson.dumps(messages), orjson.dumps(response))
         self._bytes += kept.size
         while self._bytes > MOST_BYTES:

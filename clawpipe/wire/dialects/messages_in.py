@@ -52,6 +52,12 @@ def chat_of_messages(body: JsonObject) -> JsonObject:
     return {"max_completion_tokens": body["max_tokens"]} | streaming(body) | counted_chat(body)
 
 
+def as_sent(chat: JsonObject) -> JsonObject:
+    """Return a request without what only a record keeps: whether a tool failed, which is no field of a chat completion."""
+    messages = [{name: value for name, value in one.items() if name != "is_error"} for one in chat["messages"]]
+    return chat | {"messages": messages}
+
+
 def counted_chat(body: JsonObject) -> JsonObject:
     """Return a request whose tokens are only counted, and which says no limit. Raises as `chat_of_messages`."""
     messages = list_of(body.get("messages"), "messages")

@@ -47,7 +47,7 @@ class ChatPieces:
     """Reads the first choice of a whole answer or of chunks.
 
     Attributes:
-        id, model, created: of the answer, as the engine says them.
+        id, model: of the answer, as the engine says them.
         usage: of the chat; empty if the engine does not say it.
         prompt_tokens: number of the prompt's tokens, once it is known.
         finish_reason: as the engine says it.
@@ -55,6 +55,7 @@ class ChatPieces:
     """
 
     def __init__(self) -> None:
+        self.id: str | None = None
         self.model: str | None = None
         self.usage: JsonObject = {}
         self.prompt_tokens = 0
@@ -88,6 +89,7 @@ class ChatPieces:
         return bool(self._calls.listed)
 
     def _add_head(self, body: JsonObject) -> None:
+        self.id = self.id or (body["id"] if isinstance(body.get("id"), str) else None)
         self.model = self.model or (body["model"] if isinstance(body.get("model"), str) else None)
         self.usage = body["usage"] if isinstance(body.get("usage"), dict) else self.usage
         prompt, counted = body.get("prompt_token_ids"), self.usage.get("prompt_tokens")
