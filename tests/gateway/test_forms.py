@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from clawpipe.capture.sessions import sessions_of
 from clawpipe.gateway.responses import CollectedResponse
+from clawpipe.store.home import Home
 from clawpipe.wire.dialects.fields import UntranslatableError, WrongRequestError
 from clawpipe.wire.dialects.kept import KeptResponses
 from clawpipe.wire.dialects.responses_in import chat_of_response, messages_of
@@ -76,7 +77,22 @@ def test_a_text_completion_may_ask_for_log_probs(gateway, client):
     assert turn_of(gateway, answer.id).turn_type == "main"
 
 
-def test_a_conversation_by_responses_is_one_session(gateway, client):
+@pytest.fixture(scope="module")
+def textual(start, start_fake, tmp_path_factory):
+    """A gateway before an engine that says no tokens, and is asked for responses by its own route."""
+    with start_fake(tmp_path_factory.mktemp("textual") / "fake", "--ignorant") as fake:
+        with start(Home(tmp_path_factory.mktemp("textual") / "home"), fake.url) as running:
+            yield running
+
+
+@pytest.fixture
+def reader(textual):
+    with textual.client() as client:
+        yield client
+
+
+def test_a_conversation_by_responses_is_one_session(textual, reader):
+    gateway, client = textual, reader
     asked = [{"role": "user", "content": "How many mugs"}]
     first = client.responses.create(model="agent", instructions="Be short.", input="How many mugs", tools=[TOOL], temperature=0.5)
     assert [item.type for item in first.output] == ["message", "function_call"]
@@ -99,7 +115,8 @@ def test_a_conversation_by_responses_is_one_session(gateway, client):
     assert session.turns[0].chosen.next_state == [two.request["messages"][-1]]
 
 
-def test_a_stream_of_events_ends_after_its_turn_is_captured(gateway):
+def test_a_stream_of_events_ends_after_its_turn_is_captured(textual):
+    gateway = textual
     body = {"model": "agent", "input": "four five", "tools": [TOOL], "stream": True}
     names = []
     with httpx.stream("POST", f"{gateway.url}/v1/responses", json=body, headers={"authorization": f"Bearer {KEY}"}) as reply:
@@ -116,7 +133,8 @@ def test_a_stream_of_events_ends_after_its_turn_is_captured(gateway):
     assert events[-1].response.output_text == "six"
 
 
-def test_a_response_that_names_another_keeps_its_history(gateway, client):
+def test_a_response_that_names_another_keeps_its_history(textual, reader):
+    gateway, client = textual, reader
     first = client.responses.create(model="agent", input="red")
     second = client.responses.create(model="agent", input="blue", previous_response_id=first.id)
     turn = turn_of(gateway, second.id)
@@ -130,9 +148,7 @@ def test_a_response_that_names_another_keeps_its_history(gateway, client):
 
 
 def test_a_response_that_breaks_off_is_recorded_as_broken(start, start_fake, tmp_path):
-    from clawpipe.store.home import Home
-
-    with start_fake(tmp_path / "fake", "--broken") as fake, start(Home(tmp_path / "home"), fake.url) as gateway:
+    with start_fake(tmp_path / "fake", "--broken", "--ignorant") as fake, start(Home(tmp_path / "home"), fake.url) as gateway:
         with gateway.client() as client, pytest.raises(openai.APIError, match="does not answer"):
             list(client.responses.create(model="agent", input="one two three", stream=True))
         [turn] = gateway.turns()
