@@ -150,7 +150,7 @@ def the_night(night: Night) -> None:
         registered = register(
             summary=night.summary,
             candidate=served,
-            environment=config.environment,
+            environment=config.drawn,
             datasets={**training_sets, "heldout": answers},
             verdict=verdict,
             runtime=runtime,

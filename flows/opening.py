@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from prefect.runtime import flow_run
 
 from clawpipe.config.engine import EngineSpec
-from clawpipe.config.night import EnvironmentConfig, NightConfig, Rollouts
+from clawpipe.config.night import Drawn, NightConfig, Rollouts
 from clawpipe.config.training import Train
 from clawpipe.devices import expected_device, metered
-from clawpipe.environments.discovery import environment_name, load_environment
-from clawpipe.evaluation.looks import Looks
+from clawpipe.environments.discovery import ENVIRONMENTS
+from clawpipe.environments.several import open_environments
+from clawpipe.evaluation.looks import Looks, SeveralLooks, looks_at
 from clawpipe.extensions import is_reference
 from clawpipe.nights.compared import compared
 from clawpipe.nights.conclude import conclude, count_evidence, evidence_warning
@@ -68,7 +69,7 @@ class Night:
     pairs: list[DatasetRef]
     history: list[DatasetRef]  # trajectories of earlier nights, used only to find near-duplicates
     teacher: ModelRef | None  # None: the policy of each round
-    ledger: Looks
+    ledger: Looks | SeveralLooks
     seen: dict[str, int]  # by held-out identity, how many earlier nights have looked at it
 
     @property
@@ -93,9 +94,9 @@ class Night:
         return Train(adapter=train.adapter, lora=train.lora, gradient_checkpointing=train.gradient_checkpointing)
 
     @property
-    def environment(self) -> EnvironmentConfig:
-        """The environment's settings with a seed derived from the label: a night with another label draws other items."""
-        config = self.config.environment
+    def drawn(self) -> Drawn:
+        """The environments' settings with a seed derived from the label: a night with another label draws other items."""
+        config = self.config.drawn
         return config.model_copy(update={"seed": derive_seed(config.seed, self.label)})
 
     @property
@@ -246,16 +247,18 @@ def _night(config: NightConfig, record: NightRecord, store: Store, ledger_home: 
     )
 
 
-def ledger_of(home: Home, config: NightConfig) -> Looks:
-    """Return the ledger that counts looks at the held-out items of this model and environment."""
-    return Looks(home.root, config.registry.model_name, environment_name(config.environment.name))
+def ledger_of(home: Home, config: NightConfig) -> Looks | SeveralLooks:
+    """Return the ledger that counts looks at the held-out items of this model and its environments."""
+    return looks_at(home.root, config.registry.model_name, config.drawn)
 
 
 def _require_loadable(config: NightConfig) -> None:
     """Fail early on settings that no machine can run."""
-    load_environment(config.environment.name, config.environment.options)
+    with open_environments(config.drawn):
+        pass  # they can be made, those of the user's in processes of their own
     for point, name in extensions_of(config):
-        point.load(name) if is_reference(name) else point.place(name)
+        if point is not ENVIRONMENTS:
+            point.load(name) if is_reference(name) else point.place(name)
     if config.train.adapter == "lora":
         require_targets(config.model.base, config.train.lora)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from clawpipe.annotation.request import Role
 from clawpipe.config.night import NightConfig
+from clawpipe.config.quotas import quotas, rounds_of
 from clawpipe.config.training import Combine, Train
 from clawpipe.evaluation.teacher import refusal
 from clawpipe.rollouts.generate import plan_chunks, round_items
@@ -79,12 +80,15 @@ def generate_rollouts(this: Round) -> list[DatasetRef]:
     rollouts = this.config.rollouts
     if rollouts is None:
         return []
-    ordinals = round_items(this.config.environment.train_items, rollouts.items, this.number, this.night.seed("items"))
+    environment = this.config.drawn
+    train = quotas(environment.train_items, environment.weights)
+    wanted = rounds_of(rollouts.items, this.config.rounds, environment.weights)
+    ordinals = round_items(train, wanted, this.number, this.night.seed("items"))
     calls = [
         generate_chunk.named("generate_rollouts").call(
             items=this.items,
             policy=this.policy,
-            environment=this.config.environment,
+            environment=environment,
             config=rollouts,
             chunk=chunk,
             seed=this.seed("round"),
@@ -98,7 +102,7 @@ def generate_rollouts(this: Round) -> list[DatasetRef]:
 
 def judge(this: Round, trajectories: list[DatasetRef]) -> Judged:
     """Validate trajectories and score them with the environment's verifier; add the stored scores."""
-    environment = this.config.environment
+    environment = this.config.drawn
     valid = [this.record_filtered(validate(trajectories=dataset)).dataset for dataset in trajectories]
     others = len(valid) if _foreign_tokens(this.config) else len(this.night.stored)  # stored datasets come first
     valid[:others] = [
@@ -169,7 +173,7 @@ def learn(this: Round, judged: Judged, data: TrainingData) -> ModelRef:
         temperature=this.night.rollouts.temperature,
         seed=this.seed("train") % 2**32,  # numpy takes no larger one
         runtime=this.config.runtime,
-        rendered_as=this.config.environment if data.config.spec.pairs else None,  # pairs may be text that is yet to be rendered
+        rendered_as=this.config.drawn if data.config.spec.pairs else None,  # pairs may be text that is yet to be rendered
     ).model
 
 
@@ -266,7 +270,7 @@ def _probe(this: Round, judged: Judged) -> StepResult:
         scores=judged.scores,
         student=this.policy,
         teacher=this.night.teacher or this.policy,
-        environment=this.config.environment,
+        environment=this.config.drawn,
         rollouts=this.night.rollouts,
         config=this.config.train.opd,
         seed=this.seed("probe"),
@@ -280,7 +284,7 @@ def _annotate(this: Round, judged: Judged, data: TrainingData) -> DatasetRef:
         policies=_policies_to_score(this, data.config),
         scores=judged.scores,
         items=this.items,
-        environment=this.config.environment,
+        environment=this.config.drawn,
         config=data.config.opd,
         pack_tokens=data.config.pack_tokens,
         temperature=this.night.rollouts.temperature,

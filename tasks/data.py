@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from clawpipe.config.curation import Near
-from clawpipe.config.night import Curation, EnvironmentSpec, Runtime, ScorerSpec
+from clawpipe.config.night import Curation, Played, Runtime, ScorerSpec
 from clawpipe.contracts.validate import validate as validate_dataset
 from clawpipe.curation.joined_tables import stored_tables
 from clawpipe.curation.runner import curate as curate_datasets
 from clawpipe.curation.stored_pairs import join_pairs
-from clawpipe.environments.hosted import open_environment
+from clawpipe.environments.several import open_environments
 from clawpipe.environments.user_errors import LOG
 from clawpipe.judging.base import SCORERS, Scorer, score_dataset
 from clawpipe.judging.hint_leaks import clear_hints as clear_hints_of
@@ -35,7 +35,7 @@ def validate_scores(scores: DatasetRef) -> StepResult:
 
 
 @step()
-def render(trajectories: DatasetRef, policy: ModelRef, environment: EnvironmentSpec) -> StepResult:
+def render(trajectories: DatasetRef, policy: ModelRef, environment: Played) -> StepResult:
     """Render stored conversations that exist only as text into tokens to imitate."""
     from clawpipe.recorded.text_rows import render_text  # loads torch, which only such text needs
 
@@ -43,15 +43,14 @@ def render(trajectories: DatasetRef, policy: ModelRef, environment: EnvironmentS
 
 
 @step()
-def score(
-    trajectories: DatasetRef, items: DatasetRef, environment: EnvironmentSpec, scorers: tuple[ScorerSpec, ...] = ()
-) -> StepResult:
-    """Score every trajectory with the environment's verifier, and with the night's own scorers."""
+def score(trajectories: DatasetRef, items: DatasetRef, environment: Played, scorers: tuple[ScorerSpec, ...] = ()) -> StepResult:
+    """Score every trajectory with its environment's verifier, and with the night's own scorers."""
     own: list[Scorer] = [SCORERS.make(scorer.name, scorer.options) for scorer in scorers]
     weights = {made.name: scorer.weight for made, scorer in zip(own, scorers, strict=True)}
     home = Home.from_env()
-    with open_environment(environment.name, environment.options, environment.call_timeout) as judge:
-        return score_dataset(open_store(home), trajectories, items, [VerifierScorer(judge), *own], home.logs / LOG, weights)
+    with open_environments(environment) as judges:
+        scorers_of_all = [*map(VerifierScorer, judges), *own]
+        return score_dataset(open_store(home), trajectories, items, scorers_of_all, home.logs / LOG, weights)
 
 
 @step()

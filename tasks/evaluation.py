@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clawpipe.config.night import EnvironmentSpec, Gate, Generation, JudgeSpec, Measure, Runtime
+from clawpipe.config.night import Gate, Generation, JudgeSpec, Measure, Played, Runtime
 from clawpipe.environments.user_errors import LOG
 from clawpipe.evaluation import answers, likelihood, preference, replay
 from clawpipe.evaluation.evidence import build_evidence
@@ -23,7 +23,7 @@ from tasks.step import step
 def evaluate(
     items: DatasetRef,
     policy: ModelRef,
-    environment: EnvironmentSpec,
+    environment: Played,
     config: Generation,
     seed: int,
     runtime: Runtime,

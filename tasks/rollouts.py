@@ -7,7 +7,7 @@ from collections import Counter
 
 import pyarrow.compute as pc
 
-from clawpipe.config.night import EnvironmentSpec, Generation, Runtime
+from clawpipe.config.night import Generation, Played, Runtime
 from clawpipe.json_types import JsonObject
 from clawpipe.rollouts.generate import Chunk
 from clawpipe.rollouts.generate import generate_chunk as generate
@@ -24,7 +24,7 @@ from tasks.step import step
 def generate_chunk(
     items: DatasetRef,
     policy: ModelRef,
-    environment: EnvironmentSpec,
+    environment: Played,
     config: Generation,
     chunk: Chunk,
     seed: int,

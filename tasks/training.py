@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clawpipe import progress
-from clawpipe.config.night import EnvironmentSpec, Runtime
+from clawpipe.config.night import Played, Runtime
 from clawpipe.config.training import Train
 from clawpipe.planning.free_memory import require_free_memory
 from clawpipe.policy.spec import policy_spec
@@ -23,7 +23,7 @@ def train(
     temperature: float,
     seed: int,
     runtime: Runtime,
-    rendered_as: EnvironmentSpec | None = None,
+    rendered_as: Played | None = None,
 ) -> StepResult:
     """Train on a round's samples, in a subprocess. Pairs that exist only as text are rendered for the environment `rendered_as`."""
     home = Home.from_env()

@@ -137,6 +137,7 @@ def plan(
     if check:
         _plan_check(settings, json_output)
         return
+    from clawpipe.nights.compared import shares_note
     from clawpipe.planning.architecture import router_note
     from clawpipe.services.prefect_server import no_api
     from clawpipe.store.home import Home
@@ -147,7 +148,7 @@ def plan(
 
         settings = labelled(Home.from_env(), settings)
         steps = plan_night(settings)
-    notes = [note for note in [router_note(settings.model.base)] if note]
+    notes = [note for note in [router_note(settings.model.base), shares_note(settings)] if note]
     plan = {"night": night_id(settings), "config": settings.model_dump(mode="json"), "steps": steps, "notes": notes}
     if json_output:
         print_json(plan)

@@ -16,8 +16,11 @@ from clawpipe.config.curation import Curation as Curation
 from clawpipe.config.curation import Pairs as Pairs
 from clawpipe.config.engine import EngineSpec as EngineSpec
 from clawpipe.config.environment import CONVERSATIONS as CONVERSATIONS
+from clawpipe.config.environment import Drawn as Drawn
 from clawpipe.config.environment import EnvironmentConfig as EnvironmentConfig
 from clawpipe.config.environment import EnvironmentSpec as EnvironmentSpec
+from clawpipe.config.environment import Played as Played
+from clawpipe.config.environment import WeightedEnvironment as WeightedEnvironment
 from clawpipe.config.gate import Gate as Gate
 from clawpipe.config.gate import Measure as Measure
 from clawpipe.config.generation import Generation as Generation
@@ -29,6 +32,7 @@ from clawpipe.config.quantization import Quantization, device_obstacle, serving_
 from clawpipe.config.runtime import Runtime as Runtime
 from clawpipe.config.scorers import JudgeSpec as JudgeSpec
 from clawpipe.config.scorers import ScorerSpec as ScorerSpec
+from clawpipe.config.several import drawn_from, obstacle_of
 from clawpipe.config.training import Train
 from clawpipe.json_types import JsonObject
 
@@ -125,6 +129,9 @@ class NightConfig(Block):
     )
     model: Model = Model()
     environment: EnvironmentConfig = EnvironmentConfig()
+    environments: tuple[WeightedEnvironment, ...] = Field(
+        default=(), description="several environments in place of environment.name, each with a weight; environment has the counts"
+    )
     rollouts: Rollouts | None = Field(
         default=Rollouts(), description="settings of the night's own rollouts; null: train on stored trajectories only"
     )
@@ -146,12 +153,18 @@ class NightConfig(Block):
     runtime: Runtime = Runtime()
 
     def result_fields(self) -> frozenset[str]:
-        return super().result_fields() - _NO_RESULT - {"night"} - ({"scorers"} if not self.scorers else set())
+        empty = {name for name in ("scorers", "environments") if not getattr(self, name)}
+        return super().result_fields() - _NO_RESULT - {"night"} - empty
+
+    @property
+    def drawn(self) -> Drawn:
+        """The environments of the night, one or several, and the numbers of their items."""
+        return drawn_from(self.environment, self.environments)
 
     @property
     def measure(self) -> Measure:
         """The measure of the verdict: success at tasks, or a measure on held-out conversations or preference pairs."""
-        if self.environment.name != CONVERSATIONS:
+        if self.environments or self.environment.name != CONVERSATIONS:
             return "success"
         if self.preferences and self.train.spec.pairs:
             return "preference accuracy"
@@ -174,8 +187,14 @@ class NightConfig(Block):
         return self
 
     @model_validator(mode="after")
+    def _shares_its_items(self) -> NightConfig:
+        if why := obstacle_of(self.environment, self.environments, self.rollouts.items if self.rollouts else 0):
+            raise ValueError(why)
+        return self
+
+    @model_validator(mode="after")
     def _has_conversations(self) -> NightConfig:
-        if self.environment.name == CONVERSATIONS and self.rollouts is not None:
+        if self.measure != "success" and self.rollouts is not None:
             raise ValueError(
                 f"the environment {CONVERSATIONS} has no tasks to roll out: set `rollouts` to null, or name another environment"
             )

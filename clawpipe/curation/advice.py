@@ -26,6 +26,7 @@ _REMEDIES: Mapping[str, str] = {
     **dict.fromkeys(_UNJUDGED, _JUDGE),
     "scorer ": f"the environment's `verify` raised: logs/{LOG} in the home has message, traceback and row",
     "no success": "set curation.imitate to chosen, or curation.filters.success_only to false; or give rows that succeeded",
+    "every turn blamed": "users or judges called each turn wrong: train kto or dpo on them, or add rows that went well",
     "no success in its group": f"no attempt at these items succeeded: {_VARY}",
     "no failure in its group": f"every attempt at these items succeeded: {_VARY}, or set train.method to sft",
     "tokens not recorded": _TEXT,

@@ -8,12 +8,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from clawpipe.config.environment import EnvironmentSpec
+from clawpipe.config.environment import Played
 from clawpipe.config.generation import Generation
 from clawpipe.contracts.schema import schema_of
 from clawpipe.environments.base import TaskItem
 from clawpipe.environments.ending import COLUMNS, Ending, Judges, messages_of, outcome_of
-from clawpipe.environments.hosted import open_environment
+from clawpipe.environments.several import open_environments
 from clawpipe.environments.user_errors import UserErrors
 from clawpipe.json_types import Row
 from clawpipe.rollouts.generate import generate_shards
@@ -29,7 +29,7 @@ def evaluate(
     work: Path,
     items: DatasetRef,
     policy: ModelRef,
-    environment: EnvironmentSpec,
+    environment: Played,
     config: Generation,
     seed: int,
     log: Path | None = None,
@@ -72,7 +72,7 @@ def _lengths(store: Store, run: DatasetRef) -> dict[str, float]:
 
 
 def results_of(
-    store: Store, run: DatasetRef, items: Sequence[Row], policy: ModelRef, environment: EnvironmentSpec, raised: UserErrors
+    store: Store, run: DatasetRef, items: Sequence[Row], policy: ModelRef, environment: Played, raised: UserErrors
 ) -> list[Row]:
     """Return rows of `eval_results`, one per trajectory of `run`, in its order.
 
@@ -83,8 +83,9 @@ def results_of(
     """
     trajectories = read_dataset(store, run, ["item_id", "trajectory_id", "messages", "seed", *COLUMNS]).to_pylist()
     known = {row["item_id"]: TaskItem.from_row(row) for row in items}
-    with open_environment(environment.name, environment.options, environment.call_timeout) as judge:
-        return [_result(judge, known[row["item_id"]], row, policy.policy_version, raised) for row in trajectories]
+    with open_environments(environment) as judges:
+        tried = [(known[row["item_id"]], row) for row in trajectories]
+        return [_result(judges.of(item.environment), item, row, policy.policy_version, raised) for item, row in tried]
 
 
 def _result(environment: Judges, item: TaskItem, row: Row, policy_version: str, raised: UserErrors) -> Row:

@@ -24,6 +24,7 @@ class Exchange:
         earlier_failures: places among `earlier` of results that are failures.
         words: what the user said when the exchange was over; "": nothing.
         closes: whether it is the last turn of its exchange.
+        called: whether a call that may have worked was made before the turn, in this exchange or an earlier one.
     """
 
     turn: int
@@ -35,6 +36,7 @@ class Exchange:
     earlier_failures: frozenset[int]
     words: str
     closes: bool
+    called: bool = False
 
     @property
     def following(self) -> str | None:
@@ -82,6 +84,7 @@ def _exchange(messages: Sequence[Message], failed: frozenset[int], place: int, t
         earlier_failures=frozenset(at - begin for at in failed if begin <= at < place),
         words=_words(messages, end),
         closes=next_turn == len(following),
+        called=sum(len(message.tool_calls) for message in messages[:place]) > sum(at < place for at in failed),
     )
 
 

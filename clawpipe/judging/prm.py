@@ -24,7 +24,7 @@ from clawpipe.judging.compare import Question
 from clawpipe.judging.exchanges import Exchange, exchanges_of
 from clawpipe.judging.judge_prompt import PROMPT_VERSION, JudgePrompt, comparison_prompt, read_answer, turn_prompt, usable_hints
 from clawpipe.judging.panel import Member, PrmOptions
-from clawpipe.judging.turn_faults import fault_of
+from clawpipe.judging.turn_faults import signs_of_fault
 from clawpipe.judging.votes import Vote, VoteStore, spent
 from clawpipe.privacy.redact import redact_texts
 from clawpipe.store.digests import sha256_json
@@ -81,8 +81,8 @@ class _Question(NamedTuple):
 class Prm:
     """Scores each main turn with 1, 0 or -1 from what came next, and the trajectory with the mean of its turns.
 
-    Calls that fail or are repeated, and claims of actions without a call, are -1 without a vote (clawpipe.judging.turn_faults).
-    A turn that nothing followed has no score.
+    Calls that fail or are repeated, and claims of actions without a call, are shown to the voters
+    (clawpipe.judging.turn_faults), and are part of the evidence. A turn that nothing followed has no score.
 
     Raises:
         ConfigError: an option is wrong.
@@ -107,7 +107,8 @@ class Prm:
             BusyError: too many of 50 turns or more have no valid vote, or none has; or the budget is spent.
             ConfigError: a judge refuses to answer.
         """
-        self._collect([(turn_prompt(turn), row["trajectory_id"]) for row in trajectories for turn in _open_turns(row)])
+        turns = [(turn, row) for row in trajectories for turn in exchanges_of(row) if _is_open(turn)]
+        self._collect([(turn_prompt(turn, _noticed(turn, row)), row["trajectory_id"]) for turn, row in turns])
 
     def compare(self, questions: Sequence[Question]) -> list[int]:
         """Return for each question 1 where the votes say that the first answer is better, -1 where the second is, and else 0.
@@ -161,11 +162,10 @@ class Prm:
         yield from with_mean(score for turn in exchanges_of(trajectory) if (score := self._score(turn, trajectory)))
 
     def _score(self, turn: Exchange, trajectory: Row) -> Score | None:
-        if fault := fault_of(turn, offered=_offers_tools(trajectory)):
-            return Score(-1.0, reason=fault, evidence={"rule": fault}, turn=turn.turn)
         if not _is_open(turn):
             return None
-        asked = turn_prompt(turn)
+        noticed = _noticed(turn, trajectory)
+        asked = turn_prompt(turn, noticed)
         cast = self._cast(asked)
         verdict = plurality([(vote.value, weight) for vote, weight in cast], self.options.consensus)
         if verdict.value is None:
@@ -175,12 +175,13 @@ class Prm:
             "votes": [{"model": vote.model, "value": vote.value, "key": vote.key} for vote, _ in cast],
             "share": round(verdict.share, 6),
             "prompt_version": PROMPT_VERSION,
-        }
-        return Score(float(verdict.value), None, "votes", evidence, turn.turn, hints=self._hints(cast))
+        } | ({"noticed": list(noticed)} if noticed else {})
+        agreeing = [vote for vote, _ in cast if vote.value == verdict.value]
+        return Score(float(verdict.value), None, "votes", evidence, turn.turn, hints=self._hints(agreeing))
 
-    def _hints(self, cast: Iterable[tuple[Vote, float]]) -> tuple[str, ...]:
-        """Return the candidate hints that quote no secret."""
-        given = usable_hints([hint for vote, _ in cast for hint in vote.hints])[: self.options.candidates]
+    def _hints(self, votes: Iterable[Vote]) -> tuple[str, ...]:
+        """Return the candidate hints that quote no secret. Hints of votes that were outvoted teach nobody."""
+        given = usable_hints([hint for vote in votes for hint in vote.hints])[: self.options.candidates]
         return tuple(hint for hint, shown in zip(given, redact_texts(given).texts, strict=True) if hint == shown) if given else ()
 
     def _cast(self, asked: JudgePrompt) -> list[tuple[Vote, float]]:
@@ -276,11 +277,9 @@ def make_prm(**options: Any) -> Prm:
         raise ConfigError(explained(error, PrmOptions), "scorers: prm", "see docs/judges.md") from None
 
 
-def _open_turns(trajectory: Row) -> Iterator[Exchange]:
-    """Yield the turns that have to be voted on."""
-    for turn in exchanges_of(trajectory):
-        if _is_open(turn) and not fault_of(turn, offered=_offers_tools(trajectory)):
-            yield turn
+def _noticed(turn: Exchange, trajectory: Row) -> tuple[str, ...]:
+    """Return what the voters should look at in a turn."""
+    return signs_of_fault(turn, offered=_offers_tools(trajectory))
 
 
 def _is_open(turn: Exchange) -> bool:

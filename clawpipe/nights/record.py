@@ -119,6 +119,7 @@ class EvidenceLeft(BaseModel):
     available: int | None = Field(description="identities that a verdict may use; None: unlimited")
     looked_at: int = Field(description="identities that some night has looked at")
     a_night: int = Field(description="items that a night asks for")
+    environment: str = Field(default="", description="of several environments the one that runs out first; empty: there is one")
 
     @computed_field
     @property
@@ -134,7 +135,8 @@ class EvidenceLeft(BaseModel):
         """Return the evidence left as one sentence."""
         if self.fresh is None or self.nights is None:
             return "as many fresh held-out items as a night asks for, every night"
-        return f"{self.fresh} of {self.available} held-out identities are fresh: {self.nights:.1f} nights of {self.a_night}"
+        of = f" of {self.environment}" if self.environment else ""
+        return f"{self.fresh} of {self.available} held-out identities{of} are fresh: {self.nights:.1f} nights of {self.a_night}"
 
 
 class RegisteredModel(BaseModel):

@@ -12,11 +12,12 @@ from pathlib import Path
 from clawpipe.children.memory import MemoryShortError, kernel_kills
 from clawpipe.children.ranks import clear_error, read_error
 from clawpipe.children.run import KilledError, run_child
-from clawpipe.config.environment import EnvironmentSpec
+from clawpipe.config.environment import Played
 from clawpipe.config.load import shipped
 from clawpipe.config.runtime import Runtime
 from clawpipe.config.training import Train
 from clawpipe.devices import meter
+from clawpipe.environments.openings import openings
 from clawpipe.errors import ClawpipeError, ConfigError
 from clawpipe.json_types import JsonObject
 from clawpipe.policy.spec import PolicySpec, policy_spec
@@ -95,7 +96,7 @@ def train_policy(
     token_scores: DatasetRef | None,
     config: Train,
     *,
-    environment: EnvironmentSpec | None = None,
+    environment: Played | None = None,
     temperature: float,
     seed: int,
     runtime: Runtime,
@@ -103,7 +104,7 @@ def train_policy(
 ) -> StepResult:
     """Train on the samples from `start`; the output is the adapter or the whole weights, the details are the steps' metrics.
 
-    Preference pairs that exist only as text are rendered as rollouts of `environment` are.
+    Preference pairs that exist only as text are rendered as rollouts of `environment` are, of several those of the first.
 
     A killed run resumes from its last checkpoint, which lies below `work` under the digest of the inputs.
 
@@ -156,8 +157,8 @@ def train_policy(
     )
 
 
-def _rendering(environment: EnvironmentSpec, spec: PolicySpec) -> Rendering:
-    return Rendering(environment=environment.name, options=environment.options, tool_call_format=spec.tool_call_format)
+def _rendering(environment: Played, spec: PolicySpec) -> Rendering:
+    return Rendering(opening=openings(environment)[0], tool_call_format=spec.tool_call_format)
 
 
 def _fill(directory: Path, source: Path, manifest: JsonObject) -> JsonObject:

@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from clawpipe.config.quantization import Quantization
 from clawpipe.config.training import Train
+from clawpipe.environments.openings import Opening
 from clawpipe.extensions import is_reference
-from clawpipe.json_types import Options
 from clawpipe.messages import ToolCallFormat
 from clawpipe.store.digests import sha256_file, sha256_json
 from clawpipe.store.source import code_digest
@@ -25,8 +25,7 @@ class Rendering(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    environment: str
-    options: Options
+    opening: Opening
     tool_call_format: ToolCallFormat
 
 

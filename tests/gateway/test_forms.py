@@ -80,9 +80,9 @@ def test_a_text_completion_may_ask_for_log_probs(gateway, client):
 @pytest.fixture(scope="module")
 def textual(start, start_fake, tmp_path_factory):
     """A gateway before an engine that says no tokens, and is asked for responses by its own route."""
-    with start_fake(tmp_path_factory.mktemp("textual") / "fake", "--ignorant") as fake:
-        with start(Home(tmp_path_factory.mktemp("textual") / "home"), fake.url) as running:
-            yield running
+    folder = tmp_path_factory.mktemp("textual")
+    with start_fake(folder / "fake", "--ignorant") as fake, start(Home(folder / "home"), fake.url) as running:
+        yield running
 
 
 @pytest.fixture

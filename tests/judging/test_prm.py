@@ -15,7 +15,7 @@ from clawpipe.errors import BusyError, ConfigError
 from clawpipe.judging.exchanges import exchanges_of
 from clawpipe.judging.judge_prompt import read_answer, turn_prompt, usable_hints
 from clawpipe.judging.prm import Prm, make_prm, plurality
-from clawpipe.judging.turn_faults import CLAIMED, FAILED, REPEATED
+from clawpipe.judging.turn_faults import CLAIMED, FAILED, REPEATED, signs_of_fault
 from clawpipe.messages import Message, ToolCall
 from clawpipe.store.home import Home
 from tests.judging.fake_judge import FakeJudge, fake_judge, verdict
@@ -138,12 +138,56 @@ def test_nothing_is_asked_about_a_turn_that_nothing_followed():
         (called("error: no such item", reply="I have ordered it."), 1, CLAIMED),
     ],
 )  # fmt: skip
-def test_faults_that_show_without_a_judge_are_not_voted_on(row, turn, fault):
+def test_what_shows_without_a_judge_is_shown_to_the_voters(row, turn, fault):
+    """The voters decide: a call that failed may have led to what was wanted, and a claim may be a draft for the user."""
     with fake_judge(lambda system, document: verdict(system, 1)) as judge:
         scorer = prm(judge)
         scorer.prepare([row])
         found = {score.turn: score for score in scorer.score({}, row)}
-    assert (found[turn].value, found[turn].reason) == (-1.0, fault)
+    assert (found[turn].value, found[turn].reason, found[turn].evidence["noticed"]) == (1.0, "votes", [fault])
+    assert any(f'"noticed": ["{fault}"]' in body["messages"][1]["content"] for body in judge.asked)
+
+
+@pytest.mark.parametrize(
+    ("reply", "claims"),
+    [
+        ("I have ordered it.", True),
+        ("Sure! I've booked your table.", True),
+        ("Your table has been booked. Done!", True),
+        ("No, I have not deleted anything.", False),
+        ("Before I changed anything I wanted to ask: which file?", False),
+        ('"Hi Ann, I sent the report yesterday. Best, Tom"', False),
+        ("Dear diary, today I saved a cat from a tree.", False),
+    ],
+)
+def test_a_claim_is_the_assistants_own_sentence(reply, claims):
+    [turn] = exchanges_of(chat(reply=reply))
+    assert (CLAIMED in signs_of_fault(turn, offered=True)) is claims
+
+
+def test_a_call_of_an_earlier_exchange_may_be_spoken_of():
+    said = [*called("booked, ref 77")["messages"], Message("user", "For two?").as_dict()]
+    row = called("2") | {"messages": [*said, Message("assistant", "Yes, I booked it for two.").as_dict()]}
+    assert signs_of_fault(exchanges_of(row)[-1], offered=True) == ()
+
+
+def test_asking_until_something_changes_is_no_repetition():
+    assert [signs_of_fault(turn, offered=True) for turn in exchanges_of(called("running", "done"))][1] == ()
+    assert [signs_of_fault(turn, offered=True) for turn in exchanges_of(called("running", "running"))][1] == (REPEATED,)
+
+
+def test_hints_of_outvoted_judges_teach_nobody():
+    cast = [0]
+
+    def says(system, document):
+        cast[0] += 1
+        return verdict(system, 1, "Keep it as short as this.") if cast[0] % 3 else verdict(system, -1, "Never answer this user.")
+
+    with fake_judge(says) as judge:
+        scorer = prm(judge, concurrency=1)
+        scorer.prepare([chat()])
+        [score, _] = scorer.score({}, chat())
+    assert (score.value, score.hints) == (1.0, ("Keep it as short as this.",))
 
 
 def test_a_call_that_failed_may_be_made_again():

@@ -243,13 +243,38 @@ def test_an_edited_verifier_is_another_key_wherever_it_judges(name: str, tmp_pat
     assert source_digest("letters") != source_digest("shop")
 
 
-def _key(name: str, file: Path) -> str | None:
+@pytest.mark.parametrize("name", ["score", "evaluate", "generate_chunk"])
+def test_a_key_holds_the_packages_of_another_python(name, tmp_path):
+    """Wherever it lies; another version of one of them, and the step runs again."""
+    file = tmp_path / "mine.py"
+    file.write_text("class Mine: name, kind = 'mine', 'chat'\n")
+    one, same, newer = (_python(tmp_path / folder, version) for folder, version in (("a", "1.0"), ("b", "1.0"), ("c", "1.1")))
+    keys = [_key(name, file, python) for python in (None, one, same, newer)]
+    assert keys[1] == keys[2]
+    assert len(set(keys)) == 3
+    several = [_key(name, file, python, {"name": "letters"}) for python in (one, same, newer)]
+    assert several[0] == several[1] != several[2]
+
+
+def _python(folder: Path, version: str) -> str:
+    """Write a program that answers as a Python with one package does."""
+    folder.mkdir()
+    program = folder / "python"
+    program.write_text(f'#!/bin/sh\necho \'[[3, 11, 2], [["numpy", "{version}"]]]\'\n')
+    program.chmod(0o755)
+    return str(program)
+
+
+def _key(name: str, file: Path, python: str | None = None, other: dict[str, str] | None = None) -> str | None:
+    from clawpipe.config.environment import Environments
     from clawpipe.config.night import EnvironmentSpec, Generation, Runtime
     from clawpipe.policy.version import base_ref
     from clawpipe.rollouts.generate import Chunk
 
     rows, policy = DatasetRef(name="rows", digest="d", rows=1), base_ref("random", "b", "pythonic", "float32")
-    common = {"items": rows, "environment": EnvironmentSpec(name=f"{file}:Mine")}
+    own_spec = {"name": f"{file}:Mine", "python": python}
+    environment = Environments.model_validate({"parts": [own_spec, other]}) if other else EnvironmentSpec.model_validate(own_spec)
+    common = {"items": rows, "environment": environment}
     engine = {"policy": policy, "config": Generation(), "seed": 0, "runtime": Runtime()}
     own = {
         "score": {"trajectories": rows},

@@ -10,8 +10,10 @@ import torch
 from peft import get_peft_model_state_dict
 from transformers import TrainingArguments
 
+from clawpipe.config.environment import EnvironmentSpec
 from clawpipe.config.training import Dpo, Lora, Train
 from clawpipe.contracts.schema import schema_of
+from clawpipe.environments.openings import openings
 from clawpipe.errors import ConfigError, DataError, TrainingError
 from clawpipe.messages import Message, ToolCall, ToolSpec
 from clawpipe.policy.renderer import Renderer
@@ -308,7 +310,7 @@ def test_pairs_are_dealt_to_the_updates_of_an_epoch(pairs, updates, expected):
 def test_a_request_for_text_pairs_leaves_an_ordinary_outcome(request_for, here, stored, tokenizer, tmp_path):
     """Rendered for the shop, whose preamble every prompt gets; the same request gives the same bytes."""
     tokenizer.save_pretrained(tmp_path / "base")
-    rendering = Rendering(environment="shop", options={}, tool_call_format="pythonic")
+    rendering = Rendering(opening=openings(EnvironmentSpec())[0], tool_call_format="pythonic")
     samples = stored(pair(), pair("Pans?", "12", "x"), (*pair()[:2], ()))
     outcomes = [
         here(request_for(name, {"method": "dpo", "pack_tokens": 64}, samples=samples, rendering=rendering))

@@ -1,7 +1,7 @@
 -- Make pairs of rows: a success and a failure of one group, with the narrow columns of both.
 -- Three kinds. Whole trajectories of one prompt. By strategy same-prefix single turns after the same tokens, where groups branch:
 -- the value of a turn is the mean reward of the rollouts that took it, the chosen turn is one that led to a success and the rejected
--- one led to a failure. And, by the setting, a reply that a user corrected against the reply after the correction.
+-- one led to a failure. And, by the setting, a reply that a user corrected against the later reply that the user accepted.
 -- Why the checks: a preference between answers to two prompts, or at two temperatures, means nothing; where both sides say the
 -- same but for case and spacing, the tokens that differ are noise; and where one side is much longer, length is what is learnt.
 -- Rounded, because 0.6 - 0.5 is a little less than 0.1. `prompt_turn` is null for whole trajectories; else the pair is of two turns
@@ -68,9 +68,9 @@ forks as (
 ),
 corrections as (
     select
-        'correction' as strategy, side as chosen, side as rejected, turn as prompt_turn,
-        acts[turn + 1] as chosen_act, acts[turn] as rejected_act, acts[turn + 1].score - acts[turn].score as margin
-    from (select side, acts, unnest(corrected) as turn from turned)
+        'correction' as strategy, side as chosen, side as rejected, c.turn as prompt_turn,
+        acts[c.accepted] as chosen_act, acts[c.turn] as rejected_act, acts[c.accepted].score - acts[c.turn].score as margin
+    from (select side, acts, unnest(corrected) as c from turned)
 ),
 single as (
     select

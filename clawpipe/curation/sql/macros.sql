@@ -170,3 +170,19 @@ create temp macro mask_of(mask, prompt, turn) as
 -- Whether some pair with the same prompt prefers what this one rejects, and rejects what it prefers.
 create temp macro contradicted(asked, chosen, rejected) as
     count(distinct chosen > rejected) over (partition by asked, least(chosen, rejected), greatest(chosen, rejected)) > 1;
+
+-- The side that a score of the whole takes: 1 for a success, -1 for a failure, 0 for neither.
+create temp macro side_taken(success, value) as case when success then 1 when success = false then -1 else sign(value) end::tinyint;
+
+-- Whether what somebody else says of a turn is the opposite of what is said of the whole.
+create temp macro disputed(value, own, word) as coalesce(not own and value * word < 0, false);
+
+-- Pairs of turns (k, m): k was blamed, m is the first later one that was praised, and between them the user only ever spoke, and only
+-- ever blamed the turns.
+create temp macro first_accepted(k, answered, blamed, scores) as list_min([
+    m for m in range(k + 1, len(blamed) + 1) if scores[m] > 0 and list_bool_and(answered[k:m - 1]) and list_bool_and(blamed[k:m - 1])
+]);
+create temp macro corrections_in(answered, blamed, scores) as [
+    {turn: k, accepted: first_accepted(k, answered, blamed, scores)}
+    for k in range(1, len(blamed)) if blamed[k] and first_accepted(k, answered, blamed, scores) is not null
+];

@@ -7,7 +7,7 @@ depend on how many packs a step has.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -39,6 +39,7 @@ def training_job(request: TrainRequest) -> TrainingJob:
     """
     config = request.config
     samples, filtered = load_samples(request.samples, config, request.temperature, request.token_scores, vocabulary_of(request))
+    samples = one_label_each(samples)
     require_both_labels(samples)
     return TrainingJob(
         rows=with_mismatched(samples),
@@ -48,6 +49,19 @@ def training_job(request: TrainRequest) -> TrainingJob:
         prepare=partial(_with_references, config.pack_tokens),
         rows_each=2,
     )
+
+
+def one_label_each(samples: Sequence[Sample]) -> list[Sample]:
+    """Return samples of one label each: of a conversation with turns of both labels, one row trains each kind of turn."""
+    return [part for sample in samples for part in _by_label(sample)]
+
+
+def _by_label(sample: Sample) -> Iterator[Sample]:
+    signs = np.sign(sample.streams["advantages"])
+    for sign in np.unique(signs)[::-1]:
+        of_label = signs == sign
+        streams = {name: values[of_label] for name, values in sample.streams.items()}
+        yield replace(sample, trained=sample.trained[of_label], streams=streams)
 
 
 def require_both_labels(samples: Sequence[Sample]) -> None:

@@ -22,7 +22,6 @@ from trl.trainer.dpo_config import DPOConfig
 from trl.trainer.dpo_trainer import DataCollatorForPreference, DPOTrainer
 
 from clawpipe.config.training import Dpo, Train
-from clawpipe.environments.discovery import load_environment
 from clawpipe.errors import ConfigError, TrainingError
 from clawpipe.json_types import Options
 from clawpipe.policy.text import TextPair, renderers
@@ -83,9 +82,9 @@ def train_on_text(request: TrainRequest, work: Path, on_step: OnStep) -> None:
     rendering, config = request.rendering, request.config
     if rendering is None:
         raise ConfigError("pairs of text need an environment, whose preamble and tools they are rendered with", "rendering")
-    environment, tokenizer = load_environment(rendering.environment, rendering.options), load_tokenizer(Path(request.base))
-    renderer_of = renderers(tokenizer, rendering.tool_call_format, environment.tools())
-    pairs, filtered = load_text_pairs(request.samples, renderer_of, environment.preamble())
+    opening, tokenizer = rendering.opening, load_tokenizer(Path(request.base))
+    renderer_of = renderers(tokenizer, rendering.tool_call_format, opening.specs())
+    pairs, filtered = load_text_pairs(request.samples, renderer_of, opening.messages())
     model = build_model(request)
     movement = Movement(model)
     tokens = sum(len(pair["chosen_ids"]) + len(pair["rejected_ids"]) for pair in pairs)
