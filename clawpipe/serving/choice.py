@@ -11,11 +11,12 @@ from clawpipe.serving.turn import Delta, Turn
 
 
 class Ending(NamedTuple):
-    """The end of a turn. `tokens` counts every sampled token, including the end marker."""
+    """The end of a turn. `tokens` counts every sampled token, including the end marker. `stop` is the stop string that ended it."""
 
     calls: tuple[ToolCall, ...]
     finish_reason: str
     tokens: int
+    stop: str | None = None
 
 
 class Choice:
@@ -35,4 +36,5 @@ class Choice:
             return [self._turn.settled()]
         rest, outcome = self._turn.end()
         reason = "stop" if marked or self._turn.stopped else "length"
-        return [rest, Ending(outcome.calls, "tool_calls" if outcome.calls and reason == "stop" else reason, len(self.row.turn))]
+        reason = "tool_calls" if outcome.calls and reason == "stop" else reason
+        return [rest, Ending(outcome.calls, reason, len(self.row.turn), self._turn.stop)]

@@ -110,11 +110,14 @@ class ServedPolicy:
             ClawpipeError: the policy's tool-call format cannot write the messages.
         """
         tools = to_tools(request.offered, self._format)
-        messages = to_messages(request.messages)
-        renderer = self._renderer(json.dumps([asdict(tool) for tool in tools]))
-        turn = sum(message.role == "assistant" for message in messages)
+        turn = sum(message.role == "assistant" for message in request.messages)
         reading = WithTools(self._format, tools, turn) if tools or self._format == "harmony" else Plain()
-        return self._prepared(request, renderer.prompt(messages), request.limit, reading, client, request.answer_schema)
+        return self._prepared(request, self.prompt(request), request.limit, reading, client, request.answer_schema)
+
+    def prompt(self, request: ChatRequest) -> list[int]:
+        """Return the token ids of a request's messages and tools. Raises as `prepare`, but for their number."""
+        tools = to_tools(request.offered, self._format)
+        return self._renderer(json.dumps([asdict(tool) for tool in tools])).prompt(to_messages(request.messages))
 
     def prepare_text(self, request: TextRequest, client: str = "") -> Prepared:
         """Tokenize a request for plain text. Raises ApiError (400) if it does not fit the context, or an id is no token."""

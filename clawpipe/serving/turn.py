@@ -95,7 +95,12 @@ class Turn:
         self._sent = 0  # start of the text that has not been sent
         self._content = ""  # content that has been sent
         self._waiting: list[tuple[int, Token]] = []  # tokens that have not been sent, each with the start of its text
-        self.stopped = False  # whether a stop string has ended the turn
+        self.stop: str | None = None  # the stop string that has ended the turn
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a stop string has ended the turn."""
+        return self.stop is not None
 
     def push(self, token: Token) -> None:
         self._waiting.append((len(self._text), token))
@@ -129,9 +134,10 @@ class Turn:
         longest = max(map(len, self._stops), default=0)
         start = max(0, len(self._text) - longest)
         self._text += fresh
-        places = [place for stop in self._stops if (place := self._text.find(stop, start)) >= 0]
+        places = [(place, stop) for stop in self._stops if (place := self._text.find(stop, start)) >= 0]
         if places:
-            self._text, self.stopped = self._text[: min(places)], True
+            place, self.stop = min(places)
+            self._text = self._text[:place]
 
     def _release(self, end: int) -> list[Token]:
         """Return the waiting tokens whose text begins before `end`, and remove them."""
