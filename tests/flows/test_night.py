@@ -104,6 +104,7 @@ def test_status_has_the_promised_fields(finished):
             "benchmark",
             "evidence_left",
             "choice",
+            "judges",
             "model",
             "policy_version",
             "warnings",
