@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 from clawpipe.engines.sampling import Token
 from clawpipe.errors import ClawpipeError
@@ -33,8 +33,10 @@ class Answer:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Headers that say which log-probs the answer has: `raw` of the model, or `tempered` as they were sampled."""
-        return {} if self._request.top is None else {"x-clawpipe-logprobs": self._kind.get("kind", "raw")}
+        """Headers that say which log-probs the answer has: `raw` of the model, `tempered` as they were sampled, or `none` under a
+        constraint, whose draw they do not tell; and which field constrains the answer."""
+        kind = {} if self._request.top is None else {"x-clawpipe-logprobs": self._kind.get("kind", "raw")}
+        return kind | ({"x-clawpipe-constrained": self._prepared.held.field} if self._prepared.held else {})
 
     def body(self, events: Sequence[Event]) -> JsonObject:
         """Return the whole answer; the events are those of a job that was not cancelled."""
@@ -46,18 +48,18 @@ class Answer:
             else:
                 deltas[index].append(part)
         choices = [self._choice(index, deltas[index], ending) for index, ending in sorted(endings.items())]
-        return self._head(self.whole) | {"choices": choices, "usage": self._usage(list(endings.values()))} | self._prompt_ids()
+        return self._head(self.whole) | {"choices": choices, "usage": self._usage(endings)} | self._prompt_ids()
 
     async def chunks(self, events: AsyncIterator[Event]) -> AsyncIterator[str]:
         """Yield the answer as server-sent events. A failure after the first byte is sent as an event, too."""
         for index in range(self._prepared.count):
             yield self._chunk(index, self._opening(), first=index == 0)
         unsent: list[list[Token]] = [[] for _ in range(self._prepared.count)]
-        endings: list[Ending] = []
+        endings: dict[int, Ending] = {}
         try:
             async for index, part in events:
                 if isinstance(part, Ending):
-                    endings.append(part)
+                    endings[index] = part
                     for chunk in self._last_chunks(index, part, unsent[index]):
                         yield chunk
                     continue
@@ -73,7 +75,7 @@ class Answer:
             yield _event(ApiError(500, "the server failed while it generated").body())
             raise
 
-    def _closing(self, endings: list[Ending]) -> list[str]:
+    def _closing(self, endings: Mapping[int, Ending]) -> list[str]:
         """Return the last events of a stream."""
         if len(endings) < self._prepared.count:
             return [_event(cancelled_error().body())]
@@ -87,7 +89,7 @@ class Answer:
             message |= {"content": content or None, "tool_calls": [call_body(call) for call in ending.calls]}
         tokens = [token for delta in deltas for token in delta.tokens]
         choice = {"index": index, "message": message, "logprobs": self._logprobs(tokens), "finish_reason": ending.finish_reason}
-        return choice | self._ids(tokens)
+        return choice | _misfits(ending) | self._ids(tokens)
 
     def _opening(self) -> JsonObject:
         """Return the delta of the first chunk of a choice."""
@@ -104,21 +106,32 @@ class Answer:
             chunks.append(self._chunk(index, {"tool_calls": [opening]}, unsent))
             chunks.append(self._chunk(index, {"tool_calls": [{"index": number, "function": {"arguments": call.arguments}}]}))
             unsent = []
-        return [*chunks, self._chunk(index, {}, unsent, ending.finish_reason)]
+        return [*chunks, self._chunk(index, {}, unsent, ending.finish_reason, more=_misfits(ending))]
 
     def _chunk(
-        self, index: int, delta: JsonObject, tokens: Sequence[Token] = (), finish_reason: str | None = None, first: bool = False
+        self,
+        index: int,
+        delta: JsonObject,
+        tokens: Sequence[Token] = (),
+        finish_reason: str | None = None,
+        first: bool = False,
+        more: JsonObject | None = None,
     ) -> str:
         logprobs = self._logprobs(tokens) if tokens else None
-        choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason} | self._ids(tokens)
-        return self._event_of(choice, first)
+        choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason} | (more or {})
+        return self._event_of(choice | self._ids(tokens), first)
 
     def _event_of(self, choice: JsonObject, first: bool) -> str:
         usage = {"usage": None} if self._request.with_usage else {}
         return _event(self._head(self.part) | {"choices": [choice], **usage} | (self._prompt_ids() if first else {}))
 
     def _prompt_ids(self) -> JsonObject:
-        return {"prompt_token_ids": self._prepared.prompt} if self._request.return_token_ids else {}
+        """Return the prompt's ids; of several prompts each choice has its own, as at vLLM."""
+        return {"prompt_token_ids": self._prepared.prompts[0]} if self._request.return_token_ids and self._has_one_prompt else {}
+
+    @property
+    def _has_one_prompt(self) -> bool:
+        return len(self._prepared.prompts) == 1
 
     def _ids(self, tokens: Sequence[Token]) -> JsonObject:
         return {"token_ids": [token.id for token in tokens]} if self._request.return_token_ids else {}
@@ -128,9 +141,26 @@ class Answer:
         fingerprint = served.spec.policy_version  # the same seed and fingerprint give the same answer
         return {"id": self.id, "object": kind, "created": self._created, "model": served.name, "system_fingerprint": fingerprint}
 
-    def _usage(self, endings: Sequence[Ending]) -> dict[str, int]:
-        prompt, sampled = len(self._prepared.prompt), sum(ending.tokens for ending in endings)
-        return {"prompt_tokens": prompt, "completion_tokens": sampled, "total_tokens": prompt + sampled}
+    def _usage(self, endings: Mapping[int, Ending]) -> JsonObject:
+        sampled = sum(ending.tokens for ending in endings.values())
+        prompt, thoughts = sum(map(len, self._prepared.prompts)), [ending.reasoning for ending in endings.values()]
+        known = [tokens for tokens in thoughts if tokens is not None]
+        details = {"reasoning_tokens": sum(known)} if len(known) == len(thoughts) else {}
+        return {
+            "prompt_tokens": prompt,
+            "completion_tokens": sampled,
+            "total_tokens": prompt + sampled,
+            "prompt_tokens_details": {"cached_tokens": self._cached(endings)},
+            "completion_tokens_details": details,
+        }
+
+    def _cached(self, endings: Mapping[int, Ending]) -> int:
+        """Return how many tokens of the prompts had been computed before the first of each one's answers."""
+        first: dict[int, int] = {}
+        for index, ending in endings.items():
+            place = id(self._prepared.prompt_of(index))
+            first[place] = min(ending.cached, first.get(place, ending.cached))
+        return sum(first.values())
 
     def _logprobs(self, tokens: Sequence[Token]) -> JsonObject | None:
         if self._request.top is None:
@@ -145,6 +175,8 @@ class Answer:
     @property
     def _kind(self) -> dict[str, str]:
         """Return the field with the kind of the log-probs, where they are not of OpenAI's kind."""
+        if self._prepared.held:
+            return {"kind": "none"}
         return {"kind": "tempered"} if self._request.return_token_ids else {}
 
     def _logprob(self, token: Token) -> float:
@@ -162,13 +194,22 @@ class TextAnswer(Answer):
         return self._text(index, text, [token for delta in deltas for token in delta.tokens], ending.finish_reason)
 
     def _chunk(
-        self, index: int, delta: JsonObject, tokens: Sequence[Token] = (), finish_reason: str | None = None, first: bool = False
+        self,
+        index: int,
+        delta: JsonObject,
+        tokens: Sequence[Token] = (),
+        finish_reason: str | None = None,
+        first: bool = False,
+        more: JsonObject | None = None,
     ) -> str:
         return self._event_of(self._text(index, delta.get("content", ""), tokens, finish_reason), first)
 
     def _text(self, index: int, text: str, tokens: Sequence[Token], finish_reason: str | None) -> JsonObject:
         logprobs = self._logprobs(tokens) if tokens else None
-        return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": finish_reason} | self._ids(tokens)
+        choice = {"index": index, "text": text, "logprobs": logprobs, "finish_reason": finish_reason} | self._ids(tokens)
+        if self._request.return_token_ids and not self._has_one_prompt:
+            choice["prompt_token_ids"] = self._prepared.prompt_of(index)
+        return choice
 
     def _logprobs(self, tokens: Sequence[Token]) -> JsonObject | None:
         if self._request.top is None:
@@ -180,6 +221,11 @@ class TextAnswer(Answer):
             "token_logprobs": [entry["logprob"] for entry in spelt],
             "top_logprobs": [{rival["token"]: rival["logprob"] for rival in found} for found in rivals],
         } | self._kind
+
+
+def _misfits(ending: Ending) -> JsonObject:
+    """Return the field that names what is wrong with calls to strict tools."""
+    return {"misfits": list(ending.misfits)} if ending.misfits else {}
 
 
 def _event(body: JsonObject) -> str:
