@@ -112,7 +112,7 @@ def learn(
 ) -> tuple[ModelRef, list[JsonObject]]:
     """Return the policy after round `number`, and the metrics of the optimizer steps."""
     config, store, environment = night.config, night.store, night.config.environment
-    ordinals = tuple(round_items(environment.train_items, night.rollouts.items, number, night.seed("items")))
+    ordinals = tuple(round_items([environment.train_items], [[night.rollouts.items]] * (number + 1), number, night.seed("items")))
     chunk = Chunk(ordinals=ordinals, together=ordinals)
     seed = night.seed("round", number)
     rollouts = generate_chunk(store, night.pool, night.work, items, policy, environment, night.rollouts, chunk, seed).dataset

@@ -24,8 +24,7 @@ from typing import Any, NamedTuple
 
 from clawpipe.errors import ClawpipeError, ConfigError, NotFoundError
 from clawpipe.machine import USERS_MODULE
-from clawpipe.store.digests import sha256_bytes, sha256_file, sha256_json
-from clawpipe.store.source import FIRST_PARTY, code_digest, file_digest
+from clawpipe.store.plain_digests import sha256_bytes, sha256_file, sha256_plain
 
 
 class Place(NamedTuple):
@@ -56,7 +55,7 @@ class ExtensionPoint:
     @property
     def group(self) -> str:
         """The group of entry points in which packages declare theirs."""
-        return f"clawpipe.{self.kind}{'es' if self.kind.endswith('s') else 's'}"
+        return f"clawpipe.{self.kind}{'es' if self.kind.endswith(('s', 'x')) else 's'}"
 
     def names(self) -> list[str]:
         """Return the names that need no path: the built-in ones and those of installed packages."""
@@ -121,11 +120,13 @@ class ExtensionPoint:
         Raises:
             NotFoundError: nothing has this name, or no such file or module.
         """
+        from clawpipe.store.source import FIRST_PARTY, code_digest, file_digest  # which a user's Python need not have
+
         place = self.place(name)
         if place.file is None and place.module.partition(".")[0] in FIRST_PARTY:
             return code_digest(place.module)
         digest = file_digest(self.file(name))
-        return sha256_json([digest, place.version]) if place.version else digest
+        return sha256_plain([digest, place.version]) if place.version else digest
 
     def file(self, name: str) -> Path:
         """Return the file that defines `name`; its parent packages are imported, the module is not.

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, cast
-
-import msgspec
-from msgspec.structs import asdict
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from clawpipe.json_types import JsonObject, Row
+
+if TYPE_CHECKING:
+    from msgspec import Struct
+    from msgspec.structs import asdict
+else:
+    try:
+        from msgspec import Struct
+        from msgspec.structs import asdict
+    except ModuleNotFoundError:  # in the Python of a user's environment
+        from clawpipe.plain_structs import Struct, asdict
 
 Role = Literal["system", "user", "assistant", "tool"]
 WrittenFormat = Literal["pythonic", "hermes", "llama3", "mistral", "qwen3-coder", "harmony"]  # see clawpipe.policy.calls
@@ -16,7 +23,7 @@ ToolCallFormat = Literal[WrittenFormat, "own"]  # own: the model's chat template
 TOOL_NAME = r"[A-Za-z0-9_.-]{1,64}"  # what OpenAI's clients may send
 
 
-class ToolCall(msgspec.Struct, frozen=True, gc=False):
+class ToolCall(Struct, frozen=True, gc=False):
     """One call. `arguments` is a JSON object as a string; other text is kept as it is, with `malformed` set."""
 
     id: str
@@ -95,7 +102,7 @@ def _is_plain(schema: Any) -> bool:
     return not keywords.keys() - _NOTES - {"type"} and isinstance(keywords.get("type", ""), str)
 
 
-class Message(msgspec.Struct, frozen=True, gc=False):
+class Message(Struct, frozen=True, gc=False):
     """One message. Only tool results have `tool_call_id` and `name`.
 
     It is a struct because files hold millions; `msgspec.structs.replace` makes a changed copy.

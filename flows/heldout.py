@@ -33,12 +33,12 @@ class HeldOut:
 
 def draw(night: Night) -> HeldOut:
     """Make the train items, and draw the held-out items on which the night's models are compared."""
-    items = make_items(environment=night.environment).dataset
+    items = make_items(environment=night.drawn).dataset
     if night.config.measure != "success":
         return _draw_stored(night, items)
-    config = night.config.environment
+    config = night.config.drawn
     benchmark = make_benchmark(environment=config).dataset if config.benchmark_items else None
-    drawn = draw_heldout(items=items, benchmark=benchmark, environment=night.environment, seen=night.seen)
+    drawn = draw_heldout(items=items, benchmark=benchmark, environment=night.drawn, seen=night.seen)
     return HeldOut(items, drawn, benchmark, (night.stored, night.pairs))
 
 
@@ -104,12 +104,12 @@ def _draw_stored(night: Night, items: DatasetRef) -> HeldOut:
 def _readable(night: Night, conversations: DatasetRef) -> DatasetRef:
     """Return the held-out conversations that the model can read, with token ids."""
     valid = fit_vocabulary(trajectories=conversations, policy=night.base).dataset
-    return render(trajectories=valid, policy=night.base, environment=night.config.environment).dataset
+    return render(trajectories=valid, policy=night.base, environment=night.config.drawn).dataset
 
 
 def _judged(night: Night, items: DatasetRef, conversations: list[DatasetRef]) -> list[DatasetRef]:
     """Return the judges' scores of held-out conversations: only those with good replies are evidence."""
-    scorers, environment = night.config.scorers, night.config.environment
+    scorers, environment = night.config.scorers, night.config.drawn
     asked = conversations if scorers else []
     return [score(trajectories=each, items=items, environment=environment, scorers=scorers).dataset for each in asked]
 
@@ -131,7 +131,7 @@ def _try_tasks(night: Night, items: DatasetRef, model: ModelRef, name: str, seed
     return evaluate.named(name)(
         items=items,
         policy=model,
-        environment=night.config.environment,
+        environment=night.config.drawn,
         config=night.rollouts.once(night.config.evaluation.temperature),
         seed=seed,
         runtime=night.config.runtime,

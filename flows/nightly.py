@@ -23,7 +23,8 @@ from clawpipe.nights.record import night_id
 from clawpipe.runs.recording import recorded
 from clawpipe.store.home import Home
 from clawpipe.store.permissions import keep_private
-from clawpipe.store.refs import ModelRef, StepResult
+from clawpipe.store.refs import ModelRef, OptimizerRef, StepResult
+from flows.choice import RoundsSoFar, until
 from flows.datasets import NothingNewError
 from flows.figures import exported
 from flows.heldout import compare, draw, show_trend, without_heldout
@@ -36,7 +37,7 @@ from flows.round import Round, choose_training_data, generate_rollouts, judge, l
 from flows.runners import PrefectRunner
 from tasks.evaluation import gate
 from tasks.export import export, measure_fidelity
-from tasks.items import record_look
+from tasks.items import record_look, require_slices
 from tasks.model import check_model
 from tasks.registry import promote, publish_lineage, register
 from tasks.step import part, run_by
@@ -109,23 +110,33 @@ def the_night(night: Night) -> None:
     config, runtime = night.config, night.config.runtime
     check_model(policy=night.start, train=night.training_numerics, engine=night.rollouts.engine, runtime=runtime)
     heldout = draw(night)
+    if config.curation.named_slices:
+        require_slices(items=heldout.items, named=config.curation.named_slices)
     drawn, learning = heldout.drawn, without_heldout(night, heldout)
 
     policy, training_sets = night.start, {"items": heldout.items}
+    optimizer: OptimizerRef | None = None  # one for the night, whose state goes from round to round
     versions = [policy.policy_version]  # the newest first
     filtered: list[StepResult] = []  # results of the steps that filter rows
+    tried = list(learning.past)
+    rounds = RoundsSoFar()
     for number in range(config.rounds):
         with part(f"round-{number + 1}"):
-            this = Round(learning, heldout.items, drawn.extra("all"), policy, number, versions, filtered)
+            this = Round(learning, heldout.items, drawn.extra("all"), policy, number, versions, filtered, tried, optimizer)
             judged = judge(this, [*learning.stored, *generate_rollouts(this)])
+            rounds.measured(this, judged)
             data = choose_training_data(this, judged)
             if data:
                 training_sets[f"round-{number + 1}"] = data.rows
-                policy = learn(this, judged, data)
+                policy, optimizer = learn(this, judged, data)
+                rounds.trained[f"round-{number + 1}"] = policy
                 versions = list(dict.fromkeys([policy.policy_version, *versions]))
     if policy == night.start:
         raise nothing_to_learn(filtered, config.train.method, config.curation.min_samples)
 
+    choice = rounds.candidate(this)
+    if choice:
+        policy, training_sets = choice.model, until(choice, training_sets)
     served = policy_to_serve(night, policy)
     contenders = night.contenders(served)
     record_look(ledger=night.ledger, night=night.night, draw=night.draw, items=drawn.dataset)
@@ -150,7 +161,7 @@ def the_night(night: Night) -> None:
         registered = register(
             summary=night.summary,
             candidate=served,
-            environment=config.environment,
+            environment=config.drawn,
             datasets={**training_sets, "heldout": answers},
             verdict=verdict,
             runtime=runtime,

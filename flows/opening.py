@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from prefect.runtime import flow_run
 
 from clawpipe.config.engine import EngineSpec
-from clawpipe.config.night import EnvironmentConfig, NightConfig, Rollouts
+from clawpipe.config.night import Drawn, NightConfig, Rollouts
 from clawpipe.config.training import Train
 from clawpipe.devices import expected_device, metered
-from clawpipe.environments.discovery import environment_name, load_environment
-from clawpipe.evaluation.looks import Looks
+from clawpipe.environments.demonstration import require_demonstrations
+from clawpipe.environments.discovery import ENVIRONMENTS
+from clawpipe.environments.several import open_environments
+from clawpipe.errors import ClawpipeError
+from clawpipe.evaluation.looks import Looks, SeveralLooks, looks_at
 from clawpipe.extensions import is_reference
+from clawpipe.judging.spending import spending_of
 from clawpipe.nights.compared import compared
 from clawpipe.nights.conclude import conclude, count_evidence, evidence_warning
 from clawpipe.nights.journal import Journal, watcher
+from clawpipe.nights.judges import judges_of
+from clawpipe.nights.past import past_rounds
 from clawpipe.nights.record import (
     Incumbent,
     NightRecord,
@@ -54,6 +61,15 @@ from flows.policies import bring_policies, teacher_of, untrained
 from tasks.step import extensions_of
 
 
+class Past(NamedTuple):
+    """A round that was rolled out and scored."""
+
+    trajectories: DatasetRef
+    scores: DatasetRef
+    trained: str | None = None  # policy version
+    night: str = ""  # "": tonight
+
+
 @dataclass(frozen=True)
 class Night:
     """The inputs of `the_night`. The same settings and champion give equal objects, for a run and for a plan."""
@@ -68,8 +84,9 @@ class Night:
     pairs: list[DatasetRef]
     history: list[DatasetRef]  # trajectories of earlier nights, used only to find near-duplicates
     teacher: ModelRef | None  # None: the policy of each round
-    ledger: Looks
+    ledger: Looks | SeveralLooks
     seen: dict[str, int]  # by held-out identity, how many earlier nights have looked at it
+    past: list[Past] = field(default_factory=list, kw_only=True)  # rounds of earlier nights, newest first
 
     @property
     def draw(self) -> str:
@@ -93,9 +110,9 @@ class Night:
         return Train(adapter=train.adapter, lora=train.lora, gradient_checkpointing=train.gradient_checkpointing)
 
     @property
-    def environment(self) -> EnvironmentConfig:
-        """The environment's settings with a seed derived from the label: a night with another label draws other items."""
-        config = self.config.environment
+    def drawn(self) -> Drawn:
+        """The environments' settings with a seed derived from the label: a night with another label draws other items."""
+        config = self.config.drawn
         return config.model_copy(update={"seed": derive_seed(config.seed, self.label)})
 
     @property
@@ -115,10 +132,17 @@ class Night:
         return {"base": self.base, **champion, "candidate": candidate}
 
     @property
+    def replayed(self) -> list[Past]:
+        """The rounds of the earlier nights that are learnt from again."""
+        nights = list(dict.fromkeys(one.night for one in self.past))[: self.config.curation.sampling.replay_nights]
+        return [one for one in self.past if one.night in nights]
+
+    @property
     def external_artifacts(self) -> list[ModelRef | DatasetRef]:
         """The policies and datasets from before the night, for its lineage."""
         others = [self.champion.policy] if self.champion else []
-        data = [*self.stored, *self.scores, *self.pairs, *self.history]
+        looked_back_at = [ref for one in self.past for ref in (one.trajectories, one.scores)]
+        data = [*self.stored, *self.scores, *self.pairs, *self.history, *looked_back_at]
         return [self.base, *others, *([self.teacher] if self.teacher else []), *data]
 
     @property
@@ -173,12 +197,25 @@ def open_night(config: NightConfig, ledger_home: Home | None = None) -> Iterator
         stack.enter_context(tracked_by(journal, record.resolve(config), _tracking(home, config), store, flow_run.id))
         stack.enter_context(reporting_to(journal))
         stack.enter_context(metered())
+        stack.enter_context(spending_of(record.night))
         pool = stack.enter_context(open_workers(config.runtime, journal.run_dir / "logs"))
+        stack.callback(_tell_judges, journal, home, store, record.resolve(config).scores)
         with journal.ended():
             bring_policies(config, _tracking(home, config), store, pool, record.champion)
             night = OpenNight(**vars(_night(config, record, store, ledger_home or home)), home=home, journal=journal)
             journal.status.compared = night.compared
+            if config.curation.sampling.replay_nights and not night.past:
+                journal.warn("nothing was replayed: this home has no earlier night of this environment and base with a verdict")
             yield night
+
+
+def _tell_judges(journal: Journal, home: Home, store: Store, scores: Sequence[str]) -> None:
+    """Record what the judges have said and spent, also of a night that an error ends."""
+    if not journal.status.steps or journal.status.judges:
+        return
+    with suppress(ClawpipeError):  # what ended the night is told already
+        journal.status.judges = judges_of(journal.status, home, store, [dataset_ref(store, "scores", one) for one in scores])
+        journal.save()
 
 
 def _prepare_ledger(tracking: Tracking) -> None:
@@ -203,8 +240,10 @@ def dry_run_night(config: NightConfig) -> Night:
     _require_loadable(config)
     home = Home.from_env()
     record = read_record(home, night_id(config))
-    record = record or new_record(home, config, _incumbent(home, config), named_datasets(home, config))
-    return _night(config, record, open_store(home), home)
+    store = open_store(home)
+    past = past_rounds(home, store, config)
+    record = record or new_record(home, config, _incumbent(home, config), named_datasets(home, config), past)
+    return _night(config, record, store, home)
 
 
 def _record(home: Home, config: NightConfig) -> NightRecord:
@@ -214,7 +253,7 @@ def _record(home: Home, config: NightConfig) -> NightRecord:
         return record
     datasets = datasets_of(home, config, record)
     if record is None or champion != record.champion or datasets != record.datasets:
-        return create_record(home, config, champion, datasets)
+        return create_record(home, config, champion, datasets, past_rounds(home, open_store(home), config))
     return record
 
 
@@ -243,19 +282,31 @@ def _night(config: NightConfig, record: NightRecord, store: Store, ledger_home: 
         teacher=teacher_of(config, base, record.champion),
         ledger=ledger,
         seen=ledger.seen(config.draw or record.night),
+        past=[
+            Past(
+                trajectories=dataset_ref(store, "trajectories", one.trajectories),
+                scores=dataset_ref(store, "scores", one.scores),
+                trained=one.trained,
+                night=one.night,
+            )
+            for one in record.past
+        ],
     )
 
 
-def ledger_of(home: Home, config: NightConfig) -> Looks:
-    """Return the ledger that counts looks at the held-out items of this model and environment."""
-    return Looks(home.root, config.registry.model_name, environment_name(config.environment.name))
+def ledger_of(home: Home, config: NightConfig) -> Looks | SeveralLooks:
+    """Return the ledger that counts looks at the held-out items of this model and its environments."""
+    return looks_at(home.root, config.registry.model_name, config.drawn)
 
 
 def _require_loadable(config: NightConfig) -> None:
     """Fail early on settings that no machine can run."""
-    load_environment(config.environment.name, config.environment.options)
+    with open_environments(config.drawn) as environments:  # they can be made, those of the user's in processes of their own
+        if config.curation.demonstrations.share:
+            require_demonstrations(environments)
     for point, name in extensions_of(config):
-        point.load(name) if is_reference(name) else point.place(name)
+        if point is not ENVIRONMENTS:
+            point.load(name) if is_reference(name) else point.place(name)
     if config.train.adapter == "lora":
         require_targets(config.model.base, config.train.lora)
 
@@ -273,6 +324,7 @@ def close_night(night: OpenNight) -> NightStatus:
     status = count_evidence(conclude(night.journal.status), night.ledger, night.config.environment.heldout_items)
     if text := evidence_warning(status):
         night.journal.warn(text)
+    night.journal.status.judges = judges_of(status, night.home, open_store(night.home), night.scores)
     night.journal.save()
     transcripts = heldout_transcripts(open_store(night.home), status)
     write_report(status, night.journal.run_dir, night.config, transcripts)

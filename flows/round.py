@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, cast
 
 from clawpipe.annotation.request import Role
-from clawpipe.config.night import NightConfig
+from clawpipe.config.night import NightConfig, Rollouts
+from clawpipe.config.quotas import quotas, rounds_of
 from clawpipe.config.training import Combine, Train
 from clawpipe.evaluation.teacher import refusal
 from clawpipe.rollouts.generate import plan_chunks, round_items
-from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.store.refs import DatasetRef, ModelRef, OptimizerRef, StepResult
+from clawpipe.training.course import Course
 from clawpipe.training.methods import needs, weights_of
 from clawpipe.workers.pool import stop_server
-from flows.opening import Night
+from flows.opening import Night, Past
 from tasks.data import (
     add_stored_pairs,
     clear_hints,
@@ -26,8 +29,9 @@ from tasks.data import (
     validate_scores,
 )
 from tasks.distillation import annotate, probe_teacher
+from tasks.evaluation import probe
 from tasks.recorded import check_recorded, fit_vocabulary, recompute_logprobs
-from tasks.rollouts import collect_rollouts, generate_chunk
+from tasks.rollouts import collect_rollouts, demonstrate, draw_items, generate_chunk
 from tasks.step import together
 from tasks.training import train
 
@@ -43,6 +47,8 @@ class Round:
     number: int
     versions: list[str]
     filtered: list[StepResult]  # results of the steps that filter rows, of all rounds so far
+    tried: list[Past] = field(default_factory=list)  # rounds of tonight and of earlier nights, newest first
+    optimizer: OptimizerRef | None = None  # its state after the rounds so far
 
     def record_filtered(self, result: StepResult) -> StepResult:
         """Add a result to `filtered` and return it."""
@@ -64,6 +70,8 @@ class Judged:
     trajectories: list[DatasetRef]
     scores: list[DatasetRef]
     near: list[DatasetRef] = field(default_factory=list)  # near-duplicates of each other and of held-out questions
+    demonstrations: Judged | None = None  # of items that no rollout solved
+    replayed: Judged | None = None  # rollouts of earlier nights
 
 
 @dataclass(frozen=True)
@@ -74,17 +82,25 @@ class TrainingData:
     config: Train
 
 
+class Learnt(NamedTuple):
+    """The policy of the next round, and the optimizer's state that belongs to it; None where no round may follow."""
+
+    policy: ModelRef
+    optimizer: OptimizerRef | None
+
+
 def generate_rollouts(this: Round) -> list[DatasetRef]:
     """Generate groups of rollouts of the round's items with the round's policy; none for a night on stored data."""
     rollouts = this.config.rollouts
     if rollouts is None:
         return []
-    ordinals = round_items(this.config.environment.train_items, rollouts.items, this.number, this.night.seed("items"))
+    environment = this.config.drawn
+    items, ordinals = _items_to_try(this, rollouts)
     calls = [
         generate_chunk.named("generate_rollouts").call(
-            items=this.items,
+            items=items,
             policy=this.policy,
-            environment=this.config.environment,
+            environment=environment,
             config=rollouts,
             chunk=chunk,
             seed=this.seed("round"),
@@ -96,9 +112,33 @@ def generate_rollouts(this: Round) -> list[DatasetRef]:
     return [collect_rollouts.named("generate_rollouts")(chunks=chunks).dataset]
 
 
+def _items_to_try(this: Round, rollouts: Rollouts) -> tuple[DatasetRef, list[int]]:
+    """Return task items, and the ordinals of the ones to roll out: the next ones in the night's order, or those drawn."""
+    if rollouts.difficulty is None:
+        return this.items, _ordinals(this, rollouts)
+    drawn = draw_items(
+        items=this.items,
+        tried=[one.trajectories for one in this.tried],
+        scores=[one.scores for one in this.tried],
+        config=rollouts.difficulty,
+        count=rollouts.items,
+        seed=this.seed("items"),
+    )
+    return drawn.dataset, list(range(rollouts.items))
+
+
+def _ordinals(this: Round, rollouts: Rollouts) -> list[int]:
+    """Return the train items of a round, counted from 0; the number of rounds gives those that come after the last one's."""
+    environment = this.config.drawn
+    train = quotas(environment.train_items, environment.weights)
+    wanted = rounds_of(rollouts.items, this.config.rounds, environment.weights)
+    after = quotas(rollouts.items, environment.weights)
+    return round_items(train, [*wanted, after], this.number, this.night.seed("items"))
+
+
 def judge(this: Round, trajectories: list[DatasetRef]) -> Judged:
     """Validate trajectories and score them with the environment's verifier; add the stored scores."""
-    environment = this.config.environment
+    environment = this.config.drawn
     valid = [this.record_filtered(validate(trajectories=dataset)).dataset for dataset in trajectories]
     others = len(valid) if _foreign_tokens(this.config) else len(this.night.stored)  # stored datasets come first
     valid[:others] = [
@@ -122,7 +162,34 @@ def judge(this: Round, trajectories: list[DatasetRef]) -> Judged:
     scores = [*judged, *stored]
     if weights_of(this.config.train)[1] > 0:  # the hints teach
         scores = [clear_hints(scores=dataset, items=this.decontamination_items).dataset for dataset in scores]
-    return Judged(valid, scores, near)
+    own = valid[len(this.night.stored) :], judged[len(this.night.stored) :]
+    this.tried[:0] = [Past(*one) for one in zip(*own, strict=True)]
+    return Judged(valid, scores, near, _demonstrations(this, *own), _replayed(this))
+
+
+def _replayed(this: Round) -> Judged | None:
+    """Return the rollouts of the earlier nights that are to be learnt from again, with the scores that they got then."""
+    past = this.night.replayed
+    if not past:
+        return None
+    named = fit_vocabulary.named("fit_replayed")
+    rows = [this.record_filtered(named(trajectories=one.trajectories, policy=this.night.base)).dataset for one in past]
+    if this.config.train.spec.uses_ratios:
+        rows = [_with_logprobs(this, dataset) for dataset in rows]
+    return Judged(rows, [one.scores for one in past], _near_heldout(this, rows))
+
+
+def _demonstrations(this: Round, rollouts: list[DatasetRef], scores: list[DatasetRef]) -> Judged | None:
+    """Return the environment's demonstrations of items that the round's rollouts did not solve, if the settings ask for them."""
+    environment = this.config.drawn
+    if not this.config.curation.demonstrations.share:
+        return None
+    played = demonstrate(trajectories=rollouts, scores=scores, items=this.items, environment=environment)
+    shown = render.named("render_demonstrations")(
+        trajectories=played.dataset, policy=this.night.base, environment=environment
+    ).dataset
+    verified = score.named("score_demonstrations")(trajectories=shown, items=this.items, environment=environment)
+    return Judged([shown], [verified.dataset], _near_heldout(this, [shown]))
 
 
 def choose_training_data(this: Round, judged: Judged) -> TrainingData | None:
@@ -151,17 +218,17 @@ def choose_training_data(this: Round, judged: Judged) -> TrainingData | None:
     return TrainingData(chosen.dataset, undistilled) if chosen.rows_out >= least else None
 
 
-def learn(this: Round, judged: Judged, data: TrainingData) -> ModelRef:
-    """Train on the data, and return the policy of the next round.
+def learn(this: Round, judged: Judged, data: TrainingData) -> Learnt:
+    """Train on the data, and return what the next round goes on from.
 
     Raises:
         DataError: stored log-probs, or those of an endpoint, are not those of the policies named beside them.
     """
-    if (this.night.stored or _foreign_tokens(this.config)) and data.config.spec.uses_ratios:
+    if (this.night.stored or this.night.replayed or _foreign_tokens(this.config)) and data.config.spec.uses_ratios:
         known = [*this.night.earlier_policies, this.policy]
         check_recorded(samples=data.rows, start=this.night.start, base=this.night.base, known=known, runtime=this.config.runtime)
     stop_server()
-    return train(
+    trained = train(
         samples=data.rows,
         start=this.policy,
         token_scores=_annotate(this, judged, data) if needs(data.config) else None,
@@ -169,8 +236,33 @@ def learn(this: Round, judged: Judged, data: TrainingData) -> ModelRef:
         temperature=this.night.rollouts.temperature,
         seed=this.seed("train") % 2**32,  # numpy takes no larger one
         runtime=this.config.runtime,
-        rendered_as=this.config.environment if data.config.spec.pairs else None,  # pairs may be text that is yet to be rendered
-    ).model
+        rendered_as=this.config.drawn if data.config.spec.pairs else None,  # pairs may be text that is yet to be rendered
+        course=_course(this),
+        optimizer=this.optimizer,
+        night_start=this.night.start if data.config.spec.compares_with_start else None,
+    )
+    if data.config.probe_steps:
+        _probe_snapshots(this, trained)
+    return Learnt(trained.model, cast(OptimizerRef | None, trained.extras.get("optimizer")))
+
+
+def _course(this: Round) -> Course:
+    start = this.night.start.policy_version
+    return Course(seed=this.night.seed("optimizer"), start=start, rounds=this.config.rounds, number=this.number)
+
+
+def _probe_snapshots(this: Round, trained: StepResult) -> None:
+    """Try the policies after every few optimizer steps on the items that come after those of all rounds."""
+    config = this.config
+    probe(
+        items=this.items,
+        ordinals=_ordinals(replace(this, number=config.rounds), this.night.rollouts),
+        kept={name: ref for name, ref in trained.extras.items() if isinstance(ref, ModelRef)},
+        environment=config.drawn,
+        config=this.night.rollouts.once(config.evaluation.temperature),
+        seed=this.night.seed("probe"),
+        runtime=config.runtime,
+    )
 
 
 def _text_only(config: NightConfig) -> bool:
@@ -201,16 +293,19 @@ def _curate(this: Round, judged: Judged, config: Train, name: str = "curate") ->
     stored, curation = this.night.pairs if config.spec.pairs else [], this.config.curation
     if stored and not judged.trajectories:
         return _with_stored_pairs(this, [], stored)
+    nothing = Judged([], [])
+    shown, replayed = judged.demonstrations or nothing, judged.replayed or nothing
     made = curate.named(name)(
-        trajectories=judged.trajectories,
-        scores=judged.scores,
+        trajectories=[*judged.trajectories, *shown.trajectories],
+        scores=[*judged.scores, *shown.scores, *replayed.scores],
         items=this.decontamination_items,
         config=curation,
         method=config.method,
         weights=weights_of(config),
         hint=config.opd.hint,
         versions=_known_versions(this),
-        near=judged.near,
+        near=[*judged.near, *shown.near, *replayed.near],
+        replayed=replayed.trajectories,
         runtime=this.config.runtime,
     )
     this.record_filtered(made)
@@ -231,7 +326,12 @@ def _with_stored_pairs(this: Round, made: list[DatasetRef], stored: list[Dataset
 
 def _known_versions(this: Round) -> list[str]:
     """Return the policy versions if a setting needs them: an unused argument must not change a step's key."""
-    return this.versions if this.config.curation.needs_versions else []
+    if not this.config.curation.needs_versions:
+        return []
+    if not this.night.replayed:
+        return this.versions
+    earlier = [one.trained for one in this.night.replayed if one.trained]
+    return list(dict.fromkeys([*this.versions, *earlier, this.night.base.policy_version]))
 
 
 def _find_near(this: Round, trajectories: list[DatasetRef]) -> list[DatasetRef]:
@@ -266,7 +366,7 @@ def _probe(this: Round, judged: Judged) -> StepResult:
         scores=judged.scores,
         student=this.policy,
         teacher=this.night.teacher or this.policy,
-        environment=this.config.environment,
+        environment=this.config.drawn,
         rollouts=this.night.rollouts,
         config=this.config.train.opd,
         seed=this.seed("probe"),
@@ -280,7 +380,7 @@ def _annotate(this: Round, judged: Judged, data: TrainingData) -> DatasetRef:
         policies=_policies_to_score(this, data.config),
         scores=judged.scores,
         items=this.items,
-        environment=this.config.environment,
+        environment=this.config.drawn,
         config=data.config.opd,
         pack_tokens=data.config.pack_tokens,
         temperature=this.night.rollouts.temperature,
@@ -289,10 +389,9 @@ def _annotate(this: Round, judged: Judged, data: TrainingData) -> DatasetRef:
 
 
 def _policies_to_score(this: Round, config: Train) -> dict[Role, ModelRef]:
-    """Return the policies that score the round's tokens, by role. For pairs the reference is the policy that the round starts
-    from; otherwise it is the base, and a KL penalty measures the distance from it."""
-    reference = this.policy if config.spec.compares_with_start else this.night.base
-    teacher = this.night.teacher or this.policy
+    """Return the policies that score the round's tokens, by role. The reference is the night's start in every round: one that moved
+    with the rounds would let each of them go as far again."""
+    reference, teacher = this.night.start, this.night.teacher or this.policy
     asked: dict[Role, ModelRef] = {"reference": reference, "proximal": this.policy, "student": this.policy, "teacher": teacher}
     wanted = needs(config)
     wanted |= {"student"} if "teacher" in wanted else set()

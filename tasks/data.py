@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from clawpipe.config.curation import Near
-from clawpipe.config.night import Curation, EnvironmentSpec, Runtime, ScorerSpec
+from clawpipe.config.night import Curation, Played, Runtime, ScorerSpec
 from clawpipe.contracts.validate import validate as validate_dataset
 from clawpipe.curation.joined_tables import stored_tables
 from clawpipe.curation.runner import curate as curate_datasets
 from clawpipe.curation.stored_pairs import join_pairs
-from clawpipe.environments.hosted import open_environment
+from clawpipe.environments.several import open_environments
 from clawpipe.environments.user_errors import LOG
-from clawpipe.judging.base import SCORERS, Scorer, score_dataset
+from clawpipe.judging.base import SCORERS, VERIFIER, Scorer, score_dataset
 from clawpipe.judging.hint_leaks import clear_hints as clear_hints_of
 from clawpipe.judging.verifier import VerifierScorer
 from clawpipe.similarity.duplicates import near_duplicates, zip_signed
@@ -35,7 +35,7 @@ def validate_scores(scores: DatasetRef) -> StepResult:
 
 
 @step()
-def render(trajectories: DatasetRef, policy: ModelRef, environment: EnvironmentSpec) -> StepResult:
+def render(trajectories: DatasetRef, policy: ModelRef, environment: Played) -> StepResult:
     """Render stored conversations that exist only as text into tokens to imitate."""
     from clawpipe.recorded.text_rows import render_text  # loads torch, which only such text needs
 
@@ -43,15 +43,16 @@ def render(trajectories: DatasetRef, policy: ModelRef, environment: EnvironmentS
 
 
 @step()
-def score(
-    trajectories: DatasetRef, items: DatasetRef, environment: EnvironmentSpec, scorers: tuple[ScorerSpec, ...] = ()
-) -> StepResult:
-    """Score every trajectory with the environment's verifier, and with the night's own scorers."""
-    own: list[Scorer] = [SCORERS.make(scorer.name, scorer.options) for scorer in scorers]
-    weights = {made.name: scorer.weight for made, scorer in zip(own, scorers, strict=True)}
-    home = Home.from_env()
-    with open_environment(environment.name, environment.options, environment.call_timeout) as judge:
-        return score_dataset(open_store(home), trajectories, items, [VerifierScorer(judge), *own], home.logs / LOG, weights)
+def score(trajectories: DatasetRef, items: DatasetRef, environment: Played, scorers: tuple[ScorerSpec, ...] = ()) -> StepResult:
+    """Score every trajectory with its environment's verifier, and with the night's own scorers."""
+    others = [scorer for scorer in scorers if scorer.name != VERIFIER]
+    own: list[Scorer] = [SCORERS.make(scorer.name, scorer.options) for scorer in others]
+    weights = {made.name: scorer.weight for made, scorer in zip(own, others, strict=True)}
+    verifier = next((scorer.weight for scorer in scorers if scorer.name == VERIFIER), 1.0)
+    home, store = Home.from_env(), open_store(Home.from_env())
+    with open_environments(environment) as judges:
+        all_scorers = [*map(VerifierScorer, judges), *own]
+        return score_dataset(store, trajectories, items, all_scorers, home.logs / LOG, weights, verifier_weight=verifier)
 
 
 @step()
@@ -96,17 +97,19 @@ def curate(
     hint: str,
     versions: list[str],
     near: list[DatasetRef],
+    replayed: list[DatasetRef],
     runtime: Runtime,
 ) -> StepResult:
     """Select and shape the samples, or preference pairs for dpo, to train on."""
     store = open_store(Home.from_env())
     return curate_datasets(
         store,
-        trajectories,
+        [*trajectories, *replayed],
         scores,
         items,
         config,
         method,
+        earlier=len(replayed),
         memory=runtime.curation_memory,
         weights=weights,
         hint=hint,

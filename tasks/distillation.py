@@ -5,7 +5,7 @@ from __future__ import annotations
 from clawpipe import progress
 from clawpipe.annotation.produce import HintSource, annotate_dataset
 from clawpipe.annotation.request import Role
-from clawpipe.config.night import EnvironmentSpec, Generation, Runtime
+from clawpipe.config.night import Generation, Played, Runtime
 from clawpipe.config.training import Opd
 from clawpipe.environments.user_errors import LOG
 from clawpipe.evaluation.probe import probe_teacher as probe
@@ -23,7 +23,7 @@ def probe_teacher(
     scores: list[DatasetRef],
     student: ModelRef,
     teacher: ModelRef,
-    environment: EnvironmentSpec,
+    environment: Played,
     rollouts: Generation,
     config: Opd,
     seed: int,
@@ -55,7 +55,7 @@ def annotate(
     policies: dict[Role, ModelRef],
     scores: list[DatasetRef],
     items: DatasetRef,
-    environment: EnvironmentSpec,
+    environment: Played,
     config: Opd,
     pack_tokens: int,
     temperature: float,

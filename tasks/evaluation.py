@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from clawpipe.config.night import EnvironmentSpec, Gate, Generation, JudgeSpec, Measure, Runtime
+from clawpipe.config.night import Gate, Generation, JudgeSpec, Measure, Played, Runtime
 from clawpipe.environments.user_errors import LOG
 from clawpipe.evaluation import answers, likelihood, preference, replay
 from clawpipe.evaluation.evidence import build_evidence
 from clawpipe.evaluation.gate import decide
 from clawpipe.evaluation.hacking import training_of
 from clawpipe.evaluation.heldout import evaluate as evaluate_policy
+from clawpipe.evaluation.heldout import probe_policies
 from clawpipe.evaluation.verdict import Fidelity, Freshness
 from clawpipe.judging.base import SCORERS
 from clawpipe.store.datasets import read_dataset
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
-from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.store.refs import DatasetRef, ModelRef, Ref, StepResult
 from clawpipe.workers.pool import open_workers
 from tasks.step import step
 
@@ -23,7 +24,7 @@ from tasks.step import step
 def evaluate(
     items: DatasetRef,
     policy: ModelRef,
-    environment: EnvironmentSpec,
+    environment: Played,
     config: Generation,
     seed: int,
     runtime: Runtime,
@@ -32,6 +33,25 @@ def evaluate(
     home = Home.from_env()
     with open_workers(runtime, home.logs) as pool:
         return evaluate_policy(open_store(home), pool, home.work, items, policy, environment, config, seed, home.logs / LOG)
+
+
+@step()
+def probe(
+    items: DatasetRef,
+    ordinals: list[int],
+    kept: dict[str, Ref],
+    environment: Played,
+    config: Generation,
+    seed: int,
+    runtime: Runtime,
+) -> StepResult:
+    """Try the policies among what a training kept on train items that no round takes; the details are a curve."""
+    home = Home.from_env()
+    policies = {name: ref for name, ref in kept.items() if isinstance(ref, ModelRef)}
+    with open_workers(runtime, home.logs) as pool:
+        return probe_policies(
+            open_store(home), pool, home.work, items, ordinals, policies, environment, config, seed, home.logs / LOG
+        )
 
 
 @step()

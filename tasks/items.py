@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from clawpipe.config.night import EnvironmentConfig, Measure
+from clawpipe.config.night import Drawn, Measure
 from clawpipe.evaluation.conversations import draw_conversations as draw_stored_conversations
 from clawpipe.evaluation.draw import draw_heldout as draw_items
 from clawpipe.evaluation.draw import make_benchmark as make_benchmark_items
 from clawpipe.evaluation.draw import make_task_items
+from clawpipe.evaluation.draw import require_slices as require_item_slices
 from clawpipe.evaluation.holding import hold_out as hold_out_rows
-from clawpipe.evaluation.looks import Looks
+from clawpipe.evaluation.looks import Looks, SeveralLooks
 from clawpipe.evaluation.looks import look as look_at
 from clawpipe.evaluation.pairs import draw_pairs as draw_stored_pairs
 from clawpipe.store.home import Home
@@ -18,21 +19,25 @@ from tasks.step import step
 
 
 @step()
-def make_items(environment: EnvironmentConfig) -> StepResult:
+def make_items(environment: Drawn) -> StepResult:
     """Make the task items to train on."""
     return make_task_items(open_store(Home.from_env()), environment)
 
 
 @step()
-def make_benchmark(environment: EnvironmentConfig) -> StepResult:
+def require_slices(items: DatasetRef, named: list[str]) -> StepResult:
+    """Check that the slices that the settings weigh are slices of the train items."""
+    return require_item_slices(open_store(Home.from_env()), items, named)
+
+
+@step()
+def make_benchmark(environment: Drawn) -> StepResult:
     """Make the benchmark: held-out items that are the same every night."""
     return make_benchmark_items(open_store(Home.from_env()), environment)
 
 
 @step()
-def draw_heldout(
-    items: DatasetRef, benchmark: DatasetRef | None, environment: EnvironmentConfig, seen: dict[str, int]
-) -> StepResult:
+def draw_heldout(items: DatasetRef, benchmark: DatasetRef | None, environment: Drawn, seen: dict[str, int]) -> StepResult:
     """Draw the held-out items for the verdict: the ones that the fewest nights have looked at."""
     return draw_items(open_store(Home.from_env()), items, benchmark, environment, seen)
 
@@ -65,6 +70,6 @@ def draw_pairs(pairs: list[DatasetRef], policy: ModelRef, max_tokens: int, count
 
 
 @step(cached=False)
-def record_look(ledger: Looks, night: str, draw: str, items: DatasetRef) -> StepResult:
+def record_look(ledger: Looks | SeveralLooks, night: str, draw: str, items: DatasetRef) -> StepResult:
     """Record that the night looks at these items, before any model answers them."""
     return look_at(open_store(Home.from_env()), ledger, night, draw, items)

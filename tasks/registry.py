@@ -13,8 +13,8 @@ from prefect.client.schemas.actions import ArtifactUpdate
 from prefect.context import TaskRunContext
 from prefect.settings import PREFECT_HOME, PREFECT_UI_URL
 
-from clawpipe.config.night import EnvironmentSpec, Runtime
-from clawpipe.environments.discovery import load_environment
+from clawpipe.config.night import Played, Runtime
+from clawpipe.environments.several import open_environments
 from clawpipe.errors import DataError
 from clawpipe.evaluation.turns import heldout_tokens
 from clawpipe.evaluation.verdict import Verdict
@@ -38,7 +38,7 @@ from tasks.step import step
 def register(
     summary: NightSummary,
     candidate: ModelRef,
-    environment: EnvironmentSpec,
+    environment: Played,
     datasets: dict[str, DatasetRef],
     verdict: StepResult,
     runtime: Runtime,
@@ -46,13 +46,13 @@ def register(
     """Register the candidate as a version of the model, once. `verdict` is the result of the gate step."""
     home = Home.from_env()
     store = open_store(home)
-    with open_workers(runtime, home.logs) as pool:
+    with open_workers(runtime, home.logs) as pool, open_environments(environment) as environments:
         return register_candidate(
             Tracking.of(home, summary.model_name),
             store,
             summary,
             candidate,
-            load_environment(environment.name, environment.options),
+            environments,
             datasets,
             Verdict.model_validate(verdict.details),
             check=lambda copy: _require_same_behaviour(store, pool, candidate, copy, datasets["heldout"]),

@@ -7,8 +7,12 @@ from collections import Counter
 
 import pyarrow.compute as pc
 
-from clawpipe.config.night import EnvironmentSpec, Generation, Runtime
+from clawpipe.config.generation import Difficulty
+from clawpipe.config.night import Generation, Played, Runtime
+from clawpipe.environments.several import open_environments
 from clawpipe.json_types import JsonObject
+from clawpipe.rollouts.demonstrations import demonstrate as play_demonstrations
+from clawpipe.rollouts.draw import draw_items as draw
 from clawpipe.rollouts.generate import Chunk
 from clawpipe.rollouts.generate import generate_chunk as generate
 from clawpipe.store.artifacts import Store
@@ -24,7 +28,7 @@ from tasks.step import step
 def generate_chunk(
     items: DatasetRef,
     policy: ModelRef,
-    environment: EnvironmentSpec,
+    environment: Played,
     config: Generation,
     chunk: Chunk,
     seed: int,
@@ -34,6 +38,22 @@ def generate_chunk(
     home = Home.from_env()
     with open_workers(runtime, home.logs) as pool:
         return generate(open_store(home), pool, home.work, items, policy, environment, config, chunk, seed)
+
+
+@step()
+def draw_items(
+    items: DatasetRef, tried: list[DatasetRef], scores: list[DatasetRef], config: Difficulty, count: int, seed: int
+) -> StepResult:
+    """Draw a round's items by their pass rates in earlier rounds, whose rollouts and scores are given newest first."""
+    pairs = list(zip(tried, scores, strict=True))
+    return draw(open_store(Home.from_env()), items, pairs, config, count, seed)
+
+
+@step()
+def demonstrate(trajectories: list[DatasetRef], scores: list[DatasetRef], items: DatasetRef, environment: Played) -> StepResult:
+    """Play the environment's demonstrations of the items that no rollout of the round solved."""
+    with open_environments(environment) as played:
+        return play_demonstrations(open_store(Home.from_env()), trajectories, scores, items, played)
 
 
 @step()

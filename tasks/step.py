@@ -26,7 +26,7 @@ from clawpipe.config.block import Extension
 from clawpipe.config.night import EngineSpec, EnvironmentSpec, JudgeSpec
 from clawpipe.config.training import Loss
 from clawpipe.engines.base import ENGINES
-from clawpipe.environments.discovery import ENVIRONMENTS
+from clawpipe.environments.discovery import ENVIRONMENTS, source_digest
 from clawpipe.errors import BusyError
 from clawpipe.extensions import ExtensionPoint, file_of
 from clawpipe.json_types import Options
@@ -57,7 +57,7 @@ def content_key(name: str, function: Callable[..., Any], arguments: Mapping[str,
     """Return the cache key of `function(**arguments)`, before any generation suffix; `clawpipe plan` shows it.
 
     Of settings, only the fields of the parameter's declared type are in the key; of an environment or engine, also its source and
-    the content of the files that its options name.
+    the content of the files that its options name; of an environment with a Python of its own, that Python's version and packages.
 
     Raises:
         TypeError: an argument has no canonical form.
@@ -66,19 +66,33 @@ def content_key(name: str, function: Callable[..., Any], arguments: Mapping[str,
     declared = get_type_hints(inspect.unwrap(function))
     inputs = {parameter: _as_declared(value, declared.get(parameter)) for parameter, value in arguments.items()}
     given = list(arguments.values())
-    sources = {point.source_digest(extension) for point, extension in extensions_of(given)} | set(_files_of(given))
+    sources = {_source_of(point, named) for point, named in _named(given)} | set(_files_of(given))
     return step_key(name, {"inputs": inputs, "extensions": sorted(sources)}, function_digest(function))
 
 
 def extensions_of(value: Any) -> Iterator[tuple[ExtensionPoint, str]]:
     """The extensions that arguments name, and the settings that they hold."""
+    return ((point, _name_in(block)) for point, block in _named(value))
+
+
+def _named(value: Any) -> Iterator[tuple[ExtensionPoint, BaseModel]]:
+    """The blocks of settings that name extensions, each with the kind of these."""
     if isinstance(value, BaseModel):
-        for kind, (point, field) in _NAMES.items():
-            if isinstance(value, kind):
-                yield point, getattr(value, field)
-        yield from (found for _, inner in value for found in extensions_of(inner))
+        yield from ((point, value) for kind, (point, _) in _NAMES.items() if isinstance(value, kind))
+        yield from (found for _, inner in value for found in _named(inner))
     elif isinstance(value, list | tuple):
-        yield from (found for inner in value for found in extensions_of(inner))
+        yield from (found for inner in value for found in _named(inner))
+
+
+def _name_in(block: BaseModel) -> str:
+    return next(getattr(block, field) for kind, (_, field) in _NAMES.items() if isinstance(block, kind))
+
+
+def _source_of(point: ExtensionPoint, block: BaseModel) -> str:
+    """Return the digest of an extension's source, and of the Python that it runs in where the settings name one."""
+    if isinstance(block, EnvironmentSpec):
+        return source_digest(block.name, block.python)
+    return point.source_digest(_name_in(block))
 
 
 def _files_of(value: Any) -> Iterator[str]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from clawpipe import progress
-from clawpipe.config.night import EnvironmentSpec, Runtime
+from clawpipe.config.night import Played, Runtime
 from clawpipe.config.training import Train
 from clawpipe.planning.free_memory import require_free_memory
 from clawpipe.policy.spec import policy_spec
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
-from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
-from clawpipe.training.produce import train_policy
+from clawpipe.store.refs import DatasetRef, ModelRef, OptimizerRef, StepResult
+from clawpipe.training.course import Course
+from clawpipe.training.produce import NightSoFar, train_policy
 from tasks.step import step
 
 
@@ -23,9 +24,16 @@ def train(
     temperature: float,
     seed: int,
     runtime: Runtime,
-    rendered_as: EnvironmentSpec | None = None,
+    rendered_as: Played | None = None,
+    course: Course | None = None,
+    optimizer: OptimizerRef | None = None,
+    night_start: ModelRef | None = None,
 ) -> StepResult:
-    """Train on a round's samples, in a subprocess. Pairs that exist only as text are rendered for the environment `rendered_as`."""
+    """Train on a round's samples, in a subprocess. Pairs that exist only as text are rendered for the environment `rendered_as`.
+
+    With `course` it is a round of a night that started from `night_start`; it goes on with the state of `optimizer`, unless it is
+    the first.
+    """
     home = Home.from_env()
     store = open_store(home)
     require_free_memory(policy_spec(store, start), config, runtime)
@@ -36,6 +44,7 @@ def train(
         start,
         token_scores,
         config,
+        night=NightSoFar(course, optimizer, night_start or start) if course else None,
         environment=rendered_as,
         temperature=temperature,
         seed=seed,

@@ -1,8 +1,11 @@
-"""Every block of docs/extending.md is a whole file of at most 20 lines that does what the page says."""
+"""Every block of docs/extending.md is a whole file of at most 40 lines that does what the page says."""
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -14,8 +17,11 @@ import yaml
 from clawpipe.config.night import EngineSpec, Model, NightConfig
 from clawpipe.config.training import Loss
 from clawpipe.engines.base import Sampling, open_engine
-from clawpipe.environments.base import TaskItem
+from clawpipe.environments.base import TaskItem, Verdict
 from clawpipe.environments.discovery import load_environment
+from clawpipe.environments.ending import outcome_of
+from clawpipe.environments.hosted import open_environment
+from clawpipe.environments.play import Play
 from clawpipe.errors import ConfigError
 from clawpipe.extensions import ExtensionPoint
 from clawpipe.importers.user import load_format
@@ -47,8 +53,8 @@ def placed(files: Path, name: str) -> str:
 
 
 def test_the_page_has_a_file_for_each_kind_and_none_is_long():
-    assert set(FILES) == {"sums.py", "brevity.py", "dialogs.py", "shorter.py", "soft_clip.py"}
-    assert {name: len(body.splitlines()) for name, body in FILES.items() if len(body.splitlines()) > 20} == {}
+    assert set(FILES) == {"sums.py", "notes.py", "brevity.py", "dialogs.py", "shorter.py", "soft_clip.py"}
+    assert {name: len(body.splitlines()) for name, body in FILES.items() if len(body.splitlines()) > 40} == {}
 
 
 def test_the_settings_are_settings_of_a_night():
@@ -57,6 +63,7 @@ def test_the_settings_are_settings_of_a_night():
     assert config.rollouts is not None
     assert config.rollouts.engine == EngineSpec(name="shorter.py:Shorter", options={"context": 256})
     assert config.train.loss.objective == "soft_clip.py:soft_clip"
+    assert [(part.name, part.weight) for part in config.environments] == [("shop", 3.0), ("notes.py:Notes", 1.0)]
 
 
 def test_the_environment_asks_and_checks(files: Path):
@@ -65,6 +72,20 @@ def test_the_environment_asks_and_checks(files: Path):
     a, b = map(int, re.findall(r"\d+", item.messages[0].content))
     outcome = environment.verify(item, [*item.messages, Message("assistant", f"I think that it is {a + b}")])
     assert (outcome.success, outcome.value) == (True, pytest.approx(1 / 1.2))
+
+
+def test_the_world_is_asked_in_a_python_of_its_own(files: Path, tmp_path: Path):
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "own"], check=True)
+    python = str(tmp_path / "own" / "bin" / "python")
+    with open_environment(placed(files, "notes.py:Notes"), {}, 30.0, python) as environment:
+        [item] = environment.items("heldout", 1, 0)
+        word = json.loads(item.truth)["truth"]
+        for said, success in ((f"Noted: {word}", True), ("Nothing", False)):
+            play, messages = Play(environment, item, 0), [*item.messages, Message("assistant", said)]
+            assert play.answer(messages).done
+            play.end("done")
+            assert play.ending.verdict == Verdict({"note": said})
+            assert outcome_of(environment, item, item.messages, play.ending).success is success
 
 
 def test_the_scorer_is_part_of_the_reward_by_its_weight(files: Path, tmp_path: Path):

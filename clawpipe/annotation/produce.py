@@ -12,10 +12,11 @@ from typing import Literal, cast
 
 from clawpipe.annotation.request import SUMMARY, TOKEN_SCORES, AnnotateRequest, Hindsight, Role
 from clawpipe.children.run import run_child
-from clawpipe.config.environment import EnvironmentSpec
+from clawpipe.config.environment import Played
 from clawpipe.config.methods import Opd
 from clawpipe.config.runtime import Runtime
 from clawpipe.devices import meter
+from clawpipe.environments.openings import openings
 from clawpipe.json_types import JsonObject
 from clawpipe.policy.spec import policy_spec
 from clawpipe.store.artifacts import Store
@@ -31,7 +32,7 @@ class HintSource:
 
     scores: Sequence[DatasetRef]
     items: DatasetRef
-    environment: EnvironmentSpec
+    environment: Played
 
     @property
     def digests(self) -> list[str]:
@@ -42,8 +43,7 @@ class HintSource:
         return Hindsight(
             scores=tuple(map(str, files)),
             items=tuple(map(str, dataset_files(store, self.items))),
-            environment=self.environment.name,
-            options=self.environment.options,
+            openings=openings(self.environment),
         )
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from clawpipe.config.methods import Opd
-from clawpipe.json_types import Options
+from clawpipe.environments.openings import Opening
 from clawpipe.policy.spec import PolicySpec
 
 TOKEN_SCORES, SUMMARY = "token_scores.parquet", "facts.json"  # in the outcome directory
@@ -22,8 +22,7 @@ class Hindsight(BaseModel):
 
     scores: tuple[str, ...] = Field(description="Parquet files in the layout of the scores contract")
     items: tuple[str, ...] = Field(description="Parquet files in that of task_items")
-    environment: str
-    options: Options
+    openings: tuple[Opening, ...] = Field(description="tools and preamble of each environment")
 
 
 class AnnotateRequest(BaseModel):

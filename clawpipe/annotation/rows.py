@@ -102,18 +102,36 @@ def _sample(row: Mapping[str, Any], prefix: str, temperature: float, vocabulary:
     return Sample(str(row["group_id"]), ids, trained, float(row["temperature"] or temperature), 1.0, {})
 
 
+class Prompts(NamedTuple):
+    """How an environment's prompts are written.
+
+    Attributes:
+        renderer: of the policy that sampled the rows, with the environment's tools.
+        preamble: the first messages of every prompt.
+    """
+
+    renderer: Renderer
+    preamble: Sequence[Message]
+
+
+class Question(NamedTuple):
+    """A task item's own messages, and the label of its environment."""
+
+    messages: list[Message]
+    environment: str
+
+
 class HintedRows:
     """Puts hints into rows.
 
     Args:
-        renderer: of the policy that sampled the rows.
-        preamble: the first messages of every prompt of the environment.
+        prompts: by the label of the environment; the first one stands for those of tasks from elsewhere.
         config: the form of hints.
         context: context length of the teacher in tokens.
     """
 
-    def __init__(self, renderer: Renderer, preamble: Sequence[Message], hindsight: Hindsight, config: Opd, context: int) -> None:
-        self._renderer, self._preamble, self._config, self._context = renderer, list(preamble), config, context
+    def __init__(self, prompts: Mapping[str, Prompts], hindsight: Hindsight, config: Opd, context: int) -> None:
+        self._prompts, self._config, self._context = prompts, config, context
         self._questions = _questions(hindsight.items)
         scores = list(_read(hindsight.scores, ["trajectory_id", "turn", "hints", "demonstration"]))
         self._hints, self._by_turn = hints_by_trajectory(scores, config), hints_by_turn(scores, config)
@@ -124,7 +142,7 @@ class HintedRows:
             return Hinted(reason=row.fault)
         whole, by_turn = self._hints.get(row.row_id), self._by_turn.get(row.row_id, {})
         found = [self._whole(row, row.sample, whole)] if whole else []
-        found += [self._turn(row.sample, turn, by_turn[turn.turn]) for turn in row.turns if turn.turn in by_turn]
+        found += [self._turn(row, row.sample, turn, by_turn[turn.turn]) for turn in row.turns if turn.turn in by_turn]
         parts = [part for part in found if isinstance(part, Part)]
         reasons = [part for part in found if isinstance(part, str)] or ["no hint"]
         return Hinted(parts, "" if parts else reasons[0])
@@ -138,12 +156,12 @@ class HintedRows:
             return "prompt is not the task item's"
         return self._part(np.arange(len(sample.trained)), [self._hinted(row, question, hint) for hint in hints])
 
-    def _turn(self, sample: Sample, turn: Turn, hints: Sequence[Hint]) -> Part | str:
+    def _turn(self, row: Row, sample: Sample, turn: Turn, hints: Sequence[Hint]) -> Part | str:
         """Put each hint before the turn, after the recorded tokens up to it."""
         places = np.flatnonzero((sample.trained >= turn.start) & (sample.trained < turn.end))
         hinted = []
         for hint in hints:
-            found = hinted_turn(self._renderer, hint, sample.token_ids.tolist(), turn.start, turn.end)
+            found = hinted_turn(self._of(row).renderer, hint, sample.token_ids.tolist(), turn.start, turn.end)
             if found is None:
                 return "turn without a header"
             ids, moved = found
@@ -154,20 +172,26 @@ class HintedRows:
         short = {index: sample for index, sample in enumerate(hinted) if len(sample.token_ids) <= self._context}
         return Part(places, short) if short else "hinted prompt too long"
 
-    def _hinted(self, row: Row, question: Sequence[Message], hint: Hint) -> Sample:
+    def _of(self, row: Row) -> Prompts:
+        """Return how the prompts of a row's environment are written."""
+        question = self._questions.get(row.item_id)
+        own = self._prompts.get(question.environment) if question else None
+        return own or next(iter(self._prompts.values()))
+
+    def _hinted(self, row: Row, question: Question, hint: Hint) -> Sample:
         assert row.sample is not None
         ids = np.asarray(self._prompt(row, question, hint))
         return replace(row.sample, token_ids=ids, trained=row.sample.trained + len(ids) - len(row.sample.token_ids))
 
-    def _prompt(self, row: Row, question: Sequence[Message], hint: Hint | None) -> list[int]:
+    def _prompt(self, row: Row, question: Question, hint: Hint | None) -> list[int]:
         assert row.sample is not None
-        messages = hinted_messages(question, hint, self._config.repeats)
-        return hinted_ids(self._renderer, [*self._preamble, *messages], row.sample.token_ids.tolist(), row.prompt_tokens)
+        messages, prompts = hinted_messages(question.messages, hint, self._config.repeats), self._of(row)
+        return hinted_ids(prompts.renderer, [*prompts.preamble, *messages], row.sample.token_ids.tolist(), row.prompt_tokens)
 
 
-def _questions(items: Sequence[str]) -> Mapping[str, list[Message]]:
-    rows = _read(items, ["item_id", "messages"])
-    return {row["item_id"]: [Message.from_dict(message) for message in row["messages"]] for row in rows}
+def _questions(items: Sequence[str]) -> Mapping[str, Question]:
+    rows = _read(items, ["item_id", "messages", "environment"])
+    return {row["item_id"]: Question(list(map(Message.from_dict, row["messages"])), row["environment"]) for row in rows}
 
 
 def _read(files: Sequence[str], columns: list[str]) -> Iterator[Mapping[str, Any]]:

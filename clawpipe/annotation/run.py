@@ -16,9 +16,8 @@ import pyarrow as pa
 import torch
 
 from clawpipe.annotation.request import SUMMARY, TOKEN_SCORES, AnnotateRequest, Role
-from clawpipe.annotation.rows import Hinted, HintedRows, Part, Row, load_rows
+from clawpipe.annotation.rows import Hinted, HintedRows, Part, Prompts, Row, load_rows
 from clawpipe.contracts.schema import schema_of
-from clawpipe.environments.discovery import load_environment
 from clawpipe.errors import ConfigError
 from clawpipe.json_types import JsonObject
 from clawpipe.policy.layout import context_of
@@ -126,10 +125,12 @@ class PolicyScorer:
         request = self._request
         assert request.hindsight is not None
         student = request.policies["student"]
-        environment = load_environment(request.hindsight.environment, request.hindsight.options)
-        renderer = open_renderer(load_tokenizer(Path(student.base)), student.tool_call_format, environment.tools())
-        context = context_of(self._model("teacher"))
-        hints = HintedRows(renderer, environment.preamble(), request.hindsight, request.config, context)
+        tokenizer, context = load_tokenizer(Path(student.base)), context_of(self._model("teacher"))
+        prompts = {
+            opening.label: Prompts(open_renderer(tokenizer, student.tool_call_format, opening.specs()), opening.messages())
+            for opening in request.hindsight.openings
+        }
+        hints = HintedRows(prompts, request.hindsight, request.config, context)
         return [hints.of(row) for row in rows]
 
     def _ask(self, role: Role, samples: Sequence[Sample]) -> list[Likelihoods]:

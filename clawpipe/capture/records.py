@@ -18,7 +18,7 @@ from clawpipe.json_types import JsonObject
 
 TurnType = Literal["main", "side"]
 LogprobsKind = Literal["tempered", "raw", "unknown", "none"]  # as in the contract of trajectories
-Api = Literal["chat", "completions", "responses"]
+Api = Literal["chat", "completions", "responses", "messages"]
 Ending = Literal["complete", "cancelled", "broken"]  # the client went away; the engine broke off
 
 _HEAD, _MIDDLE, _TAIL = b'{"crc":"', b'","record":', b"}"

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Environments for rollouts.", no_args_is_help=True)
 
+PythonOption = Annotated[str | None, typer.Option("--python", metavar="PATH", help="Python with the environment's own packages.")]
 FoldersOption = Annotated[list[Path], typer.Option("--dir", "-d", help="A directory with your environments; repeatable.")]
 
 
@@ -98,7 +99,8 @@ def check(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Built-in name, or path/to/file.py:ClassName.")],
     options: Annotated[list[str], typer.Option("--option", metavar="NAME=VALUE", help="Option of the environment.")] = [],  # noqa: B006
     items: Annotated[int, typer.Option(min=1, help="Task items of each side.")] = 4,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Most seconds of one call of an episode.")] = 30.0,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Most seconds of one call.")] = 30.0,
+    python: PythonOption = None,
     json_output: JsonFlag = False,
 ) -> None:
     """Check without a model that an environment keeps its protocol.
@@ -109,7 +111,7 @@ def check(
     """
     from clawpipe.environments.soundness import check_environment
 
-    done = check_environment(name, options_of(options), items, timeout)
+    done = check_environment(name, options_of(options), items, timeout, python)
     if json_output:
         facts = {"sound": done.sound, "episodes": done.episodes, "episodes_per_second": done.per_second}
         print_json({"environment": name, **facts, "findings": [one._asdict() for one in done.findings]})
@@ -133,6 +135,7 @@ def try_(
     max_turns: Annotated[int, typer.Option(min=1, help="Turns of an episode.")] = 4,
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Tokens of a turn.")] = 64,
     output_dir: Annotated[Path | None, typer.Option(help="Write the episodes there, one JSON Lines file per model.")] = None,
+    python: PythonOption = None,
     json_output: JsonFlag = False,
 ) -> None:
     """Try an environment on a few items before a long run.
@@ -140,10 +143,12 @@ def try_(
     For each model: the share of episodes without a malformed call, the share that succeeded, the mean value, and the errors of
     the verifier. Nothing is trained or stored. A key for endpoints is taken from OPENAI_API_KEY.
     """
+    from clawpipe.config.environment import EnvironmentSpec
     from clawpipe.rollouts.trial import Limits, try_environment
 
-    limits, given = Limits(steps, samples, max_turns, max_new_tokens), options_of(options)
-    trials = [try_environment(name, given, model, limits, output_dir) for model in models]
+    limits = Limits(steps, samples, max_turns, max_new_tokens)
+    environment = EnvironmentSpec(name=name, options=options_of(options), python=python)
+    trials = [try_environment(environment, model, limits, output_dir) for model in models]
     if json_output:
         print_json({"environment": name, "models": [asdict(trial) for trial in trials]})
         return

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from clawpipe.judging.base import Scorer
     from clawpipe.judging.exchanges import Exchange
-    from clawpipe.judging.report import Agreement, Judged
+    from clawpipe.judging.report import Agreement, Judged, Spoken
+    from clawpipe.store.home import Home
 
 app = typer.Typer(help="Judges: who says what was good.", no_args_is_help=True)
 
@@ -130,25 +131,55 @@ def _one_line(text: str) -> str:
 
 
 @app.command("report")
-def report(json_output: JsonFlag = False) -> None:
-    """Show how far the judges of this home can be trusted.
+def report(
+    night: Annotated[str, typer.Argument(metavar="NIGHT", help="A night, or `latest`; without it all that judges said here.")] = "",
+    json_output: JsonFlag = False,
+) -> None:
+    """Show how far the judges of this home can be trusted, or what those of a night said and spent.
 
-    For each model: its votes, how many could not be read, how often votes on one turn agree, what they cost, and a sample to read.
-    For each judge: how often it agrees with verifiers and with users, beyond chance (Cohen's kappa), for turns and trajectories.
+    For each judge, rules too: turns praised, blamed, abstained and unread, by rule and by model, and how often it agrees with
+    verifiers, with users and with other judges, beyond chance (Cohen's kappa). For each model: its votes, how many could not be
+    read, how often votes on one turn agree, what they cost, and a sample to read.
+
+    clawpipe judge report latest
     """
-    from clawpipe.judging.report import agreements, judged
-    from clawpipe.judging.votes import VoteStore
     from clawpipe.store.home import Home
 
     home = Home.from_env()
-    models, agreed = judged(VoteStore.of(home).every()), agreements(_scores(home))
+    if night:
+        _report_night(home, night, json_output)
+    else:
+        _report_home(home, json_output)
+
+
+def _report_night(home: Home, night: str, json_output: bool) -> None:
+    from clawpipe.nights.record import list_nights, read_status
+    from clawpipe.reporting.judges import judge_lines
+
+    known = list_nights(home)
+    status = read_status(home, known[-1] if night == "latest" and known else night)
     if json_output:
-        print_json({"models": [asdict(one) for one in models], "agreement": [asdict(one) for one in agreed]})
+        print_json({"night": status.night, "judges": status.judges.model_dump(mode="json") if status.judges else None})
+        return
+    for name, text in judge_lines(status.judges) or [("", f"no judge has said anything in {status.night}")]:
+        typer.echo(f"{name:16} {text}" if name else f"{'':16} {text}")
+
+
+def _report_home(home: Home, json_output: bool) -> None:
+    from clawpipe.judging.report import agreements, judged, spoken
+    from clawpipe.judging.votes import VoteStore
+
+    scores = list(_scores(home))
+    models, agreed, said = judged(VoteStore.of(home).every()), agreements(scores), spoken(scores)
+    if json_output:
+        parts = {"models": models, "judges": said, "agreement": agreed}
+        print_json({name: [asdict(one) for one in part] for name, part in parts.items()})
         return
     from rich.console import Console
 
     console = Console(highlight=False)
     console.print(_models(models) if models else "no model has voted yet: `clawpipe judge try FILE --scorer prm` asks one")
+    console.print(_said(said) if said else "no judge has scored anything")
     console.print(_agreed(agreed) if agreed else "nothing has been scored by a judge and by somebody else")
     for one in models:
         for vote in one.sample:
@@ -157,12 +188,12 @@ def report(json_output: JsonFlag = False) -> None:
             )
 
 
-def _scores(home: object) -> Iterator[Row]:
+def _scores(home: Home) -> Iterator[Row]:
     """Yield the rows of all stored scores."""
     from clawpipe.store.datasets import read_dataset, stored_datasets
     from clawpipe.store.open import open_store
 
-    store = open_store(home)  # pyright: ignore[reportArgumentType]  # a Home, which is imported where it is needed
+    store = open_store(home)
     for ref in stored_datasets(store):
         if ref.name == "scores":
             yield from read_dataset(store, ref, ["trajectory_id", "turn", "scorer", "origin", "value", "success"]).to_pylist()
@@ -182,11 +213,23 @@ def _models(models: list[Judged]) -> Table:
     return table
 
 
+def _said(said: list[Spoken]) -> Table:
+    from rich.table import Table
+
+    table = Table("judge", "turns", "praised", "blamed", "neutral", "rollouts", box=None, pad_edge=False)
+    for one in said:
+        table.add_row(*map(str, (one.judge, one.turns, one.praised, one.blamed, one.neutral, one.rollouts)))
+    return table
+
+
 def _agreed(agreed: list[Agreement]) -> Table:
     from rich.table import Table
+
+    from clawpipe.judging.report import PEOPLE_AND_CHECKS
 
     table = Table("judge", "with", "of", "n", "agree", "kappa", box=None, pad_edge=False)
     for one in agreed:
         kappa = "-" if one.kappa is None else f"{one.kappa:.2f}"
-        table.add_row(one.judge, f"{one.origin}s", one.kind, str(one.n), f"{one.agree:.2f}", kappa)
+        other = f"{one.origin}s" if one.origin in PEOPLE_AND_CHECKS else one.origin
+        table.add_row(one.judge, other, one.kind, str(one.n), f"{one.agree:.2f}", kappa)
     return table

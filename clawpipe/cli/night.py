@@ -137,7 +137,9 @@ def plan(
     if check:
         _plan_check(settings, json_output)
         return
+    from clawpipe.nights.compared import shares_note
     from clawpipe.planning.architecture import router_note
+    from clawpipe.planning.rate import rate_facts, rate_notes, rate_of_night
     from clawpipe.services.prefect_server import no_api
     from clawpipe.store.home import Home
 
@@ -147,8 +149,11 @@ def plan(
 
         settings = labelled(Home.from_env(), settings)
         steps = plan_night(settings)
-    notes = [note for note in [router_note(settings.model.base)] if note]
+    rate = rate_of_night(settings)
+    told = [router_note(settings.model.base), shares_note(settings), *rate_notes(settings.train, rate)]
+    notes = [note for note in told if note]
     plan = {"night": night_id(settings), "config": settings.model_dump(mode="json"), "steps": steps, "notes": notes}
+    plan["rate"] = rate_facts(settings.train, rate)
     if json_output:
         print_json(plan)
     else:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clawpipe.cli.datasets import DatasetArgument
+from clawpipe.cli.environments import PythonOption
 from clawpipe.cli.output import JsonFlag, options_of, print_json
 from clawpipe.json_types import JsonObject
 
@@ -27,6 +28,10 @@ def rescore(
         str, typer.Option("--environment", "-e", metavar="NAME", help="Built-in, or path/to/file.py:ClassName.")
     ],
     options: Annotated[list[str], typer.Option("--option", metavar="NAME=VALUE", help="Option of the environment.")] = [],  # noqa: B006
+    python: PythonOption = None,
+    label: Annotated[
+        str | None, typer.Option(metavar="LABEL", help="The environment's label among several; its own name unless given.")
+    ] = None,
     json_output: JsonFlag = False,
 ) -> None:
     """Score stored rollouts anew with their environment's verifier as it is now, and show the verdicts that changed.
@@ -35,7 +40,8 @@ def rescore(
     are a dataset of their own, in which other scorers' scores stay; a night takes it by the setting `scores`.
     """
     from clawpipe.config.environment import EnvironmentSpec
-    from clawpipe.environments.hosted import open_environment
+    from clawpipe.environments.discovery import environment_name
+    from clawpipe.environments.several import open_world
     from clawpipe.environments.user_errors import LOG
     from clawpipe.judging.rescore import rescore as rescore_dataset
     from clawpipe.store.datasets import find_dataset
@@ -45,10 +51,12 @@ def rescore(
     home = Home.from_env()
     store = open_store(home)
     ref = find_dataset(store, dataset)
-    with open_environment(environment, options_of(options), EnvironmentSpec().call_timeout) as judge:
+    spec = EnvironmentSpec(name=environment, options=options_of(options), python=python)
+    label = label or environment_name(environment, python)
+    with open_world(spec, label) as judge:
         done = rescore_dataset(store, ref, judge, home.logs / LOG)
     if json_output:
-        print_json({"environment": environment, "trajectories": ref.digest, **_facts(done)})
+        print_json({"environment": environment, "label": label, "trajectories": ref.digest, **_facts(done)})
         return
     for line in _lines(done):
         typer.echo(line)
@@ -64,6 +72,7 @@ def _facts(done: Rescored) -> JsonObject:
     return {
         "scores": done.result.dataset.digest,
         "rollouts": len(done.verdicts),
+        "others": done.others,
         "filtered": done.result.filtered,
         "raised": done.result.details.get("raised"),
         "before": _summary([one.before for one in done.verdicts]),
@@ -88,6 +97,8 @@ def _lines(done: Rescored) -> list[str]:
         shown.append(f"{side + ':':7} {summary['verdicts']} verdicts, {summary['successes']} successes{value}")
     shown += [f"  filtered: {count} x {reason}" for reason, count in facts["filtered"].items()]
     shown += [f"  {facts['raised']}"] if facts["raised"] else []
+    left = ", ".join(f"{count} of {label}" for label, count in facts["others"].items())
+    shown += [f"  rollouts of other environments, left as they are: {left}"] if left else []
     return [*shown, f"{len(done.changed)} of {facts['rollouts']} verdicts changed; scores {facts['scores'][:12]}"]
 
 

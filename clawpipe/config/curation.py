@@ -106,7 +106,16 @@ class Sampling(Block):
     )
     mixture: dict[Source, float] = Field(default_factory=dict, description="weight of each source; empty: no weighting")
     replay: Fraction | None = Field(default=None, description="greatest share of rows from policies older than the newest")
+    replay_nights: int = Field(
+        default=0,
+        ge=0,
+        description="earlier nights of the same environment and base whose rollouts are learnt from again, as far as "
+        "`replay` allows",
+    )
     rows: int | None = Field(default=None, ge=1, description="most rows of a batch; null: all")
+
+    def result_fields(self) -> frozenset[str]:
+        return super().result_fields() - (set() if self.replay_nights else {"replay_nights"})
 
     @property
     def band(self) -> Band:
@@ -119,9 +128,18 @@ class Sampling(Block):
     def _has_a_valid_mixture(self) -> Sampling:
         if self.mixture and (min(self.mixture.values()) < 0 or not sum(self.mixture.values())):
             raise ValueError("weights of a mixture are at least 0, and one of them is more")
+        if self.replay_nights and not self.replay:
+            raise ValueError("`replay_nights` needs a share: set `replay`, e.g. to 0.2")
         if self.curriculum and self.difficulty:
             raise ValueError("set either difficulty or curriculum")
         return self
+
+
+class Demonstrations(Block):
+    """The environment's own solutions, as rows to imitate, of task items that no rollout of the round solved."""
+
+    share: Fraction = Field(default=0.0, description="greatest share of the rows, or pairs, to train on; 0: none, 1: any")
+    weight: float = Field(default=0.5, gt=0, le=1, description="factor of a demonstration's loss, beside 1 of a rollout's")
 
 
 class Curation(Block):
@@ -135,8 +153,13 @@ class Curation(Block):
         default=True,
         description="whether groups with equal rewards are left out",
     )
-    advantage: Literal["group", "none", "batch"] = Field(
-        default="group", description="divisor of the centred rewards: the standard deviation of the group or of the batch, or none"
+    advantage: Literal["group", "none", "batch", "parts"] = Field(
+        default="group",
+        description="divisor of the centred rewards: the standard deviation of the group or of the batch, or none; parts: each "
+        "part of the reward is centred and divided in its group, and the parts' advantages are added",
+    )
+    part_weights: dict[str, Annotated[float, Field(ge=0)]] = Field(
+        default_factory=dict, description="factor of each part's advantage for advantage: parts; 1 for one that is not named"
     )
     baseline: Literal["mean", "leave-one-out"] = Field(
         default="mean", description="reward baseline: the group's mean, or the mean of the group's other rollouts"
@@ -168,6 +191,11 @@ class Curation(Block):
         default="success",
         description="trajectories that sft imitates: every success, each group's best rollout, or all not known to have failed",
     )
+    demonstrations: Demonstrations = Demonstrations()
+    slice_weights: Literal["balanced"] | dict[str, Annotated[float, Field(gt=0)]] = Field(
+        default_factory=dict,
+        description="factor of each slice of the task items in the loss, 1 for one that is not named; balanced: equal shares",
+    )
     canaries: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         default=(), description="item ids and strings that must never be trained on"
     )
@@ -176,6 +204,14 @@ class Curation(Block):
     quotas: Quotas = Quotas()
     near: Near = Near()
     sampling: Sampling = Sampling()
+
+    @model_validator(mode="after")
+    def _has_parts_to_weigh(self) -> Curation:
+        if self.part_weights and self.advantage != "parts":
+            raise ValueError("`part_weights` belongs to `advantage: parts`: set both, or leave it out")
+        if self.advantage == "parts" and (self.step_weight or self.credit != "group"):
+            raise ValueError("`advantage: parts` compares parts of whole rewards: set `step_weight` to 0 and `credit` to group")
+        return self
 
     def unweighed_by(self, method: Method, w_rl: float) -> str:
         """Return why a method does not look at a reward with weighed turns; "" if it does.
@@ -194,9 +230,16 @@ class Curation(Block):
         return ""
 
     def result_fields(self) -> frozenset[str]:
-        later = {"step_weight": 0.0, "negative_weight": 1.0}  # in no key while off: keys of nights before stay
+        # In no key while off: keys of nights before stay.
+        later = {"step_weight": 0.0, "negative_weight": 1.0, "slice_weights": {}, "part_weights": {}}
         unused = {name for name, off in later.items() if getattr(self, name) == off}
+        unused |= set() if self.demonstrations.share else {"demonstrations"}
         return super().result_fields() - unused - {"min_samples"}  # which changes no row
+
+    @property
+    def named_slices(self) -> list[str]:
+        """The slices with a weight of their own."""
+        return sorted(self.slice_weights) if isinstance(self.slice_weights, dict) else []
 
     @property
     def needs_versions(self) -> bool:

@@ -1,13 +1,17 @@
-"""Settings of the environment that makes a night's items."""
+"""Settings of the environments that make a night's items."""
 
 from __future__ import annotations
 
+from typing import Annotated, TypeAlias
+
 from pydantic import Field
 
-from clawpipe.config.block import Extension
+from clawpipe.config.block import Block, Extension
 from clawpipe.json_types import Options
 
 CONVERSATIONS = "conversations"  # the environment of nights whose verdict rests on held-out conversations
+LABEL = r"^[A-Za-z0-9._-]{1,48}$"
+Label = Annotated[str, Field(pattern=LABEL)]
 
 
 class EnvironmentSpec(Extension):
@@ -18,11 +22,22 @@ class EnvironmentSpec(Extension):
     call_timeout: float = Field(
         default=300.0,
         gt=0,
-        description="most seconds of a call in an episode of your own environment; one that takes longer ends it as `timeout`",
+        description="most seconds of a call of your own environment; one of an episode that takes longer ends it as `timeout`",
+    )
+    python: str | None = Field(
+        default=None, description="Python with your own environment's packages, which it then runs in; null: that of clawpipe"
     )
 
+    def result_fields(self) -> frozenset[str]:
+        return super().result_fields() - {"python"}  # keys hold its version and packages, wherever they lie
 
-class EnvironmentConfig(EnvironmentSpec):
+    @property
+    def parts(self) -> tuple[EnvironmentSpec, ...]:
+        """The one environment, as `Environments` has several."""
+        return (self,)
+
+
+class _Counts(Block):
     train_items: int = Field(default=128, ge=1, description="task items that rounds draw from")
     heldout_items: int = Field(
         default=160,
@@ -35,3 +50,41 @@ class EnvironmentConfig(EnvironmentSpec):
         description="held-out items that are the same every night: they show the trend and do not affect the verdict",
     )
     seed: int = Field(default=0, description="seed of the items; the night's label is part of it")
+
+
+class EnvironmentConfig(_Counts, EnvironmentSpec):
+    """One environment, and the numbers of items."""
+
+    @property
+    def weights(self) -> list[float]:
+        """The one environment's share, as `DrawnEnvironments` has several."""
+        return [1.0]
+
+
+class WeightedEnvironment(EnvironmentSpec):
+    """One of several environments."""
+
+    name: str = Field(description="built-in name, or path/to/file.py:ClassName")
+    weight: float = Field(default=1.0, gt=0, description="share of the items, in proportion to the others' weights")
+    label: Label | None = Field(
+        default=None, description="what rows, slices and reports call it; null: the environment's own name, a second one shop-2"
+    )
+
+
+class Environments(Block):
+    """Several environments of one night."""
+
+    parts: tuple[WeightedEnvironment, ...] = Field(min_length=1)
+
+
+class DrawnEnvironments(_Counts, Environments):
+    """Several environments, and the numbers of items over all of them."""
+
+    @property
+    def weights(self) -> list[float]:
+        """The share of each environment."""
+        return [part.weight for part in self.parts]
+
+
+Played: TypeAlias = EnvironmentSpec | Environments  # what episodes are played in, and verified by
+Drawn: TypeAlias = EnvironmentConfig | DrawnEnvironments  # what items are drawn from

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from clawpipe.config.block import Block
+from clawpipe.config.block import Block, Fraction
 from clawpipe.config.engine import EngineSpec
 
 
@@ -30,7 +30,26 @@ class Generation(Block):
         return self.model_copy(update={"group_size": 1, "temperature": temperature})
 
 
+class Difficulty(Block):
+    """The draw of a round's items: those of a middling pass rate first. The pass rate is that of the last round that tried an item,
+    tonight or in an earlier night of the same environment and base."""
+
+    low: Fraction = Field(default=0.2, description="least pass rate of the items that come first")
+    high: Fraction = Field(default=0.8, description="greatest pass rate of the items that come first")
+    unseen: Fraction = Field(default=0.5, description="least share of the items that no round has tried, as long as there are any")
+
+    @model_validator(mode="after")
+    def _low_is_not_above_high(self) -> Difficulty:
+        if self.low > self.high:
+            raise ValueError(f"low ({self.low}) exceeds high ({self.high})")
+        return self
+
+
 class Rollouts(Generation):
     items: int = Field(default=32, ge=1, description="task items per round")
     temperature: float = Field(default=0.8, gt=0, description="sampling temperature")
     chunks: int = Field(default=16, ge=1, le=64, description="number of tasks that generate a round, for any number of rollouts")
+    difficulty: Difficulty | None = Field(default=None, description="draw items by their pass rates; null: each in its turn")
+
+    def result_fields(self) -> frozenset[str]:
+        return super().result_fields() - (set() if self.difficulty else {"difficulty"})

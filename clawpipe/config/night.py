@@ -16,8 +16,11 @@ from clawpipe.config.curation import Curation as Curation
 from clawpipe.config.curation import Pairs as Pairs
 from clawpipe.config.engine import EngineSpec as EngineSpec
 from clawpipe.config.environment import CONVERSATIONS as CONVERSATIONS
+from clawpipe.config.environment import Drawn as Drawn
 from clawpipe.config.environment import EnvironmentConfig as EnvironmentConfig
 from clawpipe.config.environment import EnvironmentSpec as EnvironmentSpec
+from clawpipe.config.environment import Played as Played
+from clawpipe.config.environment import WeightedEnvironment as WeightedEnvironment
 from clawpipe.config.gate import Gate as Gate
 from clawpipe.config.gate import Measure as Measure
 from clawpipe.config.generation import Generation as Generation
@@ -29,6 +32,7 @@ from clawpipe.config.quantization import Quantization, device_obstacle, serving_
 from clawpipe.config.runtime import Runtime as Runtime
 from clawpipe.config.scorers import JudgeSpec as JudgeSpec
 from clawpipe.config.scorers import ScorerSpec as ScorerSpec
+from clawpipe.config.several import drawn_from, obstacle_of
 from clawpipe.config.training import Train
 from clawpipe.json_types import JsonObject
 
@@ -123,8 +127,16 @@ class NightConfig(Block):
     rounds: int = Field(
         default=3, ge=1, description="number of rounds; each generates with the policy that the round before trained"
     )
+    candidate: Literal["best", "last"] = Field(
+        default="best",
+        description="round whose policy is the candidate: best, by its rollouts of training items, or last, which saves the "
+        "rollouts that measure the last round's policy",
+    )
     model: Model = Model()
     environment: EnvironmentConfig = EnvironmentConfig()
+    environments: tuple[WeightedEnvironment, ...] = Field(
+        default=(), description="several environments in place of environment.name, each with a weight; environment has the counts"
+    )
     rollouts: Rollouts | None = Field(
         default=Rollouts(), description="settings of the night's own rollouts; null: train on stored trajectories only"
     )
@@ -146,12 +158,19 @@ class NightConfig(Block):
     runtime: Runtime = Runtime()
 
     def result_fields(self) -> frozenset[str]:
-        return super().result_fields() - _NO_RESULT - {"night"} - ({"scorers"} if not self.scorers else set())
+        at_default = {name for name in ("scorers", "environments") if not getattr(self, name)}  # in no night's name: names stay
+        at_default |= {"candidate"} if self.candidate == "best" else set()
+        return super().result_fields() - _NO_RESULT - {"night"} - at_default
+
+    @property
+    def drawn(self) -> Drawn:
+        """The environments of the night, one or several, and the numbers of their items."""
+        return drawn_from(self.environment, self.environments)
 
     @property
     def measure(self) -> Measure:
         """The measure of the verdict: success at tasks, or a measure on held-out conversations or preference pairs."""
-        if self.environment.name != CONVERSATIONS:
+        if self.environments or self.environment.name != CONVERSATIONS:
             return "success"
         if self.preferences and self.train.spec.pairs:
             return "preference accuracy"
@@ -174,8 +193,30 @@ class NightConfig(Block):
         return self
 
     @model_validator(mode="after")
+    def _has_items_to_probe(self) -> NightConfig:
+        if self.train.probe_steps is None:
+            return self
+        if self.rollouts is None or self.rollouts.engine.is_endpoint:
+            raise ValueError(
+                "train.probe_steps has no effect: a night that does not sample itself has no tasks to try its policy on"
+            )
+        needed = (self.rounds + 1) * self.rollouts.items
+        if needed > self.environment.train_items:
+            raise ValueError(
+                f"train.probe_steps needs train items that no round takes: set environment.train_items to {needed} or more, "
+                "or take fewer rounds or rollouts.items"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _shares_its_items(self) -> NightConfig:
+        if why := obstacle_of(self.environment, self.environments, self.rollouts.items if self.rollouts else 0):
+            raise ValueError(why)
+        return self
+
+    @model_validator(mode="after")
     def _has_conversations(self) -> NightConfig:
-        if self.environment.name == CONVERSATIONS and self.rollouts is not None:
+        if self.measure != "success" and self.rollouts is not None:
             raise ValueError(
                 f"the environment {CONVERSATIONS} has no tasks to roll out: set `rollouts` to null, or name another environment"
             )
@@ -202,6 +243,24 @@ class NightConfig(Block):
     def _weighs_turns_that_count(self) -> NightConfig:
         if self.curation.step_weight and (why := self.curation.unweighed_by(self.train.spec, self.train.combine.w_rl)):
             raise ValueError(f"`curation.step_weight` has no effect: {why}; leave it out, or train with another method")
+        return self
+
+    @model_validator(mode="after")
+    def _has_items_to_demonstrate(self) -> NightConfig:
+        if self.curation.demonstrations.share and self.rollouts is None:
+            raise ValueError(
+                "curation.demonstrations shows the items that the night's rollouts did not solve, and `rollouts` is null: set its "
+                "share to 0, or set `rollouts`"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _has_rollouts_to_replay(self) -> NightConfig:
+        if self.curation.sampling.replay_nights and (self.rollouts is None or not self.train.spec.learns_from_scores):
+            why = (
+                "`rollouts` is null" if self.rollouts is None else f"{self.train.method} learns from hints to tonight's items alone"
+            )
+            raise ValueError(f"curation.sampling.replay_nights replays rollouts of earlier nights, and {why}: set it to 0")
         return self
 
     @model_validator(mode="after")

@@ -42,7 +42,7 @@ class Loss(Block):
     opsm_delta: float | None = Field(
         default=None, ge=0, description="mask sequences of negative advantage that drifted by more nats per token"
     )
-    kl_coef: float = Field(default=0.0, ge=0, description="k3 penalty towards the base policy")
+    kl_coef: float = Field(default=0.0, ge=0, description="k3 penalty towards the policy that the night starts from")
     entropy_coef: float = Field(default=0.0, ge=0, description="bonus for the policy's entropy at the trained tokens")
     normalise: Literal["token", "sequence", "constant"] = Field(
         default="token",
@@ -78,15 +78,15 @@ class RunSettings(Block):
 
     method: MethodName = Field(default="grpo", description="how the policy learns; a page each in docs/methods")
     start_from: Literal["base", "champion"] = Field(default="base", description="policy that the first round starts from")
-    learning_rate: float | None = Field(default=None, gt=0, description="null: the method's default")
+    learning_rate: float | None = Field(default=None, gt=0, description="null: by the base's width, the adapter and the method")
     lr_scheduler_type: Literal["constant", "linear", "cosine"] = Field(
         default="constant",
-        description="schedule after the warm-up; linear and cosine fall to 0 at the round's end",
+        description="schedule after the warm-up; linear and cosine fall to 0 at the night's end",
     )
     warmup_steps: int = Field(
-        default=0, ge=0, description="optimizer steps w before the full rate in each round; it rises by 1/(w+1) a step"
+        default=0, ge=0, description="optimizer steps w of the night before the full rate; it rises by 1/(w+1) a step"
     )
-    warmup_ratio: float = Field(default=0.0, ge=0, lt=1, description="warm-up as a share of the round's optimizer steps")
+    warmup_ratio: float = Field(default=0.0, ge=0, lt=1, description="warm-up as a share of the night's optimizer steps")
     adam_beta1: float = Field(default=0.9, ge=0, lt=1, description="AdamW's decay of the mean gradient")
     adam_beta2: float = Field(default=0.999, ge=0, lt=1, description="AdamW's decay of the mean squared gradient")
     weight_decay: float = Field(default=0.0, ge=0, description="AdamW's decay of all trained weights except biases and norms")
@@ -116,6 +116,11 @@ class RunSettings(Block):
         default=120.0, gt=0, description="seconds between checkpoints, written after an optimizer step"
     )
     checkpoint_steps: int | None = Field(default=None, ge=1, description="also write a checkpoint after so many optimizer steps")
+    probe_steps: int | None = Field(
+        default=None,
+        ge=1,
+        description="optimizer steps after which the policy is tried on train items that no round takes, as a curve; null: never",
+    )
     adapter: Literal["lora", "full"] = Field(default="lora", description="trained weights: an adapter, or all")
     lora: Lora = Lora()
     loss: Loss = Loss()
@@ -150,12 +155,8 @@ class Train(MethodSettings, RunSettings):
         """All fields except where the first policy came from, which is a separate input, how often checkpoints are saved, and the
         blocks of other methods."""
         other = frozenset(MethodSettings.model_fields) - self.spec.blocks
-        return super().result_fields() - other - {"start_from", "checkpoint_seconds", "checkpoint_steps"}
-
-    @property
-    def rate(self) -> float:
-        """The learning rate: the setting, else the method's default."""
-        return self.learning_rate or self.spec.learning_rate
+        at_default = {"probe_steps"} if self.probe_steps is None else set[str]()  # in no key, so that keys of trainings before stay
+        return super().result_fields() - other - at_default - {"start_from", "checkpoint_seconds", "checkpoint_steps"}
 
     def steps_for(self, rows: int, tokens: int) -> int:
         """Return the optimizer steps per epoch over `rows` rows (dpo: pairs) with `tokens` trained tokens."""

@@ -13,6 +13,8 @@ from typing import Literal
 
 HIGHEST, LOWEST = 1e-3, -1e4  # engines round slightly above 0; less is a placeholder, not a measurement
 
+UNSAMPLED = "text"  # policy version of samples that no policy sampled, which have no log-probs
+
 _SAME = 1e-3  # in nats; engines round
 
 Kind = Literal["tempered", "raw", "unknown", "none"]  # see `logprobs_kind` in the contract of trajectories

@@ -25,7 +25,9 @@ _ANY = "see why in docs/curation.md, and the rows with `clawpipe contract check 
 _REMEDIES: Mapping[str, str] = {
     **dict.fromkeys(_UNJUDGED, _JUDGE),
     "scorer ": f"the environment's `verify` raised: logs/{LOG} in the home has message, traceback and row",
+    "demonstration without success": "`clawpipe env check NAME` plays the environment's demonstrations: each has to succeed",
     "no success": "set curation.imitate to chosen, or curation.filters.success_only to false; or give rows that succeeded",
+    "every turn blamed": "users or judges called each turn wrong: train kto or dpo on them, or add rows that went well",
     "no success in its group": f"no attempt at these items succeeded: {_VARY}",
     "no failure in its group": f"every attempt at these items succeeded: {_VARY}, or set train.method to sft",
     "tokens not recorded": _TEXT,
@@ -53,6 +55,7 @@ _REMEDIES: Mapping[str, str] = {
     "held-out": _HELDOUT,
     "canary": "shorten curation.canaries",
     "near-duplicate": "set curation.near.duplicates to false, or raise curation.near.threshold",
+    "beyond the share of demonstrations": "raise curation.demonstrations.share",
     "beyond": "raise what curation.quotas and curation.sampling allow",
     "outside the difficulty band": _DRAWS,
     "source not in the mixture": _DRAWS,

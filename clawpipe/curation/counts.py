@@ -26,7 +26,9 @@ class Count(BaseModel):
 
 
 class Decided(BaseModel):
-    """The result of curation. Figures are sums, so that those of several batches add up. `left_out` names captured rows and why."""
+    """The result of curation. Figures are sums, so that those of several batches add up. `left_out` names captured rows and why.
+    `slices` holds the rows of each slice and its share of the loss; empty where slices are not weighed.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -34,6 +36,7 @@ class Decided(BaseModel):
     counts: tuple[Count, ...]
     figures: dict[str, int | float | None]
     left_out: DatasetRef | None = None
+    slices: dict[str, dict[str, int | float]] = {}
 
 
 def together(counts: Sequence[Count]) -> Count:

@@ -41,6 +41,7 @@ SCHEMA = pa.schema(
         schema_of("trajectories").field(name)
         for name in ("trajectory_id", "item_id", "group_id", "rollout_index", "policy_version", "split", "tokens", "temperature")
     ]
+    + [("demonstration", pa.bool_())]
     + [schema_of("trajectories").field(name) for name in ("turns", "environment", "source", "session_id", "user_id")]
     + [("numbers", pa.list_(pa.int32()))]
     + [("ending", pa.string()), ("length", pa.int64()), ("trained", pa.int64()), ("main_turns", pa.int32()), ("finite", pa.bool_())]

@@ -31,6 +31,7 @@ from clawpipe.store.refs import DatasetRef, StepResult
 from clawpipe.store.source import code_digest
 
 _NO_TABLES: Mapping[str, pa.Table] = {}
+_BEYOND_ALL = 2**40  # files
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ def curate(
     hint: str = "text",
     versions: Sequence[str] = (),
     tables: Mapping[str, pa.Table] = _NO_TABLES,
+    earlier: int = 0,
     threads: int | None = None,
     memory: str | None = None,
 ) -> StepResult:
@@ -74,6 +76,7 @@ def curate(
         versions: policy versions, the newest first, from which age is counted; see `config.needs_versions`.
         tables: narrow tables about trajectories that steps read by name, in the layouts of clawpipe.curation.joined_tables.LAYOUTS;
             an absent one is empty.
+        earlier: how many of the trajectory datasets, the last ones, are replayed from earlier nights.
         memory: limit of DuckDB's buffers, such as "512MB"; None takes half of the machine's memory.
 
     Returns:
@@ -84,7 +87,8 @@ def curate(
         extras: "quarantine", which captured trajectories were filtered, with the reason, if any were; the rows themselves stay
         where they are.
         details: steps (name, unit, rows_in, rows_out, filtered), groups, and where there are rows reward_mean, success_rate (of
-        every scored trajectory), tokens, trained_tokens; for dpo also groups_without_success and groups_without_failure.
+        every scored trajectory), tokens, trained_tokens, demonstrations, older_policies (rows of others than the newest); slices
+        (rows and share of the loss) if they are weighed; for dpo also groups_without_success and groups_without_failure.
 
     Raises:
         ConfigError: unknown method, no versions although the settings need them, or tables that do not fit into `memory`.
@@ -92,6 +96,7 @@ def curate(
     """
     _check(config, method, versions, {"trajectories": trajectories, "scores": scores})
     of_method = {"method": method, "w_rl": weights[0], "w_opd": weights[1], "hint": hint, "versions": list(versions)}
+    of_method["replayed_from"] = _first_file(store, trajectories, earlier)
     task = _Task(store, items, config, method, of_method, tables, idle_steps(config, tables), threads, memory)
     with _memory_errors(memory):
         narrow = measured(store, trajectories, wants(config, method), threads, memory)
@@ -99,6 +104,11 @@ def curate(
     parents = [ref.digest for ref in (*trajectories, *scores, items)]
     result = _result(_joined(store, [one.output for one in made], parents), made)
     return result.model_copy(update={"extras": _left_out(store, [one.left_out for one in made if one.left_out], parents)})
+
+
+def _first_file(store: Store, trajectories: Sequence[DatasetRef], earlier: int) -> int:
+    """Return the index of the first file of the last `earlier` datasets, among those of all: beyond all files if there are none."""
+    return sum(len(dataset_files(store, ref)) for ref in trajectories[: len(trajectories) - earlier]) if earlier else _BEYOND_ALL
 
 
 def _check(config: Curation, method: str, versions: Sequence[str], given: Mapping[str, Sequence[DatasetRef]]) -> None:
@@ -177,4 +187,6 @@ def _result(output: DatasetRef, made: Sequence[Decided]) -> StepResult:
     if unpaired := decided[-1].rows_out - figures.get("paired", decided[-1].rows_out):
         filtered["in no pair"] = int(unpaired)
     details = {"steps": [count.model_dump() for count in counts], **figures}
+    if made[0].slices:  # which need all rows at once, so there is one part
+        details["slices"] = made[0].slices
     return StepResult(output=output, rows_in=counts[0].rows_in, rows_out=output.rows, filtered=filtered, details=details)

@@ -34,7 +34,9 @@ def idle_steps(config: Curation, tables: Collection[str]) -> set[str]:
         "45_near_duplicate": "near_duplicate" in tables,
         "48_quotas": rows != Quotas(),
         "68_sampling": config.sampling != Sampling(),
+        "69_demonstrations": config.demonstrations.share,
         "69_share": config.quotas.session_share is not None,
+        "69_weights": config.demonstrations.share or config.slice_weights,
     }
     return {step for step, reason in asked.items() if not reason}
 
@@ -64,4 +66,9 @@ def _derived(config: Curation) -> Options:
         "sampling_high": band.high,
         "sampling_sources": list(config.sampling.mixture),
         "sampling_weights": list(config.sampling.mixture.values()),
+        "part_names": list(config.part_weights),
+        "part_factors": list(config.part_weights.values()),
+        "balanced": config.slice_weights == "balanced",
+        "slice_names": [] if config.slice_weights == "balanced" else list(config.slice_weights),
+        "slice_factors": [] if config.slice_weights == "balanced" else list(config.slice_weights.values()),
     }

@@ -50,7 +50,7 @@ def joined(sides: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
 
 
 FAMILIES = frozenset().union(*(method.families for method in METHODS.values()))
-_PAIRING = "60_dpo_pairs"
+_PAIRING, _WEIGHING = "60_dpo_pairs", "69_weights"
 _LOOKED_BACK_AT = ("", "10_join", "50_dpo_groups")  # tables that later steps and the figures read
 _BY_GROUP = ("60_dpo_pairs", "65_dpo_choice")  # these compare rows of one group only
 _SLICE = 1_000_000  # rows of such a step at a time: a self-join of ten times as many does not fit into memory
@@ -104,14 +104,15 @@ def decide(
         duck.read_parquet(paths["measures"]).select("trajectory_id", "runs").create_view("runs")
         counts = list(_run_steps(duck, method, settings, rows, idle))
         left_out = _publish_left_out(store, duck, partition.parents(items))
-        figures = _figures(duck, "summary") | (_figures(duck, "summary_pairs") if kind.pairs else {})
+        figures = _figures(duck, "summary", settings) | (_figures(duck, "summary_pairs", settings) if kind.pairs else {})
+        slices = {} if _WEIGHING in idle else _slices(duck)
         with _payload(store, duck, last_step(method), settings) as wide:
             parts = rechunk(joined(wide) if kind.pairs else wide, schema_of(dataset))
             output = publish_dataset(
                 store, dataset, parts, schema_version=newest_version(dataset), parents=partition.parents(items)
             )
     last = Count(step=last_step(method), unit=counts[-1].unit, rows_in=counts[-1].rows_out, rows_out=output.rows, filtered={})
-    return Decided(output=output, counts=(*counts, last), figures=figures, left_out=left_out)
+    return Decided(output=output, counts=(*counts, last), figures=figures, left_out=left_out, slices=slices)
 
 
 def step_names(method: str) -> list[str]:
@@ -198,8 +199,14 @@ def _payload(
         yield in_order(wide, rows * (2 if name == "70_pairs" else 1), int(tokens), directory)
 
 
-def _figures(duck: duckdb.DuckDBPyConnection, name: str) -> dict[str, int | float | None]:
+def _slices(duck: duckdb.DuckDBPyConnection) -> dict[str, dict[str, int | float]]:
+    """Return rows and share of the loss by slice; rows without a task item are called "other"."""
+    rows = duck.execute(read_sql("summary_slices")).fetchall()
+    return {name or "other": {"rows": count, "share": round(share, 6)} for name, count, share in rows}
+
+
+def _figures(duck: duckdb.DuckDBPyConnection, name: str, settings: Mapping[str, Any]) -> dict[str, int | float | None]:
     """Return the figures of the batch; one that cannot be computed is None."""
-    cursor = duck.execute(read_sql(name))
+    cursor = duck.execute(read_sql(name), used(duck, read_sql(name), settings))
     [row] = cursor.fetchall()
     return {column[0]: value for column, value in zip(cursor.description or [], row, strict=True)}

@@ -9,7 +9,7 @@ from typing import Literal, Protocol, get_args, runtime_checkable
 
 from clawpipe.json_types import JsonObject, Row
 from clawpipe.messages import Message, ToolSpec
-from clawpipe.store.digests import sha256_json
+from clawpipe.store.plain_digests import sha256_plain
 
 Kind = Literal["tool-call", "terminal", "swe", "gui", "chat"]
 KINDS: tuple[str, ...] = get_args(Kind)
@@ -190,7 +190,7 @@ class WithWarnings(Protocol):
         ...
 
 
-def distinct_items(environment: Environment, split: str) -> int | None:
+def distinct_items(environment: object, split: str) -> int | None:
     """Return `environment.distinct_items(split)`; 0 if the environment has no such method."""
     return environment.distinct_items(split) if isinstance(environment, WithDistinctItems) else 0
 
@@ -200,7 +200,7 @@ def question_item(
 ) -> TaskItem:
     """Return an item of one user message; its id is 16 hex digits of the sha256 of environment, identity and question."""
     return TaskItem(
-        item_id=sha256_json([environment.name, identity, question])[:16],
+        item_id=sha256_plain([environment.name, identity, question])[:16],
         identity=identity,
         environment=environment.name,
         kind=environment.kind,

@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from clawpipe.environments.base import KINDS, Environment
+from clawpipe.environments.interpreter import interpreter
 from clawpipe.environments.options import Option, config_model, config_of, described_options
 from clawpipe.environments.source_classes import classes_of
 from clawpipe.errors import ConfigError, NotFoundError
-from clawpipe.extensions import ExtensionPoint
+from clawpipe.extensions import ExtensionPoint, file_of
 from clawpipe.json_types import Options
+from clawpipe.store.plain_digests import sha256_plain
 
 _METHODS = {"items", "start", "verify"}  # a class that has them is an environment when its source is read
 _DERIVED = {"start", "verify"}  # so is one that defines these on top of another class
@@ -90,19 +92,40 @@ def is_built_in(name: str) -> bool:
     return name in _BUILT_IN
 
 
-def source_digest(name: str) -> str:
-    """Return the digest of the environment's source with what it imports, see `ExtensionPoint.source_digest`."""
-    return ENVIRONMENTS.source_digest(name)
+def source_digest(name: str, python: str | None = None) -> str:
+    """Return the digest of the environment's source with what it imports, see `ExtensionPoint.source_digest`.
+
+    Args:
+        python: that it runs in, whose version and packages are digested, too; a module may lie among these alone.
+    """
+    if python is None:
+        return ENVIRONMENTS.source_digest(name)
+    there = interpreter(python).digest
+    return sha256_plain([name if _is_elsewhere(name) else ENVIRONMENTS.source_digest(name), there])
 
 
-def environment_name(name: str) -> str:
-    """Return the name that the environment gives itself, without importing it, whatever path leads to its file.
+def _is_elsewhere(name: str) -> bool:
+    """Whether a name stands for a module that this Python does not have."""
+    if file_of(name):
+        return False
+    try:
+        ENVIRONMENTS.file(name)
+    except NotFoundError:
+        return True
+    return False
+
+
+def environment_name(name: str, python: str | None = None) -> str:
+    """Return the name that the environment gives itself, without importing it, whatever path leads to its file; of a module that
+    only `python` has, the name of the class.
 
     Raises:
         NotFoundError: no such environment or file.
     """
     if name in _BUILT_IN:
         return name
+    if python and _is_elsewhere(name):
+        return name.rpartition(":")[2]
     return next((info.name for info in _named(name)), ENVIRONMENTS.place(name).member)
 
 

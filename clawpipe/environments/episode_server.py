@@ -1,4 +1,4 @@
-"""Answer the calls of one episode in its own process, or those about recorded episodes in another.
+"""Answer the calls of one episode in its own process, or those about items and recorded episodes in another.
 
 Requests are JSON lines on a socket, `{"id": 1, "call": "respond", "messages": [...]}`; an answer is `{"id": 1, "ok": ...}`, or
 it has `error`, a line about what the user's code raised, or `raised`, an error of clawpipe's own.
@@ -18,7 +18,7 @@ import time
 import traceback
 from typing import Any
 
-from clawpipe.environments.base import Environment, Finishes, TaskItem, Verdict, WithHindsight
+from clawpipe.environments.base import Environment, Finishes, TaskItem, Verdict, WithHindsight, WithWarnings, distinct_items
 from clawpipe.environments.calling import called
 from clawpipe.environments.ending import checked, messages_of
 from clawpipe.environments.play import answer_of, verdict_of
@@ -29,6 +29,7 @@ from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message
 
 _MOMENT = 0.2  # seconds
+_PAGE = 1000  # items of an answer
 _AFTER = ("finish", "close")  # what may be asked while an earlier call still hangs
 
 
@@ -42,6 +43,7 @@ class EpisodeServer:
     def __init__(self, environment: Environment, connection: socket.socket) -> None:
         self._environment, self._connection = environment, connection
         self._episode: Any = None
+        self._items: tuple[tuple[str, int, int], list[TaskItem]] | None = None
         self._requests: queue.SimpleQueue[JsonObject] = queue.SimpleQueue()
         self._busy = False
         self._sending = threading.Lock()
@@ -107,7 +109,19 @@ class EpisodeServer:
                 item, messages, verdict = _recorded(request)
                 known = self._settled(called(self._environment.hindsight, item, messages, verdict=verdict))
                 return known and [list(known.hints), [message.as_dict() for message in known.demonstration]]
+            case {"call": "items", "start": start, "split": split, "count": count, "seed": seed}:
+                return [item.as_row() for item in self._made(split, count, seed)[start : start + _PAGE]]
+            case {"call": "distinct_items", "split": split}:
+                return distinct_items(self._environment, split)
+            case {"call": "warnings"}:
+                return list(self._environment.warnings()) if isinstance(self._environment, WithWarnings) else []
         return None
+
+    def _made(self, *wanted: Any) -> list[TaskItem]:
+        """Return items, made once for all pages of them."""
+        if self._items is None or self._items[0] != wanted:
+            self._items = wanted, self._environment.items(*wanted)
+        return self._items[1]
 
     def _settled(self, result: Any) -> Any:
         """Return what an async member returns, all of them in one event loop; of another member, what it has returned."""

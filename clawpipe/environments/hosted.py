@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -17,8 +16,9 @@ from clawpipe.environments.base import Answer, Environment, Hindsight, Outcome, 
 from clawpipe.environments.calling import CallTimeoutError, EndedError
 from clawpipe.environments.discovery import is_built_in, load_environment
 from clawpipe.environments.host import EPISODE, KILL, ORDER
-from clawpipe.errors import ConfigError, error_from
-from clawpipe.extensions import CallError
+from clawpipe.environments.interpreter import SETTING, bootstrap
+from clawpipe.errors import ClawpipeError, ConfigError, error_from
+from clawpipe.extensions import CallError, in_one_line
 from clawpipe.json_types import JsonObject, Options
 from clawpipe.messages import Message, ToolSpec
 
@@ -26,6 +26,7 @@ _LONGEST = 64 << 20  # bytes of an answer
 _CHUNK = 1 << 16
 _MOST_TIMEOUTS = 2  # after which an episode is killed without a close
 _TO_START = 120.0  # seconds, for imports on a busy machine
+_NO_IMPORT = "it does not import"
 
 
 class HostedEnvironment:
@@ -33,19 +34,20 @@ class HostedEnvironment:
 
     Args:
         name, options: as in a night's settings.
-        seconds: that each call of an episode may take.
+        seconds: that each call may take.
+        python: that the processes run in; None: this one.
 
     Attributes:
         left_running: commands that episodes had not ended when they were closed, and that were killed.
         slowest: seconds of the longest call, by its name.
 
     Raises:
-        NotFoundError, ConfigError: see `load_environment`; or it is not made within two minutes.
+        NotFoundError, ConfigError: see `load_environment` and `interpreter`; or it is not made within two minutes.
     """
 
-    def __init__(self, name: str, options: Options, seconds: float) -> None:
+    def __init__(self, name: str, options: Options, seconds: float, python: str | None = None) -> None:
         self._given: JsonObject = {"name": name, "options": options}
-        self.seconds = seconds
+        self.seconds, self._python = seconds, python
         self._lock, self._asking = threading.Lock(), threading.Lock()
         self._judge: Calls | None = None
         self.left_running: list[str] = []
@@ -61,6 +63,25 @@ class HostedEnvironment:
 
     def preamble(self) -> list[Message]:
         return list(self._preamble)
+
+    def items(self, split: str, count: int, seed: int) -> list[TaskItem]:
+        """Return the environment's items, see `Environment.items`.
+
+        Raises:
+            ConfigError: the environment raised something else, or took too long.
+        """
+        wanted, rows = {"split": split, "count": count, "seed": seed}, list[JsonObject]()
+        while page := self._told("items", **wanted, start=len(rows)):
+            rows += page
+        return [TaskItem.from_row(row) for row in rows]
+
+    def distinct_items(self, split: str) -> int | None:
+        """Return how many different items there are, see `base.distinct_items`. Raises as `items`."""
+        return self._told("distinct_items", split=split)
+
+    def warnings(self) -> list[str]:
+        """Return what the environment warns of; nothing if it never does. Raises as `items`."""
+        return self._told("warnings")
 
     def start(self, item: TaskItem, seed: int) -> HostedEpisode:
         """Begin an episode.
@@ -78,21 +99,37 @@ class HostedEnvironment:
             CallError: the environment raised.
             CallTimeoutError: it took too long.
         """
-        return Outcome(*self._ask("verify", item, messages, verdict))
+        return Outcome(*self._judged("verify", item, messages, verdict))
 
     def hindsight(self, item: TaskItem, messages: Sequence[Message], verdict: Verdict | None) -> Hindsight | None:
         """Return the environment's hindsight about a recorded episode, if it has any. Raises as `verify`."""
-        if (known := self._ask("hindsight", item, messages, verdict)) is None:
+        if (known := self._judged("hindsight", item, messages, verdict)) is None:
             return None
         return Hindsight(tuple(known[0]), tuple(Message.from_dict(row) for row in known[1]))
 
-    def _ask(self, call: str, item: TaskItem, messages: Sequence[Message], verdict: Verdict | None) -> Any:
-        """Ask about a recorded episode: all such calls in one process, until one hangs or ends it."""
+    def _judged(self, call: str, item: TaskItem, messages: Sequence[Message], verdict: Verdict | None) -> Any:
+        """Ask about a recorded episode."""
         recorded = {"item": item.as_row(), "messages": [message.as_dict() for message in messages]}
+        return self._ask(call, **recorded, verdict=verdict and verdict.evidence)
+
+    def _told(self, call: str, **arguments: Any) -> Any:
+        """Ask the environment about itself: what it raises ends more than a row."""
+        try:
+            return self._ask(call, **arguments)
+        except CallTimeoutError as error:
+            fix = "raise environment.call_timeout, or let it do less"
+            raise ConfigError(f"its {call}: {error}", self._given["name"], fix) from None
+        except CallError as error:
+            what = str(error) if isinstance(error, EndedError) else in_one_line(error)
+            fix = "fix it, then run the same command again"
+            raise ConfigError(f"its {call} raised {what}", self._given["name"], fix) from error
+
+    def _ask(self, call: str, **arguments: Any) -> Any:
+        """Ask outside of an episode: all such calls in one process, until one hangs or ends it."""
         with self._asking:
             self._judge = self._judge or Calls(self)
             try:
-                return self._judge.call(call, **recorded, verdict=verdict and verdict.evidence)
+                return self._judge.call(call, **arguments)
             except (CallTimeoutError, EndedError):
                 self._judge.end()
                 self._judge = None
@@ -130,10 +167,10 @@ class HostedEnvironment:
         processes.finish(self._process, processes.GRACE_SECONDS)
 
     def _started(self) -> tuple[subprocess.Popen, socket.socket, JsonObject]:
+        command, variables = bootstrap(self._python, "clawpipe.environments.host")
         control, theirs = socket.socketpair()
         with theirs:
-            command = [sys.executable, "-m", "clawpipe.environments.host"]
-            process = processes.spawn(command, stdin=theirs.fileno(), stdout=2)  # what it prints belongs in the log
+            process = processes.spawn(command, env=variables, stdin=theirs.fileno(), stdout=2)  # what it prints belongs in the log
         lines = Lines(control)
         try:
             lines.write(self._given, _TO_START)
@@ -145,8 +182,14 @@ class HostedEnvironment:
         if "raised" in told:
             control.close()
             processes.finish(process, processes.GRACE_SECONDS)
-            raise error_from(told["raised"])
+            raise self._where_it_runs(error_from(told["raised"]))
         return process, control, told
+
+    def _where_it_runs(self, error: ClawpipeError) -> ClawpipeError:
+        """Return an error of a file's import with the Python that imports it."""
+        if self._python is None or not error.what.startswith(_NO_IMPORT):
+            return error
+        return ConfigError(error.what, error.where, f"install what it needs there: {self._python} -m pip install ...")
 
 
 class HostedEpisode:
@@ -291,12 +334,20 @@ def _late(seconds: float) -> NoReturn:
 
 
 @contextmanager
-def open_environment(name: str, options: Options, seconds: float) -> Iterator[Environment | HostedEnvironment]:
-    """Yield what episodes are played in: a built-in environment here, a user's in processes of its own, see `HostedEnvironment`."""
+def open_environment(
+    name: str, options: Options, seconds: float, python: str | None = None
+) -> Iterator[Environment | HostedEnvironment]:
+    """Yield an environment: a built-in one here, a user's in processes of its own, see `HostedEnvironment`.
+
+    Raises:
+        NotFoundError, ConfigError: it cannot be made; or it is a built-in one, and `python` is given.
+    """
     if is_built_in(name):
+        if python:
+            raise ConfigError(f"{name} is built in, and runs in clawpipe's own Python", SETTING, "leave it out")
         yield load_environment(name, options)
         return
-    hosted = HostedEnvironment(name, options, seconds)
+    hosted = HostedEnvironment(name, options, seconds, python)
     try:
         yield hosted
     finally:

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import inspect
 import json
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, get_type_hints
-
-from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from clawpipe.errors import ConfigError
 from clawpipe.json_types import JsonObject, Options
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 _SHOWN = ("title", "default", "description", "unit", "locked")  # of a schema, as fields of their own
 
@@ -42,8 +44,8 @@ class Option:
 
 def config_model(factory: Callable[..., Any]) -> type[BaseModel] | None:
     """Return the class of an environment's settings, its `Config`; None if it has none."""
-    found = getattr(factory, "Config", None)
-    return found if isinstance(found, type) and issubclass(found, BaseModel) else None
+    found, pydantic = getattr(factory, "Config", None), sys.modules.get("pydantic")  # a Python without it has no such class
+    return found if pydantic and isinstance(found, type) and issubclass(found, pydantic.BaseModel) else None
 
 
 def config_of(name: str, model: type[BaseModel], options: Options) -> BaseModel:
@@ -52,6 +54,8 @@ def config_of(name: str, model: type[BaseModel], options: Options) -> BaseModel:
     Raises:
         ConfigError: an option is unknown, locked, missing, or of another type or out of its bounds.
     """
+    from pydantic import ValidationError
+
     fix = f"`clawpipe env show {name}` lists its options"
     known = {option.name: option for option in _fields(model)}
     for given in options:
@@ -104,6 +108,8 @@ def _plain(default: Any) -> Any:
 
 def _schema_of(maker: Callable[..., Any], name: str) -> JsonObject:
     """Return the JSON Schema of an argument's type; empty where it has none."""
+    from pydantic import PydanticUserError, TypeAdapter
+
     try:
         return TypeAdapter(get_type_hints(maker)[name]).json_schema()
     except (PydanticUserError, NameError, KeyError, TypeError, AttributeError):

@@ -21,16 +21,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count as count_up
 from itertools import islice
-from typing import Any, Generic, TypeVar, get_args, get_origin
-
-from pydantic import TypeAdapter
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args, get_origin
 
 from clawpipe.environments.base import Outcome, TaskItem, question_item
 from clawpipe.environments.split import heldout, is_heldout_split
 from clawpipe.errors import DataError
 from clawpipe.messages import Message, ToolSpec
 
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
 T = TypeVar("T")
+_PLAIN = (str, int, float, bool, list, dict, Any)  # types of truths that are JSON as they are
 _HELDOUT = 0.5  # share of the questions
 _REPEATS = 1000  # draws in a row that gave no new question, after which there are taken to be no more
 
@@ -134,11 +136,28 @@ class SingleTurn(ABC, Generic[T]):
         return self._truths().validate_python(json.loads(item.truth)["truth"], strict=False)
 
     @classmethod
-    def _truths(cls) -> TypeAdapter[Any]:
+    def _truths(cls) -> TypeAdapter[Any] | _AsItIs:
         """Return the adapter that writes and reads truths, for the type parameter of the class or of one of its bases."""
         bases = [base for parent in cls.__mro__ for base in getattr(parent, "__orig_bases__", ())]
         types = [get_args(base)[0] for base in bases if get_origin(base) is SingleTurn]
-        return TypeAdapter(types[0] if types and not isinstance(types[0], TypeVar) else Any)
+        kind = types[0] if types and not isinstance(types[0], TypeVar) else Any
+        try:
+            from pydantic import TypeAdapter
+        except ModuleNotFoundError:  # in a Python of the environment's own
+            if (get_origin(kind) or kind) not in _PLAIN:
+                raise
+            return _AsItIs()
+        return TypeAdapter(kind)
+
+
+class _AsItIs:
+    """Writes and reads truths that are plain JSON."""
+
+    def dump_python(self, truth: Any, mode: str) -> Any:
+        return truth
+
+    def validate_python(self, truth: Any, strict: bool) -> Any:
+        return truth
 
 
 class OneReply:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from clawpipe.environments.base import Environment, Outcome, TaskItem
-from clawpipe.environments.discovery import load_environment
-from clawpipe.environments.ending import Ending, hindsight_of, outcome_of
+from clawpipe.environments.base import Outcome, TaskItem
+from clawpipe.environments.demonstration import play_out, solution_of
+from clawpipe.environments.ending import Ending, outcome_of
 from clawpipe.environments.hosted import HostedEnvironment
-from clawpipe.environments.play import Play
 from clawpipe.extensions import in_one_line
 from clawpipe.json_types import JsonObject, Options
 from clawpipe.messages import Message, ToolCall
@@ -67,38 +68,37 @@ class Checkup:
         return not any(one.status == "fault" for one in self.findings)
 
 
-def check_environment(name: str, options: Options, count: int, seconds: float) -> Checkup:
+def check_environment(name: str, options: Options, count: int, seconds: float, python: str | None = None) -> Checkup:
     """Check an environment on its first `count` train and held-out items.
 
     Args:
-        seconds: deadline of each call of an episode.
+        seconds: deadline of each call.
+        python: that the environment runs in; None: this one.
 
     Raises:
         ClawpipeError: it cannot be made.
     """
-    environment = load_environment(name, options)
-    items = [*environment.items("train", count, _SEED), *environment.items("heldout", count, _SEED)]
-    if not items:
-        return Checkup([Finding("it makes items", "fault", "there are none")])
-    done = Checkup(list(_of_items(environment, items, count)))
-    first, left, slowest = _played(name, options, items, seconds, done)
-    again, *_ = _played(name, options, items, seconds, Checkup())
+    made = partial(HostedEnvironment, name, options, seconds, python)
+    with closing(made()) as hosted:
+        items = [*hosted.items("train", count, _SEED), *hosted.items("heldout", count, _SEED)]
+        if not items:
+            return Checkup([Finding("it makes items", "fault", "there are none")])
+        done = Checkup(list(_of_items(hosted, items, count)))
+    first, left, slowest = _played(made, items, done)
+    again, *_ = _played(made, items, Checkup())
     done.findings += [*_of_episodes(first), *_of_outcomes(first), _of_determinism(first, again), _of_orphans(left)]
     done.findings.append(_of_deadlines(slowest, seconds))
     return done
 
 
 def _played(
-    name: str, options: Options, items: Sequence[TaskItem], seconds: float, done: Checkup
+    made: Callable[[], HostedEnvironment], items: Sequence[TaskItem], done: Checkup
 ) -> tuple[list[Tried], list[str], dict[str, float]]:
     """Play and verify every item with every scripted policy, in new processes."""
-    hosted = HostedEnvironment(name, options, seconds)
-    try:
+    with closing(made()) as hosted:
         begun = time.monotonic()
         tried = [_tried(hosted, item, script) for item in items for script in _scripts(hosted, item)]
         done.episodes, done.per_second = len(tried), len(tried) / max(time.monotonic() - begun, 1e-9)
-    finally:
-        hosted.close()
     return tried, hosted.left_running, hosted.slowest
 
 
@@ -122,27 +122,13 @@ def _scripts(hosted: HostedEnvironment, item: TaskItem) -> Iterator[Script]:
     for tool in hosted.tools()[:1]:
         calls = ToolCall("c", tool.name, "{", malformed=True), ToolCall("c", tool.name, "{}"), ToolCall("c", "no_such_tool", "{}")
         yield Script("calls wrongly", [Message("assistant", "", (call,)) for call in calls])
-    shown = hindsight_of(hosted, item, item.messages, Ending())
-    replies = [message for message in shown.demonstration if message.role == "assistant"] if shown else []
-    if replies:
+    if replies := solution_of(hosted, item):
         yield Script(_SHOWS, replies, repeats=False)
 
 
 def _tried(hosted: HostedEnvironment, item: TaskItem, script: Script) -> Tried:
-    play, messages = Play(hosted, item, _SEED), list(item.messages)
-    try:
-        for number in range(_MOST_TURNS):
-            if play.over or (said := script.turn(number)) is None:
-                break
-            messages.append(said)
-            answer = play.answer(messages)
-            messages += answer.messages
-            if answer.done:
-                play.end("done")
-        play.end("max_turns")
-    finally:
-        play.close()
-    return _verified(hosted, Tried(script.policy, item, messages, play.ending))
+    messages, ending = play_out(hosted, item, script.turn, _MOST_TURNS)
+    return _verified(hosted, Tried(script.policy, item, messages, ending))
 
 
 def _verified(hosted: HostedEnvironment, tried: Tried) -> Tried:
@@ -154,7 +140,7 @@ def _verified(hosted: HostedEnvironment, tried: Tried) -> Tried:
     return replace(tried, outcome=one, error="" if one == two else "verify said two things of one record")
 
 
-def _of_items(environment: Environment, items: Sequence[TaskItem], count: int) -> Iterator[Finding]:
+def _of_items(environment: HostedEnvironment, items: Sequence[TaskItem], count: int) -> Iterator[Finding]:
     again = [*environment.items("train", count, _SEED), *environment.items("heldout", count, _SEED)]
     yield _finding("items are equal for equal arguments", again == list(items), "two calls gave different items")
     fewer = environment.items("train", max(count // 2, 1), _SEED)
@@ -173,7 +159,7 @@ def _leak(telling: Sequence[TaskItem], count: int) -> str:
     return f"{len(telling)} of {count} prompts hold a text of their truth, e.g. {telling[0].item_id}" if telling else ""
 
 
-def _shown(environment: Environment, item: TaskItem) -> str:
+def _shown(environment: HostedEnvironment, item: TaskItem) -> str:
     return "\n".join(message.content for message in (*environment.preamble(), *item.messages))
 
 
@@ -198,9 +184,9 @@ def _of_outcomes(tried: Sequence[Tried]) -> Iterator[Finding]:
     lucky = [outcome for policy, outcome in outcomes if policy == _SILENT and outcome.success]
     yield _finding("who says nothing does not succeed", not lucky, f"{len(lucky)} episodes without a word are successes")
     shown = [outcome for policy, outcome in outcomes if policy == _SHOWS]
-    failed = sum(not outcome.success for outcome in shown)
+    failed = sum(not outcome.success or outcome.value != 1 for outcome in shown)
     if shown:
-        yield _finding("demonstrations succeed", not failed, f"{failed} of {len(shown)} do not")
+        yield _finding("demonstrations succeed", not failed, f"{failed} of {len(shown)} do not, with a reward of 1")
 
 
 def _of_determinism(first: Sequence[Tried], again: Sequence[Tried]) -> Finding:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from typing import Any, NamedTuple
 
-from clawpipe.environments.base import Outcome, TaskItem
+from clawpipe.environments.base import Outcome, Reason, TaskItem, Verdict
 from clawpipe.environments.mcp_server import McpServer
 from clawpipe.environments.prompts import PromptsEnvironment
 from clawpipe.errors import ConfigError
@@ -27,8 +27,8 @@ class ToolsEnvironment(PromptsEnvironment):
     Args:
         file: JSON Lines, see `clawpipe.environments.prompts.PromptLine`.
         server: command line that starts an MCP server, or the URL of a running one.
-        check: as for `prompts`; `tool_call` compares all calls of an episode with the answer; `state` repeats them on a server of
-            their own, and compares what calls of the answer return then.
+        check: as for `prompts`; `tool_call` compares all calls of an episode with the answer; `state` compares what calls of the
+            answer return on the episode's server when the episode ends.
         system: system message before every prompt; "": none.
         share: of the identities that are held out, in (0, 1).
         timeout_s: seconds that a call may take.
@@ -68,19 +68,23 @@ class ToolsEnvironment(PromptsEnvironment):
     def start(self, item: TaskItem) -> ToolsEpisode:
         """Begin an episode, which ends with a reply that calls nothing."""
         offer = self._offer()
-        return ToolsEpisode(self._shared if offer.only_reads else Running(self._connect), offer.tools)
+        truth: Row = json.loads(item.truth)
+        asked = _calls_of(truth["answer"]) if truth["check"] == "state" else []
+        return ToolsEpisode(self._shared if offer.only_reads else Running(self._connect), offer.tools, asked)
 
-    def verify(self, item: TaskItem, messages: Sequence[Message]) -> Outcome:
+    def verify(self, item: TaskItem, messages: Sequence[Message], verdict: Verdict | None = None) -> Outcome:
         """Return whether the check accepts the last message, with the calls of the whole episode; the value is 1 or 0.
 
-        An episode that ended without an answer has failed, unless its calls or what they did are what is checked.
+        An episode that ended without an answer has failed, unless its calls or what they did are what is checked. A state is what
+        the verdict recorded; of an episode that was recorded without one, what a server says on which its calls are repeated.
 
         Raises:
             ValueError: repeated calls return something else than they did, so that nothing can be said about their state.
         """
         truth: Row = json.loads(item.truth)
         if truth["check"] == "state":
-            return super().verify(item, [Message("assistant", json.dumps(self._state(truth["answer"], messages)))])
+            state = verdict.evidence["state"] if verdict else self._state(truth["answer"], messages)
+            return super().verify(item, [Message("assistant", json.dumps(state))])
         last = messages[-1]
         if last.role != "assistant" and truth["check"] != "tool_call":
             return Outcome(0.0, False, "no answer", truth)
@@ -89,16 +93,20 @@ class ToolsEnvironment(PromptsEnvironment):
 
     def _state(self, answer: Any, messages: Sequence[Message]) -> list[str]:
         """Return the results of the answer's calls on a new server, on which the episode's calls have been repeated."""
-        episode = ToolsEpisode(Running(self._connect), self._offer().tools)
+        episode = ToolsEpisode(Running(self._connect), self._offer().tools, _calls_of(answer))
         try:
             for call, result in _made(messages):
                 if (now := episode.result(call)) != result:
                     raise ValueError(f"{call.name} returned {result[:80]!r} and, repeated, {now[:80]!r}: its state cannot be known")
-            asked = answer if isinstance(answer, list) else [answer]
-            calls = [ToolCall("", call["name"], json.dumps(call.get("arguments") or {})) for call in asked]
-            return [episode.result(call) for call in calls]
+            return episode.state()
         finally:
             episode.close()
+
+
+def _calls_of(answer: Any) -> list[ToolCall]:
+    """Return the calls of the answer of an item that is checked by its state."""
+    asked: list[JsonObject] = answer if isinstance(answer, list) else [answer]
+    return [ToolCall("", call["name"], json.dumps(call.get("arguments") or {})) for call in asked]
 
 
 def _made(messages: Sequence[Message]) -> Iterator[tuple[ToolCall, str]]:
@@ -152,10 +160,14 @@ class Running:
 
 
 class ToolsEpisode:
-    """Runs what the policy calls, one call after the other, until it calls nothing."""
+    """Runs what the policy calls, one call after the other, until it calls nothing.
 
-    def __init__(self, server: Running, tools: Sequence[ToolSpec]) -> None:
-        self._server = server
+    Args:
+        asked: calls that say in which state the server is when the episode ends; none: it is not asked.
+    """
+
+    def __init__(self, server: Running, tools: Sequence[ToolSpec], asked: Sequence[ToolCall] = ()) -> None:
+        self._server, self._asked = server, asked
         self._server.begin()
         self._tools = {tool.name: tool for tool in tools}
 
@@ -163,8 +175,16 @@ class ToolsEpisode:
         calls = messages[-1].tool_calls
         return [Message("tool", self.result(call), tool_call_id=call.id, name=call.name) for call in calls] or None
 
+    def finish(self, reason: Reason) -> Verdict | None:
+        """Ask the server for its state while it still runs; the policy sees neither calls nor results."""
+        return Verdict({"state": self.state()}) if self._asked else None
+
     def close(self) -> None:
         self._server.end()
+
+    def state(self) -> list[str]:
+        """Return what the calls that ask for the state return now."""
+        return [self.result(call) for call in self._asked]
 
     def result(self, call: ToolCall) -> str:
         """Return a call's result, or why there is none."""

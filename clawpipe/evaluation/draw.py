@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import pyarrow as pa
 
-from clawpipe.config.environment import EnvironmentConfig
+from clawpipe.config.environment import Drawn
+from clawpipe.config.quotas import quotas
 from clawpipe.contracts.schema import schema_of
-from clawpipe.environments.base import Environment, TaskItem, WithWarnings, distinct_items
-from clawpipe.environments.discovery import load_environment
-from clawpipe.errors import DataError
+from clawpipe.environments.base import TaskItem, WithWarnings, distinct_items
+from clawpipe.environments.labelled import LabelledEnvironment
+from clawpipe.environments.several import OpenEnvironments, World, open_environments
+from clawpipe.errors import ConfigError, DataError
 from clawpipe.evaluation.verdict import Freshness
-from clawpipe.json_types import Row
+from clawpipe.json_types import JsonObject, Row
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, publish_dataset, publish_files, read_dataset
 from clawpipe.store.refs import DatasetRef, StepResult
@@ -21,33 +24,58 @@ from clawpipe.store.refs import DatasetRef, StepResult
 _NOBODY: Mapping[str, Row] = {}
 
 
-def make_task_items(store: Store, config: EnvironmentConfig) -> StepResult:
-    """Make the train items.
+def make_task_items(store: Store, config: Drawn) -> StepResult:
+    """Make the train items: of each environment its quota, one environment after the other.
 
     Raises:
-        DataError: the environment has fewer items.
+        DataError: an environment has fewer items.
     """
-    environment = load_environment(config.name, config.options)
-    made = _publish(store, environment.items("train", config.train_items, config.seed))
-    warnings = environment.warnings() if isinstance(environment, WithWarnings) else []
+    items: list[TaskItem] = []
+    warnings: list[str] = []
+    with open_environments(config) as environments:
+        for environment, quota in _shares(environments, config.train_items, config):
+            items += environment.items("train", quota, config.seed)
+            warnings += environment.warnings() if isinstance(environment, WithWarnings) else []
+    made = _publish(store, items)
     return made.model_copy(update={"details": {"warnings": warnings}}) if warnings else made
 
 
-def make_benchmark(store: Store, config: EnvironmentConfig) -> StepResult:
-    """Make the benchmark: held-out items that stay the same while the settings do; empty if the environment has none to spare.
+def require_slices(store: Store, items: DatasetRef, named: Collection[str]) -> StepResult:
+    """Check that the train items have the slices that the settings weigh.
 
     Raises:
-        DataError: the environment has fewer items than it says.
+        ConfigError: they have no such slice.
     """
-    environment = load_environment(config.name, config.options)
-    return _publish(store, environment.items("heldout", _benchmark_size(environment, config), config.seed))
+    there = set(read_dataset(store, items, ["slice"])["slice"].to_pylist())
+    if unknown := sorted(set(named) - there):
+        known = f"there are {', '.join(sorted(there))}" if there else "the night has no task items"
+        raise ConfigError(f"no task item is of slice {unknown[0]}", "curation.slice_weights", known)
+    return StepResult(output=items, rows_in=items.rows, rows_out=items.rows)
 
 
-def _benchmark_size(environment: Environment, config: EnvironmentConfig) -> int:
-    """Return the benchmark's number of items, or 0 if too few would remain for the verdict."""
+def make_benchmark(store: Store, config: Drawn) -> StepResult:
+    """Make the benchmark: held-out items that stay the same while the settings do; of an environment that has none to spare none.
+
+    Raises:
+        DataError: an environment has fewer items than it says.
+    """
+    items: list[TaskItem] = []
+    with open_environments(config) as environments:
+        verdicts = quotas(config.heldout_items, config.weights)
+        for (environment, quota), verdict in zip(_shares(environments, config.benchmark_items, config), verdicts, strict=True):
+            items += environment.items("heldout", quota if _can_spare(environment, quota + verdict) else 0, config.seed)
+    return _publish(store, items)
+
+
+def _shares(environments: OpenEnvironments, total: int, config: Drawn) -> Iterator[tuple[World, int]]:
+    """Yield each environment with its quota of a number of items."""
+    yield from zip(environments, quotas(total, config.weights), strict=True)
+
+
+def _can_spare(environment: World, count: int) -> bool:
+    """Whether an environment has this many held-out items, so that enough remain for the verdict."""
     distinct = distinct_items(environment, "heldout")
-    enough = distinct is None or distinct >= config.benchmark_items + config.heldout_items
-    return config.benchmark_items if enough else 0
+    return distinct is None or distinct >= count
 
 
 def _publish(store: Store, items: Sequence[TaskItem]) -> StepResult:
@@ -62,36 +90,62 @@ def publish_items(store: Store, items: Sequence[TaskItem], owners: Mapping[str, 
 
 
 def draw_heldout(
-    store: Store, items: DatasetRef, benchmark: DatasetRef | None, config: EnvironmentConfig, seen: Mapping[str, int]
+    store: Store, items: DatasetRef, benchmark: DatasetRef | None, config: Drawn, seen: Mapping[str, int]
 ) -> StepResult:
-    """Draw `config.heldout_items` held-out items, from the identities with the fewest looks. Equal arguments draw equal items.
+    """Draw `config.heldout_items` held-out items, of each environment its quota, from the identities with the fewest looks. Equal
+    arguments draw equal items.
 
     Args:
         items: the train items.
         benchmark: held-out items that are the same every night, if there are any; their identities are not drawn.
-        config: the environment's settings, with the night's seed.
+        config: the environments' settings, with the night's seed.
         seen: for each identity the number of nights that have looked at it; see `looks.Looks.seen`.
 
     Returns:
         output: the drawn items. extras: "all", the items of all three datasets, against which training data is decontaminated.
         details: identities, fresh and looks as in `Freshness`; available: number of identities to draw from, None if unlimited,
-        absent if the environment does not say.
+        absent if the environment does not say; of several environments the same by label, as `supplies`.
 
     Raises:
-        DataError: the environment has fewer items, or an identity is on both sides.
+        DataError: an environment has fewer items, or an identity is on both sides.
     """
     frozen = _identities(store, benchmark) if benchmark else set()
-    pool, supply = _pool(config, frozen, len(seen))
-    drawn = draw(pool, config.heldout_items, seen)
+    with open_environments(config) as environments:
+        name = environments.name
+        shares = _shares(environments, config.heldout_items, config)
+        parts = [_part(environment, quota, config.seed, frozen, seen) for environment, quota in shares]
+    drawn = [item for part in parts for item in part.drawn]
     heldout = frozen | {item.identity for item in drawn}
     if both := heldout & _identities(store, items):
-        raise DataError(
-            f"{min(both)!r} is both a train item and a held-out item", config.name, "split by identity, see docs/environments.md"
-        )
+        fix = "split by identity, see docs/environments.md"
+        raise DataError(f"{min(both)!r} is both a train item and a held-out item", name, fix)
     output = publish_items(store, drawn)
-    details = Freshness.of((item.identity for item in drawn), seen).model_dump() | supply
+    details = Freshness.of((item.identity for item in drawn), seen).model_dump() | _supply(parts)
     extras = {"all": _together(store, [items, *([benchmark] if benchmark else []), output])}
     return StepResult(output=output, extras=dict(extras), rows_in=output.rows, rows_out=output.rows, details=details)
+
+
+class _Part(NamedTuple):
+    """The held-out items of one environment, and what is known of its supply."""
+
+    drawn: list[TaskItem]
+    supply: JsonObject
+
+
+def _part(environment: World, quota: int, seed: int, frozen: set[str], seen: Mapping[str, int]) -> _Part:
+    if not isinstance(environment, LabelledEnvironment):
+        pool, supply = _pool(environment, quota, seed, frozen, len(seen))
+        return _Part(draw(pool, quota, seen), dict(supply))
+    own = set(filter(environment.has, frozen))
+    pool, supply = _pool(environment, quota, seed, own, sum(map(environment.has, seen)))
+    known: JsonObject = {environment.name: supply | {"a_night": quota, "name": environment.own_name}} if supply else {}
+    return _Part(draw(pool, quota, seen), {"supplies": known})
+
+
+def _supply(parts: Sequence[_Part]) -> JsonObject:
+    """Return what is known of the identities that are left to draw from."""
+    supplies = {label: supply for part in parts for label, supply in part.supply.get("supplies", {}).items()}
+    return {"supplies": supplies} if "supplies" in parts[0].supply else parts[0].supply
 
 
 def draw(pool: Sequence[TaskItem], count: int, seen: Mapping[str, int]) -> list[TaskItem]:
@@ -114,15 +168,16 @@ def draw(pool: Sequence[TaskItem], count: int, seen: Mapping[str, int]) -> list[
     return [pool[position] for position in sorted(drawn)]
 
 
-def _pool(config: EnvironmentConfig, frozen: Collection[str], seen: int) -> tuple[list[TaskItem], dict[str, int | None]]:
+def _pool(
+    environment: World, wanted: int, seed: int, frozen: Collection[str], seen: int
+) -> tuple[list[TaskItem], dict[str, int | None]]:
     """Return held-out items outside the benchmark, enough for each slice to fill up with unseen ones if they exist, and the
     number of available identities as `available`."""
-    environment = load_environment(config.name, config.options)
     distinct = distinct_items(environment, "heldout")
-    fewest = config.heldout_items + len(frozen)
-    enough = fewest + seen + config.heldout_items
+    fewest = wanted + len(frozen)
+    enough = fewest + seen + wanted
     count = enough if distinct is None else max(fewest, min(distinct, enough))
-    pool = [item for item in environment.items("heldout", count, config.seed) if item.identity not in frozen]
+    pool = [item for item in environment.items("heldout", count, seed) if item.identity not in frozen]
     if distinct == 0:
         return pool, {}
     return pool, {"available": None if distinct is None else distinct - len(frozen)}

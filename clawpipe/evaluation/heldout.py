@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from clawpipe.config.environment import EnvironmentSpec
+from clawpipe.config.environment import Played
 from clawpipe.config.generation import Generation
 from clawpipe.contracts.schema import schema_of
 from clawpipe.environments.base import TaskItem
 from clawpipe.environments.ending import COLUMNS, Ending, Judges, messages_of, outcome_of
-from clawpipe.environments.hosted import open_environment
+from clawpipe.environments.several import open_environments
 from clawpipe.environments.user_errors import UserErrors
 from clawpipe.json_types import Row
-from clawpipe.rollouts.generate import generate_shards
+from clawpipe.rollouts.generate import generate_shards, item_rows
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import publish_dataset, publish_files, read_dataset
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
@@ -29,7 +29,7 @@ def evaluate(
     work: Path,
     items: DatasetRef,
     policy: ModelRef,
-    environment: EnvironmentSpec,
+    environment: Played,
     config: Generation,
     seed: int,
     log: Path | None = None,
@@ -42,10 +42,8 @@ def evaluate(
         log: file for the environment's errors: message, traceback, row.
     """
     heldout = read_dataset(store, items).filter(pc.field("split") == "heldout").to_pylist()
-    shards = generate_shards(store, pool, work, heldout, policy, environment, config, seed)
-    run = publish_files(store, "trajectories", shards, parents=[items.digest, policy.digest])
     raised = UserErrors(log)
-    rows = results_of(store, run, heldout, policy, environment, raised)
+    run, rows = _tried(store, pool, work, items, heldout, policy, environment, config, seed, raised)
     table = pa.Table.from_pylist(rows, schema=schema_of("eval_results"))
     output = publish_dataset(store, "eval_results", [table], parents=[items.digest, policy.digest])
     errored = sum(row["error"] is not None for row in rows)
@@ -64,6 +62,57 @@ def evaluate(
     )
 
 
+def probe_policies(
+    store: Store,
+    pool: WorkerPool,
+    work: Path,
+    items: DatasetRef,
+    ordinals: Sequence[int],
+    policies: Mapping[str, ModelRef],
+    environment: Played,
+    config: Generation,
+    seed: int,
+    log: Path | None = None,
+) -> StepResult:
+    """Roll out some train items once with each policy of a training, and score them; all policies get the same seed.
+
+    Args:
+        ordinals: of the train items.
+        policies: by the optimizer step after which each was kept, such as step-000004.
+
+    Returns:
+        extras: the trajectories, by the policies' names; details: "probes", a list of {step, success, items} in the order of steps.
+        An item whose verification fails is not counted.
+    """
+    rows, raised = item_rows(store, items, "train", ordinals), UserErrors(log)
+    runs: dict[str, DatasetRef] = {}
+    probes = []
+    for name, policy in sorted(policies.items()):
+        runs[name], tried = _tried(store, pool, work, items, rows, policy, environment, config, seed, raised)
+        verified = [bool(row["success"]) for row in tried if row["error"] is None]
+        success = {"success": sum(verified) / len(verified)} if verified else {}
+        probes.append({"step": int(name.rpartition("-")[2]), "items": len(verified), **success})
+    return StepResult(extras=dict(runs), details={"probes": probes, **raised.details()})
+
+
+def _tried(
+    store: Store,
+    pool: WorkerPool,
+    work: Path,
+    items: DatasetRef,
+    rows: Sequence[Row],
+    policy: ModelRef,
+    environment: Played,
+    config: Generation,
+    seed: int,
+    raised: UserErrors,
+) -> tuple[DatasetRef, list[Row]]:
+    """Roll out task items once each; return the trajectories and their rows of `eval_results`."""
+    shards = generate_shards(store, pool, work, rows, policy, environment, config, seed)
+    run = publish_files(store, "trajectories", shards, parents=[items.digest, policy.digest])
+    return run, results_of(store, run, rows, policy, environment, raised)
+
+
 def _lengths(store: Store, run: DatasetRef) -> dict[str, float]:
     """Return the mean number of sampled tokens of a trajectory; nothing where tokens were not recorded."""
     masks = read_dataset(store, run, ["loss_mask"])["loss_mask"].to_pylist()
@@ -72,7 +121,7 @@ def _lengths(store: Store, run: DatasetRef) -> dict[str, float]:
 
 
 def results_of(
-    store: Store, run: DatasetRef, items: Sequence[Row], policy: ModelRef, environment: EnvironmentSpec, raised: UserErrors
+    store: Store, run: DatasetRef, items: Sequence[Row], policy: ModelRef, environment: Played, raised: UserErrors
 ) -> list[Row]:
     """Return rows of `eval_results`, one per trajectory of `run`, in its order.
 
@@ -83,8 +132,9 @@ def results_of(
     """
     trajectories = read_dataset(store, run, ["item_id", "trajectory_id", "messages", "seed", *COLUMNS]).to_pylist()
     known = {row["item_id"]: TaskItem.from_row(row) for row in items}
-    with open_environment(environment.name, environment.options, environment.call_timeout) as judge:
-        return [_result(judge, known[row["item_id"]], row, policy.policy_version, raised) for row in trajectories]
+    with open_environments(environment) as judges:
+        tried = [(known[row["item_id"]], row) for row in trajectories]
+        return [_result(judges.of(item.environment), item, row, policy.policy_version, raised) for item, row in tried]
 
 
 def _result(environment: Judges, item: TaskItem, row: Row, policy_version: str, raised: UserErrors) -> Row:

@@ -19,6 +19,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from clawpipe.config.environment import Environments, Played
+from clawpipe.environments.several import named
 from clawpipe.evaluation.verdict import Freshness
 from clawpipe.ledger.base import Ledger
 from clawpipe.ledger.open import open_ledger, registry_uri
@@ -114,6 +116,54 @@ class Looks:
         return open_ledger(home, registry_uri(home))
 
 
+@dataclass(frozen=True)
+class SeveralLooks:
+    """Looks at the identities of several environments, which have the name of theirs before them: `shop/stock/iron kettle`.
+
+    Each environment's looks are those of every night that has it, alone or beside others.
+    """
+
+    parts: tuple[Looks, ...]
+
+    def seen(self, draw: str | None = None) -> dict[str, int]:
+        """See `Looks.seen`."""
+        counted = {f"{part.environment}/{identity}": n for part in self.parts for identity, n in part.seen(draw).items()}
+        return dict(sorted(counted.items()))
+
+    def seen_of(self, environment: str) -> dict[str, int]:
+        """See `Looks.seen`: of one environment, by its name."""
+        return next(part for part in self.parts if part.environment == environment).seen()
+
+    def begin(self, draw: str) -> None:
+        """See `Looks.begin`."""
+        for part in self.parts:
+            part.begin(draw)
+
+    def record(self, night: str, draw: str, identities: Iterable[str]) -> Freshness:
+        """See `Looks.record`."""
+        wanted = sorted(set(identities))
+        found = [part.record(night, draw, _own(part, wanted)) for part in self.parts]
+        return Freshness.together(found)
+
+
+def _own(part: Looks, identities: Sequence[str]) -> list[str]:
+    """Return the identities of one environment, as it calls them."""
+    before = f"{part.environment}/"
+    return [identity.removeprefix(before) for identity in identities if identity.startswith(before)]
+
+
+def looks_at(home: Path, model: str, played: Played) -> Looks | SeveralLooks:
+    """Return the ledger of looks at the held-out items of a night's environments, for a registered model.
+
+    Raises:
+        NotFoundError, ConfigError: see `named`.
+    """
+    names = [one.name for one in named(played)]
+    if not isinstance(played, Environments):
+        return Looks(home, model, names[0])
+    return SeveralLooks(tuple(Looks(home, model, name) for name in dict.fromkeys(names)))
+
+
 def _counted(looks: Sequence[Look]) -> dict[str, int]:
     homes = {look.home for look in looks if look.home}
     only = homes.pop() if len(homes) == 1 else ""  # lines without a home are of the only one
@@ -121,7 +171,7 @@ def _counted(looks: Sequence[Look]) -> dict[str, int]:
     return dict(sorted(Counter(identity for *_, identity in pairs).items()))
 
 
-def look(store: Store, ledger: Looks, night: str, draw: str, items: DatasetRef) -> StepResult:
+def look(store: Store, ledger: Looks | SeveralLooks, night: str, draw: str, items: DatasetRef) -> StepResult:
     """Record that `night` looks at these task items; `details` is a `Freshness`."""
     found = ledger.record(night, draw, read_dataset(store, items, ["identity"])["identity"].to_pylist())
     return StepResult(rows_in=items.rows, rows_out=items.rows, details=found.model_dump())

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from clawpipe.config.environment import EnvironmentSpec
+from clawpipe.config.environment import Played
 from clawpipe.config.generation import Generation
 from clawpipe.config.methods import Opd
 from clawpipe.contracts.schema import schema_of
@@ -48,7 +48,7 @@ def probe_teacher(
     scores: Sequence[DatasetRef],
     student: ModelRef,
     teacher: ModelRef,
-    environment: EnvironmentSpec,
+    environment: Played,
     rollouts: Generation,
     config: Opd,
     seed: int,

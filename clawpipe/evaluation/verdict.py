@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -58,6 +58,13 @@ class Freshness(_Frozen):
         reused = [count for count in counts if count]
         mean = sum(reused) / len(reused) if reused else 0.0
         return cls(identities=len(counts), fresh=len(counts) - len(reused), looks=round(mean, 3))
+
+    @classmethod
+    def together(cls, parts: Sequence[Freshness]) -> Freshness:
+        """Return the same of the identities of several environments."""
+        identities, fresh = sum(part.identities for part in parts), sum(part.fresh for part in parts)
+        looks = sum(part.looks * (part.identities - part.fresh) for part in parts)
+        return cls(identities=identities, fresh=fresh, looks=round(looks / max(identities - fresh, 1), 3))
 
 
 class MeanReward(_Frozen):

@@ -20,7 +20,10 @@ from clawpipe.gateway.passing import hidden_error
 from clawpipe.gateway.recorder import CaptureError, Recorder
 from clawpipe.gateway.turns import Asked, turn_of
 from clawpipe.gateway.upstream import Reply, unavailable
+from clawpipe.json_types import JsonObject
 from clawpipe.serving.errors import ApiError
+from clawpipe.wire.dialects.calls import UnheldError
+from clawpipe.wire.dialects.writing import Event, Writer, event_text
 
 log = logging.getLogger("clawpipe.gateway")
 WhenFull = Literal["refuse", "serve"]
@@ -66,7 +69,9 @@ class Answering:
             raise hidden_error()
         why = await asyncio.shield(self._recording(asked, reply, collected, ending))
         headers |= OFF if asked.uncaptured else {CAPTURED_HEADER: "no" if why else "yes"}
-        if asked.uncaptured or not isinstance(body, dict):
+        if asked.writer:
+            await exchange.respond_json(_written(asked.writer, collected, body), headers=headers)
+        elif asked.uncaptured or not isinstance(body, dict):
             await exchange.respond(200, data, headers)
         else:
             await exchange.respond_json(stripped(body, asked.client_options), headers=headers)
@@ -87,7 +92,7 @@ class Answering:
         try:
             await asyncio.shield(self._recording(asked, reply, collected, ending))
         except ApiError as error:
-            last = event_of(error.body())
+            last = _error(asked, error)
         await exchange.send(last)
         await exchange.send(b"", more=False)
 
@@ -154,15 +159,17 @@ async def _passed(exchange: Exchange, asked: Asked, reply: Reply, collected: Col
     try:
         async for event in events(reply):
             if is_done(event):
-                return "marked", DONE
+                return "marked", _joined(asked.writer.end()) if asked.writer else DONE
             sent = _stripped_event(event, asked, collected)
             if collected.over:
                 return "marked", event
             if sent:
                 await exchange.send(sent)
     except (aiohttp.ClientError, TimeoutError):
-        return "lost", event_of(unavailable(None).body())
-    return "closed", event_of(unavailable(None).body())
+        return "lost", _error(asked, unavailable(None))
+    except UnheldError as error:
+        return "lost", _error(asked, _unwritten(error))
+    return "closed", _error(asked, unavailable(None))
 
 
 def _stripped_event(event: bytes, asked: Asked, collected: Collected) -> bytes | None:
@@ -170,8 +177,37 @@ def _stripped_event(event: bytes, asked: Asked, collected: Collected) -> bytes |
     body = collected.add_event(event)
     options = asked.client_options
     if collected.failed and asked.upstream.secret.is_in(event.decode("utf-8", "replace")):
-        return event_of(hidden_error().body())
+        return _error(asked, hidden_error())
+    if asked.writer:
+        return _joined(asked.writer.add(body)) if isinstance(body, dict) else None
     if asked.uncaptured or options == EVERYTHING or not isinstance(body, dict):
         return event
     left = stripped(body, options)
     return None if left is None else event_of(left)
+
+
+def _error(asked: Asked, error: ApiError) -> bytes:
+    """Return an error in a stream, in the client's form."""
+    if asked.writer:
+        return _joined(asked.writer.fail(error.status, error.message, error.param, error.code))
+    return event_of(error.body())
+
+
+def _joined(events: list[Event]) -> bytes:
+    return "".join(map(event_text, events)).encode()
+
+
+def _written(writer: Writer, collected: Collected, body: object) -> JsonObject:
+    """Return a whole answer in the client's form. Raises ApiError (502) if it holds none that can be written."""
+    try:
+        if collected.failed or collected.is_empty or not isinstance(body, dict):
+            raise UnheldError("no answer in it")
+        writer.add(body)
+        writer.end()
+    except UnheldError as error:
+        raise _unwritten(error) from None
+    return writer.whole()
+
+
+def _unwritten(error: UnheldError) -> ApiError:
+    return ApiError(502, f"the engine's answer cannot be written: {error}", code="upstream_failed")

@@ -9,10 +9,10 @@ from typing import Any
 
 from clawpipe.capture.endings import Transport, ending_of_answer
 from clawpipe.capture.records import Answer, Ending
-from clawpipe.gateway.calls import UnheldError
 from clawpipe.gateway.events import data_of, is_error, loaded
 from clawpipe.gateway.streamed import StreamedMessage
 from clawpipe.json_types import JsonObject
+from clawpipe.wire.dialects.calls import UnheldError
 from clawpipe.wire.thoughts import FIELDS
 
 _HIDDEN = ("prompt_token_ids", "prompt_logprobs", "kv_transfer_params")

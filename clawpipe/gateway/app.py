@@ -33,7 +33,7 @@ from clawpipe.serving.feedback import feedback_of
 
 log = logging.getLogger("clawpipe.gateway")
 _MODELS = "/v1/models"
-_PASSED = {"/v1/embeddings": "POST", _MODELS: "GET"}
+_PASSED = {"/v1/embeddings": "POST", "/v1/messages/count_tokens": "POST", _MODELS: "GET"}
 _MODEL = re.compile(r"/v1/models/(?!\.\.?(?:/|\Z))[A-Za-z0-9_.:@-]+(?:/[A-Za-z0-9_.:@-]+)?")  # a hub's names have two parts
 _SESSION_DONE = re.compile(r"/v1/sessions/([^/]+)/done")
 _HEALTH_SECONDS = 2.0  # for which an answer about the engine is kept
@@ -73,7 +73,7 @@ class Gateway:
                 route = exchange.path
                 await self._healthz(exchange)
             else:
-                key = self._clients.known(exchange.headers.get("authorization", ""))
+                key = self._clients.known(exchange.headers.get("authorization", ""), exchange.headers.get("x-api-key", ""))
                 route, handler = self._route(exchange)
                 with (
                     self._clients.place(key) if exchange.method == "POST" else nullcontext(),
@@ -100,7 +100,7 @@ class Gateway:
         """
         path = exchange.path
         own: dict[str, tuple[str, Handler]] = {
-            **{form.path: ("POST", partial(self.chat.answer, form)) for form in FORMS},
+            **{form.route or form.path: ("POST", partial(self.chat.answer, form)) for form in FORMS},
             "/v1/feedback": ("POST", self._feedback),
             "/metrics": ("GET", self._metrics_text),
             **{passed: (method, self._pass) for passed, method in _PASSED.items()},

@@ -17,20 +17,22 @@ from clawpipe.capture.untaught import BY_CONSTRAINT, BY_CONTENT, holds_more_than
 from clawpipe.gateway.adapters import Following
 from clawpipe.gateway.answering import Answering, WhenFull, count_answer, not_captured
 from clawpipe.gateway.attribution import OWN_FIELDS, SESSION_HEADER, attribute
-from clawpipe.gateway.capabilities import NO_TOKENS
+from clawpipe.gateway.capabilities import NO_TOKENS, UNKNOWN
 from clawpipe.gateway.exchange import Exchange
 from clawpipe.gateway.forms import Form
 from clawpipe.gateway.keys import Key
 from clawpipe.gateway.metrics import Metrics
 from clawpipe.gateway.passing import pass_error, passed_on, sent_on
 from clawpipe.gateway.recorder import Recorder
-from clawpipe.gateway.responses import Conversations, UncapturedError, conversation
 from clawpipe.gateway.turns import Asked
 from clawpipe.gateway.upstream import CHAT, Reply, Upstream
 from clawpipe.gateway.upstreams import Upstreams
 from clawpipe.json_types import JsonObject
 from clawpipe.serving.access import CLIENT
 from clawpipe.serving.errors import ApiError
+from clawpipe.wire.dialects.fields import UntranslatableError, WrongRequestError
+from clawpipe.wire.dialects.kept import KeptResponses
+from clawpipe.wire.dialects.messages_in import as_sent
 from clawpipe.wire.draw import is_constrained
 
 log = logging.getLogger("clawpipe.gateway")
@@ -58,7 +60,7 @@ class Chat:
         self._following = following
         # By key, and id of turn or response: the response's id, and who gave it.
         self._given: dict[tuple[str, str], tuple[str, Upstream]] = {}
-        self._conversations = Conversations()
+        self._kept = KeptResponses()
         self._answers = Answering(recorder, metrics, when_full, self._captured)
 
     async def answer(self, form: Form, exchange: Exchange, key: Key) -> None:
@@ -95,17 +97,17 @@ class Chat:
         if asked.version and self._following and turn.response_id:
             self._following.record_response(f"{turn.key}/{turn.response_id}", asked.version, asked.asker)
         if (turn.policy_version or turn.model_version) and turn.response_id:
+            own = (asked.writer.read.id if asked.writer else None) or turn.response_id
             for name in (turn.id, turn.response_id):
-                self._given[turn.key, name] = turn.response_id, upstream
+                self._given[turn.key, name] = turn.response_id if self._following else own, upstream
         while len(self._given) > _MOST_GIVEN:
             del self._given[next(iter(self._given))]
 
     def _captured(self, turn: Turn, asked: Asked) -> None:
         """Remember a turn that is on the disk, for feedback on it and for requests that go on with it by its id."""
         self._note(turn, asked)
-        if turn.api == "responses" and turn.response_id and asked.body.get("store") is not False:
-            messages = conversation(asked.request["messages"], turn.answers[0].message)
-            self._conversations.keep(turn.key, turn.response_id, messages)
+        if turn.api == "responses" and turn.response_id:
+            self._kept.keep(turn.key, turn.response_id, asked.given, [*asked.request["messages"], turn.answers[0].message])
 
     async def settle(self) -> None:
         """Wait for the records of clients that went away."""
@@ -115,14 +117,19 @@ class Chat:
         model, off = body.get("model"), not key.capture or exchange.headers.get(CAPTURE_HEADER, "").strip().lower() in _OFF
         uncaptured = "asked" if off else None
         try:
-            request = form.as_chat(body, self._conversations.of(key.name))
-        except UncapturedError as error:
+            request = form.as_chat(body, self._kept.of(key.name))
+        except WrongRequestError as error:
+            raise ApiError(400, str(error), error.where, "invalid_value") from None
+        except UntranslatableError as error:
+            if form.writer:
+                raise ApiError(400, f"the gateway cannot ask an engine for this: {error}", code="unsupported_parameter") from None
             uncaptured, request = uncaptured or str(error), {**body, "messages": []}
         if not isinstance(model, str) or not 0 < len(model) <= _LONGEST_NAME:
             raise ApiError(400, "model: not the name of a model", "model", "invalid_value")
         whose = attribute(exchange.headers, request, key.name, key.owner)
         if source := _makes_side(request, body):
             whose = replace(whose, turn_type="side", turn_type_from=source)
+        given = dict(body)
         for name in OWN_FIELDS:
             body.pop(name, None)
             request.pop(name, None)
@@ -132,12 +139,15 @@ class Chat:
         place = _place(key, whose.session)
         upstream = self._upstreams.of(place)
         version = self._following.of(model, place) if self._following else None
-        if version:
-            model = body["model"] = version.model
-        capabilities = await upstream.capabilities(model) if captured and form.questions else NO_TOKENS
+        model = version.model if version else model
+        capabilities = await upstream.capabilities(model) if captured and (form.questions or form.translated) else NO_TOKENS
+        if form.translated and captured and capabilities.tokens and capabilities != UNKNOWN:
+            form = form.translated
+        writer = form.writer(given) if form.writer else None
+        body = (as_sent(request) if writer else body) | {"model": model}
         turn = f"turn-{uuid.uuid4().hex}"
         asked = Asked(form, body, request, model, key, whose, uncaptured, upstream, capabilities, time.time(), turn, version)
-        return replace(asked, query=exchange.query, headers=sent_on(exchange.headers))
+        return replace(asked, given=given, writer=writer, query=exchange.query, headers=sent_on(exchange.headers))
 
     async def _answer(self, exchange: Exchange, asked: Asked) -> None:
         with asked.version.answering() if asked.version else nullcontext():

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from clawpipe.errors import ClawpipeError
 from clawpipe.gateway.keys import Key, digest_of, keys_path, read_keys
+from clawpipe.serving.access import keys_of
 from clawpipe.serving.errors import ApiError
 from clawpipe.store.home import Home
 
@@ -36,17 +37,17 @@ class Clients:
         self._busy = 0
         self._follow()
 
-    def known(self, authorization: str) -> Key:
-        """Return the key of an Authorization header.
+    def known(self, authorization: str, api_key: str = "") -> Key:
+        """Return the key of an Authorization header, or of `x-api-key`, which Anthropic's clients send.
 
         Raises:
             ApiError: 401, no key or a wrong one.
         """
         self._follow()
-        scheme, _, given = authorization.partition(" ")
-        key = self._keys.get(digest_of(given.strip())) if scheme.lower() == "bearer" else None
-        if key is None or key.revoked:
-            what = "a wrong API key was sent" if given else "no API key was sent; send it as a bearer token"
+        given = keys_of(authorization, api_key)
+        key = next((found for one in given if (found := self._keys.get(digest_of(one))) and not found.revoked), None)
+        if key is None:
+            what = "a wrong API key was sent" if authorization or api_key else "no API key was sent; send it as a bearer token"
             raise ApiError(401, what, code="invalid_api_key", headers={"www-authenticate": "Bearer"})
         return key
 

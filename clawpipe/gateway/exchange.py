@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from clawpipe.gateway.events import is_too_deep
 from clawpipe.json_types import JsonObject
 from clawpipe.services.requests import REQUEST_ID, Body, EncodingError, request_id
-from clawpipe.serving.errors import ApiError, unreadable
+from clawpipe.serving.errors import ApiError, error_body, unreadable
 
 MAX_BODY = 16 << 20  # bytes of a request; images travel in it
 BODY_SECONDS = 30.0
@@ -99,8 +99,8 @@ class Exchange:
         await self.respond(status, orjson.dumps(body), {**(headers or {}), "content-type": "application/json"})
 
     async def refuse(self, error: ApiError) -> None:
-        """Answer with an error, in OpenAI's form."""
-        await self.respond_json(error.body(), error.status, error.headers)
+        """Answer with an error, in the form of the interface that was asked."""
+        await self.respond_json(error_body(self.path, error), error.status, error.headers)
 
     async def while_connected(self, work: Coroutine[Any, Any, None]) -> bool:
         """Do work until it ends, or the client goes away, which cancels it. Returns whether it ended. The body must be read."""

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from clawpipe.capture.records import Api
 from clawpipe.gateway.answers import EVERYTHING, ClientOptions, Collected, with_questions
-from clawpipe.gateway.responses import CollectedResponse, History, UncapturedError, chat_of_request
+from clawpipe.gateway.responses import CollectedResponse
 from clawpipe.gateway.upstream import CHAT
 from clawpipe.json_types import JsonObject
 from clawpipe.serving.errors import ApiError
+from clawpipe.wire.dialects.fields import UntranslatableError
+from clawpipe.wire.dialects.messages_in import chat_of_messages
+from clawpipe.wire.dialects.messages_out import MessageWriter
+from clawpipe.wire.dialects.responses_in import History, chat_of_response
+from clawpipe.wire.dialects.responses_out import ResponseWriter
+from clawpipe.wire.dialects.writing import Writer
 
-TEXT, RESPONSES = "/v1/completions", "/v1/responses"
+TEXT, RESPONSES, MESSAGES = "/v1/completions", "/v1/responses", "/v1/messages"
 
 
 @dataclass(frozen=True)
@@ -21,12 +29,15 @@ class Form:
     """A route that produces a turn.
 
     Attributes:
-        path: the route.
+        path: the engine's route.
         api: its name in a record.
-        as_chat: returns a request as a chat's; raises ApiError (400) or UncapturedError.
+        as_chat: returns a request as a chat's; raises ApiError (400) or UntranslatableError.
         questions: returns a request with the questions for tokens; None: the route has none.
         collected: makes what collects an answer.
         client_options: returns what a client asked for itself.
+        route: the client's route, if it is another one.
+        writer: makes what writes a chat's answer in the client's form; None: the client gets the engine's own.
+        translated: the form in which engines are asked that say tokens of chats alone.
     """
 
     path: str
@@ -35,6 +46,9 @@ class Form:
     questions: Callable[[JsonObject], JsonObject] | None
     collected: Callable[[], Collected]
     client_options: Callable[[JsonObject], ClientOptions]
+    route: str = ""
+    writer: Callable[[JsonObject], Writer] | None = None
+    translated: Form | None = None
 
 
 class CollectedText(Collected):
@@ -64,9 +78,9 @@ def _text_as_chat(body: JsonObject, _: History) -> JsonObject:
     """Return a text completion as a chat of one message. It has no template, so it is a side turn unless the client says `main`."""
     prompt = body.get("prompt")
     if not isinstance(prompt, str):
-        raise UncapturedError("a prompt that is not one text")
+        raise UntranslatableError("a prompt that is not one text")
     if body.get("echo") or body.get("suffix"):
-        raise UncapturedError("echo or suffix")
+        raise UntranslatableError("echo or suffix")
     kept = {name: value for name, value in body.items() if name != "prompt"}
     return {"turn_type": "side"} | kept | {"messages": [{"role": "user", "content": prompt}]}
 
@@ -81,8 +95,22 @@ def _text_options(body: JsonObject) -> ClientOptions:
     return ClientOptions.of(own)
 
 
+def _response_writer(asked: JsonObject) -> Writer:
+    return ResponseWriter(asked, f"resp_{uuid.uuid4().hex}", time.time())
+
+
+def _message_writer(asked: JsonObject) -> Writer:
+    return MessageWriter(asked, f"msg_{uuid.uuid4().hex}")
+
+
+def _message_as_chat(body: JsonObject, _: History) -> JsonObject:
+    return chat_of_messages(body)
+
+
+_TRANSLATED = Form(CHAT, "responses", chat_of_response, with_questions, Collected, ClientOptions.of, RESPONSES, _response_writer)
 FORMS = (
     Form(CHAT, "chat", _chat, with_questions, Collected, ClientOptions.of),
     Form(TEXT, "completions", _text_as_chat, _text_questions, CollectedText, _text_options),
-    Form(RESPONSES, "responses", chat_of_request, None, CollectedResponse, lambda _: EVERYTHING),
+    Form(RESPONSES, "responses", chat_of_response, None, CollectedResponse, lambda _: EVERYTHING, translated=_TRANSLATED),
+    Form(CHAT, "messages", _message_as_chat, with_questions, Collected, ClientOptions.of, MESSAGES, _message_writer),
 )

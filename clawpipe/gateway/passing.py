@@ -12,7 +12,8 @@ from clawpipe.gateway.events import loaded
 from clawpipe.gateway.exchange import Exchange
 from clawpipe.gateway.secret import Secret
 from clawpipe.gateway.upstream import Reply, unavailable
-from clawpipe.serving.errors import ApiError
+from clawpipe.json_types import JsonObject
+from clawpipe.serving.errors import ApiError, error_body
 
 # Headers of `clawpipe serve`, those by which clients pace themselves, and the id by which a hosted service finds a request.
 IDENTITY = ("x-clawpipe-model-version", "x-clawpipe-digest", "x-clawpipe-policy-version")
@@ -54,6 +55,14 @@ async def pass_error(exchange: Exchange, reply: Reply, secret: Secret) -> None:
     status, body = reply.status if reply.status >= 400 else 502, loaded(data)
     in_form = isinstance(body, dict) and isinstance(body.get("error"), dict)
     if in_form and not secret.is_in(data.decode("utf-8", "replace")):
-        await exchange.respond_json(body, status, headers)
+        await exchange.respond_json(_in_form_of(exchange.path, status, body), status, headers)
     else:
         await exchange.refuse(ApiError(status, f"the engine answered with {reply.status}", headers=headers))
+
+
+def _in_form_of(path: str, status: int, body: JsonObject) -> JsonObject:
+    """Return an engine's error in the form of the interface that was asked."""
+    if body.get("type") == "error":
+        return body
+    told = error_body(path, ApiError(status, str(body["error"].get("message") or f"the engine answered with {status}")))
+    return told if "type" in told else body

@@ -1,123 +1,17 @@
-"""Requests and answers of `/v1/responses`, as those of a chat.
-
-A response's input and output are items. Items of the assistant that follow each other are one message: its text, its thoughts and
-its calls. What has no place in a chat (hosted tools, state that only the engine knows) is not captured.
-"""
+"""Answers of `/v1/responses`, as an engine gives them: read as those of a chat."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
 from typing import Any
-
-import orjson
 
 from clawpipe.capture.records import Answer
 from clawpipe.gateway.answers import Collected
 from clawpipe.json_types import JsonObject
-from clawpipe.serving.errors import ApiError
-from clawpipe.wire.texts import joined_texts
+from clawpipe.wire.dialects.fields import UntranslatableError
+from clawpipe.wire.dialects.responses_in import messages_of, text_of_parts
 
-History = Callable[[str], list[JsonObject] | None]  # the conversation up to and with a response, by the response's id
-_STATE = ("conversation", "prompt", "background")  # fields that name what only the engine knows
-_TEXTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
-_ROLES = ("system", "developer", "user", "assistant")
-_MOST_BYTES = 64 << 20  # of conversations that are kept for `previous_response_id`
 _LAST = ("response.completed", "response.incomplete", "response.failed", "response.cancelled", "error")
 _FAILED = ("failed", "cancelled")
-
-
-class UncapturedError(Exception):
-    """A request that cannot be recorded as a chat. `args[0]` says why, in one of a few wordings."""
-
-
-def chat_of_request(body: JsonObject, history: History) -> JsonObject:
-    """Return a request as a chat's.
-
-    Args:
-        body: the request.
-        history: finds the conversation that `previous_response_id` goes on with.
-
-    Raises:
-        ApiError: 400, it has no input.
-        UncapturedError: it holds what a chat cannot.
-    """
-    given = body.get("input")
-    if not isinstance(given, str | list) or not given:
-        raise ApiError(400, "input: neither a text nor a list of items", "input", "invalid_value")
-    if any(body.get(name) for name in _STATE):
-        raise UncapturedError("state that only the engine knows")
-    messages = messages_of([{"role": "user", "content": given}] if isinstance(given, str) else given)
-    if previous := body.get("previous_response_id"):
-        earlier = history(previous) if isinstance(previous, str) else None
-        if earlier is None:
-            raise UncapturedError("a previous response that was not captured here")
-        messages = [*earlier, *messages]
-    instructions = body.get("instructions")
-    system = [{"role": "system", "content": instructions}] if isinstance(instructions, str) and instructions else []
-    left = {name: value for name, value in body.items() if name not in ("input", "instructions", "tools")}
-    listed = body.get("tools") or []
-    tools = [_tool(one) for one in (listed if isinstance(listed, list) else [listed])]
-    return left | {"messages": [*system, *messages]} | ({"tools": tools} if tools else {})
-
-
-def conversation(messages: Sequence[JsonObject], answer: JsonObject) -> list[JsonObject]:
-    """Return what the next request goes on with: all but the instructions, which each request says anew, and the answer."""
-    return [*messages[int(messages[0].get("role") == "system") :], answer]
-
-
-def messages_of(items: Iterable[Any]) -> list[JsonObject]:
-    """Return items as messages. Raises UncapturedError if one has no place in a chat."""
-    found: list[JsonObject] = []
-    for item in items:
-        if not isinstance(item, dict):
-            raise UncapturedError("an item that is no object")
-        message = _message(item)
-        if message["role"] == "assistant" and found and found[-1]["role"] == "assistant":
-            _join(found[-1], message)
-        else:
-            found.append(message)
-    return found
-
-
-def _message(item: JsonObject) -> JsonObject:
-    match item.get("type", "message"):
-        case "message" if item.get("role") in _ROLES:
-            return {"role": item["role"], "content": _content(item.get("content"), item["role"])}
-        case "function_call":
-            function = {"name": item.get("name"), "arguments": item.get("arguments")}
-            return {"role": "assistant", "tool_calls": [{"id": item.get("call_id"), "type": "function", "function": function}]}
-        case "function_call_output":
-            return {"role": "tool", "tool_call_id": item.get("call_id"), "content": _content(item.get("output"), "tool")}
-        case "reasoning":
-            thoughts = _content(item.get("content") or item.get("summary") or "", "reasoning")
-            return {"role": "assistant", "reasoning_content": thoughts} if thoughts else {"role": "assistant"}
-        case _:
-            raise UncapturedError("an item that no chat has")
-
-
-def _content(content: Any, role: str) -> str:
-    """Return the text of parts. Raises UncapturedError if one is no text."""
-    if isinstance(content, str):
-        return content
-    parts = content if isinstance(content, list) else []
-    kinds = {str(part.get("type")) if isinstance(part, dict) else "" for part in parts}
-    if kinds <= {*_TEXTS, "refusal"}:
-        return joined_texts(role, [str(part.get("text") or part.get("refusal") or "") for part in parts])
-    raise UncapturedError("a part that is no text")
-
-
-def _join(message: JsonObject, more: JsonObject) -> None:
-    for name in ("content", "reasoning_content"):
-        if name in more:
-            message[name] = (message.get(name) or "") + more[name]
-    if "tool_calls" in more:
-        message["tool_calls"] = [*message.get("tool_calls", ()), *more["tool_calls"]]
-
-
-def _tool(tool: Any) -> JsonObject:
-    if not isinstance(tool, dict) or tool.get("type") != "function":
-        raise UncapturedError("a tool that the engine runs")
-    return {"type": "function", "function": {name: value for name, value in tool.items() if name != "type" and value is not None}}
 
 
 class CollectedResponse(Collected):
@@ -198,7 +92,7 @@ class CollectedResponse(Collected):
         """Return why there is nothing to record, or no record can hold it; None if one can."""
         try:
             messages_of(item for _, item in sorted(self._items.items()))
-        except UncapturedError as error:
+        except UntranslatableError as error:
             return str(error)
         return super().uncaptured()
 
@@ -211,7 +105,7 @@ class CollectedResponse(Collected):
         """Return the answer's message; none if it holds what a chat cannot."""
         try:
             messages = messages_of(item for _, item in sorted(self._items.items()))
-        except UncapturedError:
+        except UntranslatableError:
             return []
         replies = [one for one in messages if one["role"] == "assistant" and one.keys() - {"role"}]
         return replies if len(messages) == 1 else []
@@ -219,26 +113,6 @@ class CollectedResponse(Collected):
 
 def _quiet_content(content: Any) -> str:
     try:
-        return _content(content or "", "assistant")
-    except UncapturedError:
+        return text_of_parts(content or "", "assistant")
+    except UntranslatableError:
         return ""
-
-
-class Conversations:
-    """Conversations by key and response, for requests that name the response before; the oldest go first."""
-
-    def __init__(self) -> None:
-        self._found: dict[tuple[str, str], bytes] = {}
-        self._bytes = 0
-
-    def of(self, key: str) -> History:
-        """Return what finds the conversations of a key's responses."""
-        return lambda response: orjson.loads(found) if (found := self._found.get((key, response))) else None
-
-    def keep(self, key: str, response: str, messages: list[JsonObject]) -> None:
-        """Keep a conversation."""
-        data = orjson.dumps(messages)
-        self._bytes += len(data) - len(self._found.pop((key, response), b""))
-        self._found[key, response] = data
-        while self._bytes > _MOST_BYTES:
-            self._bytes -= len(self._found.pop(next(iter(self._found))))

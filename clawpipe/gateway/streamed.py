@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from clawpipe.gateway.calls import Call, Calls, Fragment, UnheldError
 from clawpipe.json_types import JsonObject
+from clawpipe.wire.dialects.calls import Call, Calls, Fragment, UnheldError
 
 
 class StreamedMessage:

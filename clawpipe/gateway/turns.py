@@ -16,6 +16,7 @@ from clawpipe.gateway.passing import IDENTITY
 from clawpipe.gateway.upstream import Reply, Upstream
 from clawpipe.json_types import JsonObject
 from clawpipe.serving.evidence import Asker
+from clawpipe.wire.dialects.writing import Writer
 from clawpipe.wire.draw import changes_the_draw
 
 _NEUTRAL: JsonObject = {}
@@ -30,6 +31,8 @@ class Asked:
         request: the same as a chat's, as it is recorded.
         uncaptured: why it is not captured; None if it is.
         version: that answers it, where the gateway follows an alias.
+        given: what the client sent.
+        writer: of the answer; None: the client gets the engine's own.
         query, headers: of the client, that the engine gets, too.
     """
 
@@ -45,6 +48,8 @@ class Asked:
     began: float
     turn: str
     version: AdapterVersion | None = None
+    given: JsonObject = field(default_factory=dict)
+    writer: Writer | None = None
     query: str = ""
     headers: dict[str, str] = field(default_factory=dict)
 
@@ -84,7 +89,7 @@ def turn_of(asked: Asked, reply: Reply, collected: Collected, ending: Ending) ->
         parent=whose.parent,
         user=whose.user,
         done=whose.done,
-        response_id=collected.response_id,
+        response_id=asked.writer.id if asked.writer else collected.response_id,
         model=collected.model or asked.model,
         upstream=asked.upstream.url,
         prompt_token_ids=collected.prompt if no_tokens is None else None,

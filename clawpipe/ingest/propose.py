@@ -23,10 +23,12 @@ from clawpipe.evaluation.heldout_share import heldout_share, too_few
 from clawpipe.importers.labels import join_labels, read_labels
 from clawpipe.importers.read import read_stream
 from clawpipe.importers.reading import Reading
+from clawpipe.importers.record import Conversation
 from clawpipe.importers.survey import Survey
 from clawpipe.ingest.monoclaw import rl_settings
 from clawpipe.ingest.options import Options
 from clawpipe.json_types import JsonObject
+from clawpipe.judging.reactions.reader import reactions_to
 from clawpipe.messages import WrittenFormat
 from clawpipe.planning.architecture import architecture_of
 from clawpipe.planning.hardware import local_device
@@ -186,8 +188,10 @@ def _kind(answer: Any) -> str:
 def _from_logs(made: Proposal, paths: Sequence[str], method: str | None, options: Options) -> None:
     reading, survey = Reading(), Survey()
     labels = read_labels([str(options.labels)] if options.labels else [])
+    reacted = 0
     for record in join_labels(read_stream(list(paths), options.format, reading, mapping=options.mapping), labels):
         survey.add(record)
+        reacted += isinstance(record, Conversation) and any(reactions_to(record.messages))
     counts = survey.as_dict(reading)
     talks, pairs = counts["conversations"], counts["preferences"]
     if not talks and not pairs:
@@ -205,8 +209,21 @@ def _from_logs(made: Proposal, paths: Sequence[str], method: str | None, options
     made.add("train", {"method": chosen, **_steps(chosen, talks or pairs)}, f"{chosen}: {why}")
     if "opd" in METHODS[chosen].blocks:
         made.add("train", {"opd": {"probe_items": 0}}, "without tasks the hinted teacher cannot be tried, so its hints are trusted")
-    if chosen == "sft" and not counts["scored"]:
+    if reacted and not counts["scored"]:
+        _read_reactions(made, chosen, reacted)
+    elif chosen == "sft" and not counts["scored"]:
         made.add("curation", {"imitate": "any"}, "nobody has judged these conversations: all are imitated")
+
+
+def _read_reactions(made: Proposal, method: str, reacted: int) -> None:
+    """Let users' own words say which turns were good."""
+    made.add("scorers", ["rules"], f"rules: in {reacted} conversations users say what they think of an answer (docs/judges.md)")
+    if method == "sft":
+        made.add("curation", {"imitate": "any"}, "all turns are imitated but those that a user called wrong")
+    elif METHODS[method].pairs:
+        made.add("curation", {"pairs": {"corrections": True}}, "what a user called wrong is paired with the reply accepted later")
+    elif not METHODS[method].judged and not METHODS[method].critic:
+        made.add("curation", {"credit": "turn"}, "each turn has the credit of what the user said of it")
 
 
 def _judged_by(made: Proposal, counts: JsonObject, method: str) -> None:

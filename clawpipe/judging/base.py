@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -20,6 +21,7 @@ from clawpipe.errors import BusyError, ConfigError
 from clawpipe.extensions import ExtensionPoint
 from clawpipe.json_types import JsonObject
 from clawpipe.judging.gaming import GamingSigns
+from clawpipe.judging.tally import Tally
 from clawpipe.messages import Message
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, publish_dataset, read_dataset
@@ -38,6 +40,7 @@ _NO_ITEM: Row = {}
 _NO_WEIGHTS: Mapping[str, float] = {}
 _JUDGES = {
     "prm": "prm:make_prm",
+    "group": "group:make_group",
     "rules": "rules:RulesJudge",
     "function": "functions:make_function",
     "reward-model": "reward_model:make_reward_model",
@@ -47,7 +50,8 @@ _REWARDS = {
     for name in ("overlong", "cosine-length", "repetition", "format", "tool-schema", "script")
 }
 # Made by name, so that a step has only the ones in its key that its settings name.
-_BUILT_IN = {name: f"{__package__}.{place}" for name, place in (_JUDGES | _REWARDS).items()}
+VERIFIER = "verifier"  # the environment's, which a night's settings may weigh like the others
+_BUILT_IN = {name: f"{__package__}.{place}" for name, place in (_JUDGES | _REWARDS | {VERIFIER: "verifier:VerifierScorer"}).items()}
 SCORERS = ExtensionPoint("scorer", "scorers", _BUILT_IN, members=("name", "origin", "score"))
 
 
@@ -146,6 +150,7 @@ def score_dataset(
     log: Path | None = None,
     weights: Mapping[str, float] = _NO_WEIGHTS,
     completed: Completed | None = None,
+    verifier_weight: float = 1.0,
 ) -> StepResult:
     """Let every scorer score every trajectory; scores are in the trajectories' order, then by scorer name.
 
@@ -156,12 +161,14 @@ def score_dataset(
         log: file for the exceptions of scorers: message, traceback, row.
         weights: by scorer name; a verifier's score of a trajectory, which is its reward, gains each of these scorers' own times its
             weight, and keeps the parts as evidence.
+        verifier_weight: of the verifier's own value in its score of a trajectory; at 0 the reward is what the others say.
         completed: what is stored of a trajectory instead of the rows that these scorers made, given these.
 
     Returns:
         output: `scores`; extras: "quarantine", if a trajectory was rejected; rows_in, rows_out and filtered count
         trajectories, details["scores"] counts scores, details["raised"] says what was raised, if anything,
-        details["warnings"] which signs there are of a judge that is gamed, and details["reward"] the mean reward of rollouts.
+        details["warnings"] which signs there are of a judge that is gamed, details["reward"] the mean reward of rollouts, and
+        details["judges"] what each judge said of how many turns.
 
     Raises:
         ConfigError: two scorers share a name, or a scorer is set up wrongly.
@@ -174,11 +181,13 @@ def score_dataset(
     known = {row["item_id"]: row for row in read_dataset(store, items).to_pylist()}
     rejected: list[JsonObject] = []
     raised = UserErrors(log)
-    signs = GamingSigns()
-    batches = _score_batches(store, trajectories, known, ordered, weights, completed, rejected, raised, signs)
+    signs, judges = GamingSigns(), [scorer for scorer in ordered if scorer.origin == "judge"]
+    tally = Tally([scorer.name for scorer in judges], [scorer.name for scorer in judges if getattr(scorer, "by_groups", False)])
+    weigh = partial(_with_reward, weights=weights, verifier_weight=verifier_weight)
+    batches = _score_batches(store, trajectories, known, ordered, weigh, completed, rejected, raised, signs, tally)
     parents = [trajectories.digest, items.digest]
     output = publish_dataset(store, "scores", rechunk(batches, schema_of("scores")), parents=parents)
-    details = raised.details() | signs.details()
+    details = raised.details() | signs.details() | tally.details()
     return _result(store, trajectories, output, rejected, parents, details)
 
 
@@ -187,39 +196,65 @@ def _score_batches(
     trajectories: DatasetRef,
     known: Mapping[str, Row],
     scorers: Sequence[Scorer],
-    weights: Mapping[str, float],
+    weigh: Completed,
     completed: Completed | None,
     rejected: list[JsonObject],
     raised: UserErrors,
     signs: GamingSigns,
+    tally: Tally,
 ) -> Iterator[pa.RecordBatch]:
     """Yield score rows, a batch of trajectories at a time; add quarantine rows to `rejected`."""
     columns = [name for name in schema_of("trajectories").names if name not in _STREAMS]
     without_item = [scorer for scorer in scorers if scores_stored(scorer)]
-    for file in dataset_files(store, trajectories):
-        for batch in pq.ParquetFile(file).iter_batches(_BATCH, columns=columns):
-            rows: list[JsonObject] = []
-            asked = (batch if without_item else batch.filter(pc.field("source") == ROLLOUT)).to_pylist()
-            for scorer in scorers:
-                if isinstance(scorer, Prepares):
-                    scorer.prepare(asked)
-            for trajectory in asked:
-                if trajectory["source"] == ROLLOUT:
-                    scores, reason = _judge_rollout(known.get(trajectory["item_id"]), trajectory, scorers, raised)
-                else:
-                    scores, reason = _judge(_NO_ITEM, trajectory, without_item, raised)
-                signs.add(trajectory, scores)
-                weighed = _with_reward(scores, weights)
-                weighed = completed(weighed) if completed and weighed else weighed
-                if trajectory["source"] == ROLLOUT:
-                    signs.add_reward(weighed)
-                rows += weighed
-                if reason:
-                    rejected.append(_quarantine_row(trajectories.name, trajectory, reason))
-            yield pa.RecordBatch.from_pylist(rows, schema=schema_of("scores"))
+    for asked in _batches(store, trajectories, columns, stored=bool(without_item)):
+        rows: list[JsonObject] = []
+        for scorer in scorers:
+            if isinstance(scorer, Prepares):
+                scorer.prepare(asked)
+        for trajectory in asked:
+            if trajectory["source"] == ROLLOUT:
+                scores, reason = _judge_rollout(known.get(trajectory["item_id"]), trajectory, scorers, raised)
+            else:
+                scores, reason = _judge(_NO_ITEM, trajectory, without_item, raised)
+            signs.add(trajectory, scores)
+            tally.add(trajectory, scores)
+            weighed = weigh(scores)
+            weighed = completed(weighed) if completed and weighed else weighed
+            if trajectory["source"] == ROLLOUT:
+                signs.add_reward(weighed)
+            rows += weighed
+            if reason:
+                rejected.append(_quarantine_row(trajectories.name, trajectory, reason))
+        yield pa.RecordBatch.from_pylist(rows, schema=schema_of("scores"))
     for scorer in scorers:
         if isinstance(scorer, Concludes):
             scorer.conclude()
+
+
+def _batches(store: Store, trajectories: DatasetRef, columns: Sequence[str], *, stored: bool) -> Iterator[list[JsonObject]]:
+    """Yield the rows of a dataset; the rollouts of an item, which follow one another, are in one batch.
+
+    Args:
+        stored: whether what was captured or imported is among them.
+    """
+    waiting: list[JsonObject] = []
+    for file in dataset_files(store, trajectories):
+        for batch in pq.ParquetFile(file).iter_batches(_BATCH, columns=columns):
+            waiting += (batch if stored else batch.filter(pc.field("source") == ROLLOUT)).to_pylist()
+            end = _end_of_groups(waiting)
+            if end:
+                yield waiting[:end]
+            waiting = waiting[end:]
+    if waiting:
+        yield waiting
+
+
+def _end_of_groups(rows: Sequence[Row]) -> int:
+    """Return the place behind the last row whose group is sure to be whole; a row without a group is whole."""
+    last = rows[-1]["group_id"] if rows else None
+    if last is None:
+        return len(rows)
+    return next((place + 1 for place in range(len(rows) - 1, -1, -1) if rows[place]["group_id"] != last), 0)
 
 
 def scores_stored(scorer: Scorer) -> bool:
@@ -250,20 +285,26 @@ def _judge(item: Row, trajectory: Row, scorers: Sequence[Scorer], raised: UserEr
     return rows, ""
 
 
-def _with_reward(scores: list[JsonObject], weights: Mapping[str, float]) -> list[JsonObject]:
+def _with_reward(scores: list[JsonObject], weights: Mapping[str, float], verifier_weight: float) -> list[JsonObject]:
     """Return the score rows of one trajectory, with the weighted sum as the verifier's value."""
     whole = [row for row in scores if row["turn"] is None]
-    return reweighed(scores, {row["scorer"]: weights[row["scorer"]] * row["value"] for row in whole if weights.get(row["scorer"])})
+    parts = {row["scorer"]: weights[row["scorer"]] * row["value"] for row in whole if weights.get(row["scorer"])}
+    return reweighed(scores, parts, verifier_weight)
 
 
-def reweighed(scores: Sequence[JsonObject], parts: Mapping[str, float]) -> list[JsonObject]:
-    """Return the score rows of one trajectory; the verifier's value of the whole gains the weighted parts of other scorers."""
-    return [_plus(row, parts) if parts and row["turn"] is None and row["origin"] == "verifier" else row for row in scores]
+def reweighed(scores: Sequence[JsonObject], parts: Mapping[str, float], weight: float = 1.0) -> list[JsonObject]:
+    """Return the score rows of one trajectory; the verifier's value of the whole is `weight` times its own, and gains the weighted
+    parts of other scorers."""
+    if not parts and weight == 1:
+        return list(scores)
+    return [_plus(row, parts, weight) if row["turn"] is None and row["origin"] == "verifier" else row for row in scores]
 
 
-def _plus(row: JsonObject, parts: Mapping[str, float]) -> JsonObject:
-    evidence = json.loads(row["evidence"]) | {"reward": {row["scorer"]: row["value"], **parts}}
-    return row | {"value": row["value"] + sum(parts.values()), "evidence": json.dumps(evidence, sort_keys=True, ensure_ascii=False)}
+def _plus(row: JsonObject, parts: Mapping[str, float], weight: float) -> JsonObject:
+    weighed = {"verifier_weight": weight} if weight != 1 else {}
+    evidence = json.loads(row["evidence"]) | {"reward": {row["scorer"]: row["value"], **parts}} | weighed
+    value = weight * row["value"] + sum(parts.values())
+    return row | {"value": value, "evidence": json.dumps(evidence, sort_keys=True, ensure_ascii=False)}
 
 
 def _score_row(trajectory_id: str, scorer: Scorer, score: Score) -> JsonObject:

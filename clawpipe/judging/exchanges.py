@@ -9,6 +9,8 @@ from typing import Any
 from clawpipe.messages import Message
 from clawpipe.wire.failures import failed_results, reports_failure
 
+_MOST_BEFORE = 40  # messages of earlier exchanges
+
 
 @dataclass(frozen=True)
 class Exchange:
@@ -24,6 +26,9 @@ class Exchange:
         earlier_failures: places among `earlier` of results that are failures.
         words: what the user said when the exchange was over; "": nothing.
         closes: whether it is the last turn of its exchange.
+        system: the system prompt; "": none.
+        before: the last messages of the exchanges before this one.
+        called: whether a call that may have worked was made before the turn, in this exchange or an earlier one.
     """
 
     turn: int
@@ -35,6 +40,9 @@ class Exchange:
     earlier_failures: frozenset[int]
     words: str
     closes: bool
+    system: str = ""
+    before: tuple[Message, ...] = ()
+    called: bool = False
 
     @property
     def following(self) -> str | None:
@@ -82,7 +90,15 @@ def _exchange(messages: Sequence[Message], failed: frozenset[int], place: int, t
         earlier_failures=frozenset(at - begin for at in failed if begin <= at < place),
         words=_words(messages, end),
         closes=next_turn == len(following),
+        system="\n".join(message.content for message in messages[:begin] if message.role == "system"),
+        before=_before(messages, asked or 0),
+        called=sum(len(message.tool_calls) for message in messages[:place]) > sum(at < place for at in failed),
     )
+
+
+def _before(messages: Sequence[Message], end: int) -> tuple[Message, ...]:
+    """Return the last messages before a place, apart from system prompts."""
+    return tuple(message for message in messages[max(end - _MOST_BEFORE, 0) : end] if message.role != "system")
 
 
 def _words(messages: Sequence[Message], start: int) -> str:

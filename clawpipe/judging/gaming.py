@@ -15,6 +15,7 @@ from clawpipe.judging.exchanges import exchanges_of
 _FEWEST = 30  # turns or trajectories, below which no sign is reported
 _CONSTANT = 0.98  # share of one value
 _LONGER = 2.0  # how many times as long praised turns are
+_LONGER_WINS = 0.9  # share of the pairs of a group in which the longer one is ranked higher
 _FLATTERING = 0.05  # share of turns
 _FLATTERY = re.compile(
     r"\bdear (?:judge|evaluator|grader)\b|\b(?:as|for) (?:a|the) (?:judge|evaluator|grader)\b|\bverdict\W+\+?1"
@@ -31,6 +32,10 @@ class GamingSigns:
         self._lengths: defaultdict[str, dict[bool, list[int]]] = defaultdict(lambda: {True: [], False: []})
         self._verified: defaultdict[str, list[tuple[bool, bool]]] = defaultdict(list)
         self._agreed: defaultdict[str, list[bool]] = defaultdict(list)  # of each turn with several votes, whether all are the same
+        self._ranked: defaultdict[str, Counter[bool]] = defaultdict(
+            Counter
+        )  # of pairs of a group, whether the longer one is higher
+        self._group: tuple[str, list[tuple[str, float, int]]] = ("", [])  # the group under way: scorer, value, characters
         self._rewards: list[float] = []
         self._turns = self._flattering = 0
 
@@ -45,6 +50,8 @@ class GamingSigns:
         verified = next((row["success"] for row in scores if row["origin"] == "verifier" and row["turn"] is None), None)
         for row in judged:
             self._count(row, replies, verified)
+        if trajectory.get("group_id") is not None:
+            self._add_ranked(trajectory["group_id"], judged, sum(map(len, replies.values())))
 
     def add_reward(self, rows: Sequence[JsonObject]) -> None:
         """Count the reward of a rollout: the value of the verifier in its rows of `scores`, with those that are weighed in."""
@@ -59,7 +66,14 @@ class GamingSigns:
 
     def warnings(self) -> list[str]:
         """Return a sentence for each sign, in a fixed order."""
-        return [*self._constant(), *self._unanimous(), *self._against_verifiers(), *self._long(), *self._flatterers()]
+        return [
+            *self._constant(),
+            *self._unanimous(),
+            *self._against_verifiers(),
+            *self._long(),
+            *self._ranked_long(),
+            *self._flatterers(),
+        ]
 
     def _count(self, row: JsonObject, replies: Mapping[int, str], verified: bool | None) -> None:
         if row["turn"] is None:
@@ -97,6 +111,22 @@ class GamingSigns:
             praised, blamed = lengths[True], lengths[False]
             if min(len(praised), len(blamed)) >= _FEWEST and fmean(praised) >= _LONGER * max(fmean(blamed), 1.0):
                 yield f"{name} praises length: {fmean(praised):.0f} characters on average, and {fmean(blamed):.0f} where it blames"
+
+    def _add_ranked(self, group: str, judged: Sequence[JsonObject], length: int) -> None:
+        """Compare a rollout's scores with those of the rollouts of its group before it."""
+        if group != self._group[0]:
+            self._group = (group, [])
+        for row in (one for one in judged if one["turn"] is None):
+            for scorer, value, other in self._group[1]:
+                if scorer == row["scorer"] and value != row["value"] and other != length:
+                    self._ranked[scorer][(row["value"] > value) == (length > other)] += 1
+        self._group[1].extend((row["scorer"], row["value"], length) for row in judged if row["turn"] is None)
+
+    def _ranked_long(self) -> Iterator[str]:
+        for name, pairs in sorted(self._ranked.items()):
+            if pairs.total() >= _FEWEST and pairs[True] >= _LONGER_WINS * pairs.total():
+                share = f"{pairs[True]} of {pairs.total()} pairs of rollouts of one item"
+                yield f"{name} prefers length: in {share} the longer one has the higher score"
 
     def _flatterers(self) -> Iterator[str]:
         if self._turns >= _FEWEST and self._flattering >= _FLATTERING * self._turns:

@@ -1,9 +1,12 @@
-"""Leave out hints that contain the truth of a held-out item, because a model trained on them would know the answer."""
+"""Leave out hints that contain the truth of a held-out item, because a model trained on them would know the answer, and hints that
+are orders for other conversations, because one user's must not teach the model what it says to all.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -23,7 +26,15 @@ Row = Mapping[str, Any]
 
 _LONG = 12  # characters of a truth that is in no other sentence by chance
 _CONTENT = 4  # letters of a word that says what a question is about
-_REASON = "gives away a held-out truth"
+_LEAK, _ORDER = "gives away a held-out truth", "orders what to say in other conversations"
+_ORDERS = re.compile(
+    r"\b(?:always|never|from now on|every (?:time|user|answer|reply|conversation)|(?:all|any) (?:users|answers|replies|questions)"
+    r"|whatever (?:they|the user|is)|no matter what|ignore (?:the|all|any|your)|immer|niemals|nie wieder|ab jetzt|von nun an"
+    r"|toujours|jamais|d[ée]sormais|siempre|nunca|jam[áa]s|a partir de ahora|sempre|d'ora in poi|a partir de agora)\b"
+    "|\u603b\u662f|\u6c38\u8fdc|\u4ece\u73b0\u5728|\u4eca\u540e|\u6bcf\u6b21|\u4e00\u5f8b|\u5fc5\u305a|\u5e38\u306b"
+    "|\u3044\u3064\u3082|\u6c7a\u3057\u3066|\\b(?:\u0432\u0441\u0435\u0433\u0434\u0430|\u043d\u0438\u043a\u043e\u0433\u0434\u0430)\\b",
+    re.IGNORECASE,
+)
 _FIGURE = re.compile(r"\d{3,}|\d+[.,:/-]\d+|(?=\w*\d)(?=\w*[^\W\d])\w+")  # a number that is no count of things, or a code
 _NAME = re.compile(r"[^\W\d_]+")
 _COMMON_WORDS = """
@@ -95,7 +106,7 @@ class HintLeaks:
         known = {word for text in trained for word in text.split()}
         held = {truth for item in listed if item["split"] == "heldout" for truth in _truths(item, known)}
         self._truths = sorted((truth for truth in held if truth.words not in trained), key=lambda truth: truth.words)
-        self._left_out = 0
+        self._left_out: Counter[str] = Counter()
 
     def cleared(self, scores: Sequence[JsonObject]) -> list[JsonObject]:
         """Return rows of `scores` without such hints."""
@@ -103,12 +114,18 @@ class HintLeaks:
 
     def details(self) -> JsonObject:
         """Return the number of hints that were left out, by reason, where there are any."""
-        return {"hints_left_out": {_REASON: self._left_out}} if self._left_out else {}
+        return {"hints_left_out": dict(sorted(self._left_out.items()))} if self._left_out else {}
 
     def _cleared(self, row: JsonObject) -> JsonObject:
-        kept = [hint for hint in row["hints"] if not self._gives_away(hint)]
-        self._left_out += len(row["hints"]) - len(kept)
-        return row | {"hints": kept or None}
+        reasons = {hint: self._reason(hint) for hint in row["hints"]}
+        self._left_out.update(reason for hint in row["hints"] if (reason := reasons[hint]))
+        return row | {"hints": [hint for hint in row["hints"] if not reasons[hint]] or None}
+
+    def _reason(self, hint: str) -> str:
+        """Return why a hint is left out; "" if it stays."""
+        if self._gives_away(hint):
+            return _LEAK
+        return _ORDER if _ORDERS.search(hint) else ""
 
     def _gives_away(self, hint: str) -> bool:
         text = _spaced(hint)

@@ -12,6 +12,7 @@ from clawpipe.json_types import Row
 from clawpipe.judging.votes import Vote
 
 PEOPLE_AND_CHECKS = ("verifier", "user")
+_RANKERS = ("group",)  # their values are places, which have no sign
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,7 @@ class Agreement:
     """How often a judge's score of a trajectory or turn and somebody else's have the same sign; neutral scores are left out.
 
     Attributes:
+        origin: verifier or user, or the name of another judge.
         kappa: Cohen's kappa (1960), agreement beyond chance; None where one side always says the same.
     """
 
@@ -28,6 +30,18 @@ class Agreement:
     n: int
     agree: float
     kappa: float | None
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """What a judge, a model or none, said in all stored scores: of turns, and how many rollouts it ranked."""
+
+    judge: str
+    turns: int
+    praised: int
+    blamed: int
+    neutral: int
+    rollouts: int
 
 
 @dataclass(frozen=True)
@@ -67,8 +81,24 @@ def judged(votes: Iterable[Vote], sample: int = 3) -> list[Judged]:
     return [_judged(model, version, by_model[model, version], sample) for model, version in sorted(by_model)]
 
 
+def spoken(scores: Iterable[Row]) -> list[Spoken]:
+    """Return what each judge said of turns; equal scores that several nights have stored count once."""
+    own = (row for row in scores if row["origin"] == "judge")
+    said: defaultdict[str, dict[tuple[str, int | None], float]] = defaultdict(dict)
+    for row in own:
+        said[row["scorer"]][row["trajectory_id"], row["turn"]] = row["value"]
+    return [_spoken(name, said[name]) for name in sorted(said)]
+
+
+def _spoken(name: str, said: Mapping[tuple[str, int | None], float]) -> Spoken:
+    values = [value for (_, turn), value in said.items() if turn is not None]
+    praised, blamed = sum(value > 0 for value in values), sum(value < 0 for value in values)
+    ranked = len(said) if name in _RANKERS else 0
+    return Spoken(name, len(values), praised, blamed, len(values) - praised - blamed, ranked)
+
+
 def agreements(scores: Iterable[Row]) -> list[Agreement]:
-    """Return the agreement of each judge with verifiers and users, for whole trajectories and for turns.
+    """Return the agreement of each judge with verifiers and users, and of each two judges, for trajectories and for turns.
 
     Args:
         scores: rows of `scores` with trajectory_id, turn, scorer, origin and value.
@@ -77,11 +107,14 @@ def agreements(scores: Iterable[Row]) -> list[Agreement]:
     ordered = sorted(scores, key=lambda row: (row["trajectory_id"], -1 if row["turn"] is None else row["turn"], row["scorer"]))
     for (_, turn), group in groupby(ordered, key=lambda row: (row["trajectory_id"], row["turn"])):
         rows = list({row["scorer"]: row for row in group}.values())
-        for judge in (row for row in rows if row["origin"] == "judge" and row["value"]):
+        kind = "trajectory" if turn is None else "turn"
+        judges = [row for row in rows if row["origin"] == "judge" and row["value"] and row["scorer"] not in _RANKERS]
+        for place, judge in enumerate(judges):
             for other in (row for row in rows if row["origin"] in PEOPLE_AND_CHECKS and _says(row) is not None):
-                kind = "trajectory" if turn is None else "turn"
                 pairs[judge["scorer"], other["origin"], kind].append((judge["value"] > 0, bool(_says(other))))
-    return [Agreement(*name, *_agreement(pairs[name])) for name in sorted(pairs)]
+            for other in judges[place + 1 :]:
+                pairs[judge["scorer"], other["scorer"], kind].append((judge["value"] > 0, other["value"] > 0))
+    return [Agreement(*name, *kappa_of(pairs[name])) for name in sorted(pairs)]
 
 
 def _says(row: Row) -> bool | None:
@@ -91,7 +124,8 @@ def _says(row: Row) -> bool | None:
     return row["value"] > 0 if row["value"] or row["origin"] == "verifier" else None
 
 
-def _agreement(pairs: Sequence[tuple[bool, bool]]) -> tuple[int, float, float | None]:
+def kappa_of(pairs: Sequence[tuple[bool, bool]]) -> tuple[int, float, float | None]:
+    """Return the number of pairs, the share that agrees, and Cohen's kappa; None where one side always says the same."""
     n = len(pairs)
     agree = sum(one == other for one, other in pairs) / n
     mine, theirs = (sum(side) / n for side in zip(*pairs, strict=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -45,10 +46,12 @@ class Rescored:
         result: output: `scores` of the rollouts, new ones of the verifier, those of other scorers as they were; what cannot be
             scored is filtered by reason.
         verdicts: one for each rollout of the environment, in the dataset's order.
+        others: how many rollouts of each other environment the dataset has.
     """
 
     result: StepResult
     verdicts: list[Verdicts]
+    others: dict[str, int]
 
     @property
     def changed(self) -> list[Verdicts]:
@@ -70,7 +73,7 @@ def rescore(store: Store, trajectories: DatasetRef, environment: Judges, log: Pa
         DataError: it holds no rollouts of this environment.
     """
     scorer = VerifierScorer(environment)
-    known = _rollouts(store, trajectories, environment.name)
+    known, others = _rollouts(store, trajectories, environment.name)
     items = _items(store, set(known.values()))
     before = _stored_scores(store, set(known), scorer.name)
 
@@ -81,20 +84,23 @@ def rescore(store: Store, trajectories: DatasetRef, environment: Judges, log: Pa
     now = _by_trajectory(read_dataset(store, result.dataset).to_pylist())
     said = _held_out(store, known.keys() - before.keys()) | {name: _verdict(rows, scorer.name) for name, rows in before.items()}
     verdicts = [Verdicts(name, item, said.get(name), _verdict(now.get(name, []), scorer.name)) for name, item in known.items()]
-    return Rescored(result, verdicts)
+    return Rescored(result, verdicts, others)
 
 
-def _rollouts(store: Store, trajectories: DatasetRef, environment: str) -> dict[str, str]:
-    """Return the item of each rollout of an environment, by trajectory id, in the dataset's order."""
+def _rollouts(store: Store, trajectories: DatasetRef, environment: str) -> tuple[dict[str, str], dict[str, int]]:
+    """Return the item of each rollout of an environment, by trajectory id, in the dataset's order; and how many rollouts of each
+    other environment there are."""
     if trajectories.name != "trajectories":
         raise ConfigError(f"this is a dataset of {trajectories.name}", trajectories.digest, "name one of trajectories")
     table = read_dataset(store, trajectories, ["trajectory_id", "item_id", "environment", "source"])
     rollouts = table.filter(pc.field("source") == "rollout")
     own = rollouts.filter(pc.field("environment") == environment)
+    counts = Counter(rollouts["environment"].to_pylist())
     if not own.num_rows:
-        others = ", ".join(sorted(set(rollouts["environment"].to_pylist()))) or "none"
+        others = ", ".join(sorted(counts)) or "none"
         raise DataError(f"it holds no rollouts of {environment}", trajectories.digest, f"it has those of: {others}")
-    return dict(zip(own["trajectory_id"].to_pylist(), own["item_id"].to_pylist(), strict=True))
+    known = dict(zip(own["trajectory_id"].to_pylist(), own["item_id"].to_pylist(), strict=True))
+    return known, {name: count for name, count in sorted(counts.items()) if name != environment}
 
 
 def _items(store: Store, wanted: set[str]) -> DatasetRef:
@@ -144,13 +150,21 @@ def _merged(fresh: Sequence[JsonObject], before: Sequence[JsonObject], scorer: s
     """Return the rows of one trajectory: the verifier's are the fresh ones, with the weighted parts of others in its reward."""
     parts = {name: part for row in before for name, part in _parts(row, scorer).items() if name != scorer}
     kept = [row for row in before if row["scorer"] != scorer]
-    return sorted([*reweighed(fresh, parts), *kept], key=lambda row: (row["scorer"], -1 if row["turn"] is None else row["turn"]))
+    weight = next((_weight(row) for row in before if (row["scorer"], row["turn"]) == (scorer, None)), 1.0)
+    return sorted(
+        [*reweighed(fresh, parts, weight), *kept], key=lambda row: (row["scorer"], -1 if row["turn"] is None else row["turn"])
+    )
 
 
 def _parts(row: JsonObject, scorer: str) -> dict[str, float]:
     """Return the parts of the reward that a verifier's score is the sum of, by scorer; none if it is the verifier's value alone."""
     reward = json.loads(row["evidence"]).get("reward") if (row["scorer"], row["turn"]) == (scorer, None) else None
     return reward if isinstance(reward, dict) and scorer in reward else {}
+
+
+def _weight(row: JsonObject) -> float:
+    """Return the weight of the verifier's own value in its score."""
+    return float(json.loads(row["evidence"]).get("verifier_weight", 1.0))
 
 
 def _verdict(rows: Sequence[JsonObject], scorer: str) -> JsonObject | None:

@@ -1,4 +1,4 @@
-"""`rules`: a judge without a language model. Rules over the user's next words and the tool results score each turn.
+"""`rules`: a judge without a language model. Rules over the user's reaction and the tool results score each turn.
 
 People should read `rules.yaml` beside this module. Patterns are RE2: the time they take is linear in the text, whatever it says.
 """
@@ -19,8 +19,9 @@ from clawpipe.config.load import explain, read_yaml
 from clawpipe.errors import ConfigError
 from clawpipe.judging.base import Origin, Row, Score, with_mean
 from clawpipe.judging.exchanges import Exchange, exchanges_of
+from clawpipe.judging.reactions.reader import read_reaction
+from clawpipe.judging.turn_faults import has_failed_call, repeats_a_call
 from clawpipe.patterns import occurs
-from clawpipe.wire.arguments import comparable
 
 SHIPPED = Path(__file__).with_name("rules.yaml")
 _MOST_QUOTED = 200  # characters of the user's words in a hint
@@ -39,8 +40,8 @@ class Rule(Block):
     """One rule. The first one that applies to a turn gives its verdict."""
 
     name: str = Field(pattern=r"^[a-z][a-z0-9\-]*$")
-    when: Literal["reply", "repeated-request", "failed-call", "repeated-call"] = Field(
-        description="what is looked at: the user's words after the exchange, or the calls of the turn"
+    when: Literal["praise", "blame", "reply", "repeated-request", "failed-call", "repeated-call"] = Field(
+        description="what is looked at: the user's reaction, patterns in the user's next words, or the calls of the turn"
     )
     any: tuple[str, ...] = Field(default=(), description="RE2 patterns, without regard to case, of which one occurs in the text")
     value: float = Field(ge=-1, le=1)
@@ -49,7 +50,8 @@ class Rule(Block):
     )
     share: Fraction = Field(default=0.9, description="of the words of a request that a repetition says again")
     hints: tuple[str, ...] = Field(
-        default=(), description="sentences in hindsight; {words} is what the user said, {said} the first group of the pattern"
+        default=(),
+        description="sentences in hindsight; {words} is what the user said, {said} the reaction, or the pattern's first group",
     )
 
     @model_validator(mode="after")
@@ -114,7 +116,7 @@ class RulesJudge:
 
     def judge(self, turn: Exchange) -> Score | None:
         """Return the verdict on one turn; None if no rule applies to it."""
-        reply = self._found("reply", turn.words)
+        reply = self._reacted(turn) | self._found("reply", turn.words)
         failed = self._found("failed-call", "\n".join(result.content for result in turn.results))
         for index, rule in enumerate(self._rules):
             matched = reply.get(index, failed.get(index))
@@ -122,6 +124,14 @@ class RulesJudge:
             if matched is not None and (turn.closes or rule.reach == "exchange" or rule.when.endswith("call")):
                 return Score(rule.value, reason=rule.name, turn=turn.turn, hints=tuple(_hints(rule, turn, matched)))
         return None
+
+    def _reacted(self, turn: Exchange) -> dict[int, str]:
+        """Return the clause in which the user reacts to a turn, by the index of each rule for such a reaction."""
+        reaction = read_reaction(turn.words, turn.reply.content)
+        if reaction is None:
+            return {}
+        when = "praise" if reaction.sign > 0 else "blame"
+        return {index: reaction.said for index, rule in enumerate(self._rules) if rule.when == when}
 
     def _found(self, when: str, text: str) -> dict[int, str]:
         """Return what the first group of each rule's pattern matched in the text, by the index of the rule."""
@@ -140,13 +150,12 @@ class RulesJudge:
 def _silent(rule: Rule, turn: Exchange) -> str | None:
     """Return "" if a rule applies to a turn whatever its patterns find, else None."""
     if rule.when == "failed-call":
-        return "" if any(turn.failures) else None
-    if rule.when == "reply":
+        return "" if has_failed_call(turn) else None
+    if rule.when in ("praise", "blame", "reply"):
         return None
     if rule.when == "repeated-request":
         return "" if _is_repeated(turn.request, turn.words, rule.share) else None
-    made = [comparable(call) for message in turn.earlier for call in message.tool_calls]
-    return "" if any(comparable(call) in made for call in turn.reply.tool_calls) else None
+    return "" if repeats_a_call(turn) else None
 
 
 def _is_repeated(request: str, reply: str, share: float) -> bool:

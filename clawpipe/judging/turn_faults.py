@@ -1,49 +1,74 @@
-"""Detect faults of a turn without a judge: failed calls, repeated calls, and claims of actions without a call."""
+"""Notice what may be a fault of a turn: failed calls, repeated calls, and claims of actions without a call.
+
+These are signs and no verdicts: a call that failed may have been the right one to make, and a claim may be a draft for the
+user. `prm` shows them to its voters; of `rules` they decide only where the user has not reacted.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from clawpipe.judging.exchanges import Exchange
 from clawpipe.messages import ToolCall
 from clawpipe.wire.arguments import comparable
 
-FAILED, REPEATED, CLAIMED = "a call failed", "a call was made before", "claims what was not done"
+FAILED, REPEATED, CLAIMED = "a call failed", "a call was made before, with the same result", "claims what was not done"
 
+_DONE = (
+    "added|booked|cancell?ed|changed|created|deleted|deployed|fixed|installed|moved|ordered|paid|posted|removed|renamed|reserved|saved|"
+    "scheduled|sent|submitted|updated|uploaded"
+)
 _CLAIM = re.compile(
-    r"\bI(?:'ve|\u2019ve| have)? (?:just |now |already )?(?:successfully )?"
-    r"(?:added|booked|cancell?ed|changed|created|deleted|deployed|ordered|paid|removed|reserved|saved|scheduled|sent|updated)\b",
+    rf"(?:^|[.!?:]\s+|\band\s+|,\s+)(?:done[,!.]?\s+|okay[,.]?\s+|sure[,!.]?\s+)?"
+    rf"(?:I(?:'ve| have)? (?:just |now |already )?(?:successfully )?(?:{_DONE})\b"
+    rf"|your [\w ]{{1,40}} (?:has|have) been (?:successfully )?(?:{_DONE})\b)",
     re.IGNORECASE,
 )
+_QUOTED = re.compile('```.*?```|`[^`\n]*`|"[^"\n]*"|\u201c[^\u201d\n]*\u201d|^>.*$', re.DOTALL | re.MULTILINE)
+_MOST = 4000  # characters of a reply in which claims are looked for
 
 
-def fault_of(turn: Exchange, *, offered: bool) -> str:
-    """Return the fault of a turn; "" if it has none of these faults.
+def signs_of_fault(turn: Exchange, *, offered: bool) -> tuple[str, ...]:
+    """Return what may be a fault of a turn.
 
     Args:
-        offered: whether tools were on offer, so that a claimed action needs a call. Only claims in English are detected.
+        offered: whether tools were on offer, so that a claimed action needs a call. Only claims in English are noticed.
     """
-    if any(call.malformed for call in turn.reply.tool_calls) or any(turn.failures):
-        return FAILED
-    if set(map(comparable, turn.reply.tool_calls)) & {comparable(call) for call in _succeeded(turn)}:
-        return REPEATED
-    called = turn.reply.tool_calls or _calls_that_may_have_worked(turn)
-    return CLAIMED if offered and not called and _CLAIM.search(turn.reply.content) else ""
+    found = {FAILED: has_failed_call(turn), REPEATED: repeats_a_call(turn), CLAIMED: offered and _claims(turn)}
+    return tuple(sign for sign, shows in found.items() if shows)
 
 
-def _calls_that_may_have_worked(turn: Exchange) -> int:
-    """Return how many calls were made before, without those whose result is known to be a failure."""
-    return sum(len(message.tool_calls) for message in turn.earlier) - len(turn.earlier_failures)
+def has_failed_call(turn: Exchange) -> bool:
+    """Whether a call of the turn is malformed, or its result is a failure."""
+    return any(call.malformed for call in turn.reply.tool_calls) or any(turn.failures)
 
 
-def _succeeded(turn: Exchange) -> list[ToolCall]:
-    """Return the calls that were made before and did not fail: to make a failed one again is no fault by itself."""
-    made: list[ToolCall] = []
+def repeats_a_call(turn: Exchange) -> bool:
+    """Whether the turn makes a call again that had succeeded in this exchange, and learns nothing new by it: to ask for the state
+    of something until it changes is no repetition."""
+    made = [(comparable(call), result) for call, result in _succeeded(turn)]
+    answers = [result.content for result in turn.results]
+    for place, call in enumerate(turn.reply.tool_calls):
+        before = [result for known, result in made if known == comparable(call)]
+        if before and (place >= len(answers) or answers[place] == before[-1]):
+            return True
+    return False
+
+
+def _claims(turn: Exchange) -> bool:
+    """Whether a turn says that something was done, in its own words, where no call could have done it."""
+    said = _QUOTED.sub(" ", turn.reply.content[:_MOST]).replace("\u2019", "'")
+    return not (turn.reply.tool_calls or turn.called) and _CLAIM.search(said) is not None
+
+
+def _succeeded(turn: Exchange) -> Iterator[tuple[ToolCall, str]]:
+    """Yield the calls that were made before and did not fail, with their results: to make a failed one again is no fault."""
     waiting: list[ToolCall] = []
     for place, message in enumerate(turn.earlier):
         if message.role == "assistant":
             waiting = list(message.tool_calls)
         elif message.role == "tool" and waiting:
             call = waiting.pop(0)
-            made += [] if place in turn.earlier_failures else [call]
-    return made
+            if place not in turn.earlier_failures:
+                yield call, message.content

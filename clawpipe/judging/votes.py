@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,9 +16,12 @@ from clawpipe.store.home import Home
 _TABLE = """create table if not exists votes (
     key text primary key, model text not null, prompt_version text not null, number integer not null, subject text not null,
     trajectory text not null, raw text not null, value integer, hints text not null, prompt_tokens integer not null,
-    reply_tokens integer not null, seconds real not null
+    reply_tokens integer not null, seconds real not null, passing integer not null default 0
 )"""
-_COLUMNS = "key, model, prompt_version, number, subject, trajectory, raw, value, hints, prompt_tokens, reply_tokens, seconds"
+_COLUMNS = (
+    "key, model, prompt_version, number, subject, trajectory, raw, value, hints, prompt_tokens, reply_tokens, seconds, passing"
+)
+_ADDED = {"trajectory": "text not null default ''", "passing": "integer not null default 0"}  # columns that older homes lack
 _AT_ONCE = 500  # keys of one query
 
 
@@ -30,10 +33,12 @@ class Vote:
         key: digest of what was asked: model, layout of the prompt, sampling, content, and `number`.
         number: of the vote among those on the same turn by the same model.
         subject: digest of the turn, the same for all votes on it.
-        trajectory: id of the first one in which the turn was judged; "": unknown, of a vote from before that was kept.
+        trajectory: id of the first one in which the turn was judged, of a group all ids, a line each; "": unknown, of a vote from
+            before that was kept.
         raw: the answer as it came.
         value: 1, 0 or -1; None: it is no verdict.
         seconds: that the answer took.
+        passing: whether it is asked for again the next time, since nothing was said.
     """
 
     key: str
@@ -48,6 +53,11 @@ class Vote:
     prompt_tokens: int
     reply_tokens: int
     seconds: float
+    passing: bool = False
+
+    @property
+    def trajectories(self) -> list[str]:
+        return self.trajectory.split("\n")
 
 
 class VoteStore:
@@ -59,12 +69,12 @@ class VoteStore:
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._path, self._lock = path, threading.Lock()
+        self.path, self._lock = path, threading.Lock()
         self._database = sqlite3.connect(path, timeout=60, check_same_thread=False)
         with self._readable():
             self._database.execute("pragma journal_mode = wal")
             self._database.execute(_TABLE)
-            self._add_trajectory()
+            self._add_columns()
             self._database.commit()
 
     @classmethod
@@ -72,13 +82,15 @@ class VoteStore:
         return cls(votes_file(home))
 
     def known(self, keys: Iterable[str]) -> dict[str, Vote]:
-        """Return those of the votes that were cast before."""
+        """Return those of the votes that were cast before, and are not asked for again."""
         wanted, found = list(dict.fromkeys(keys)), list[Vote]()
         with self._readable():
             for start in range(0, len(wanted), _AT_ONCE):
                 some = wanted[start : start + _AT_ONCE]
                 marks = ", ".join("?" * len(some))
-                found += map(_vote, self._database.execute(f"select {_COLUMNS} from votes where key in ({marks})", some))
+                found += map(
+                    _vote, self._database.execute(f"select {_COLUMNS} from votes where key in ({marks}) and not passing", some)
+                )
         return {vote.key: vote for vote in found}
 
     def every(self) -> list[Vote]:
@@ -91,6 +103,7 @@ class VoteStore:
         values = asdict(vote) | {"hints": json.dumps(vote.hints, ensure_ascii=False)}
         names = ", ".join(f":{name.strip()}" for name in _COLUMNS.split(","))
         with self._readable():
+            self._database.execute("delete from votes where key = ? and passing", [vote.key])
             self._database.execute(f"insert or ignore into votes ({_COLUMNS}) values ({names})", values)
             self._database.commit()
 
@@ -105,10 +118,12 @@ class VoteStore:
     def close(self) -> None:
         self._database.close()
 
-    def _add_trajectory(self) -> None:
-        """Give votes that were cast before it was kept in which conversation an empty name for it: they are not asked for again."""
-        if "trajectory" not in {column[1] for column in self._database.execute("pragma table_info(votes)")}:
-            self._database.execute("alter table votes add column trajectory text not null default ''")
+    def _add_columns(self) -> None:
+        """Give votes that were cast before a column was there its default: they are not asked for again."""
+        known = {column[1] for column in self._database.execute("pragma table_info(votes)")}
+        for name, kind in _ADDED.items():
+            if name not in known:
+                self._database.execute(f"alter table votes add column {name} {kind}")
 
     @contextmanager
     def _readable(self) -> Iterator[None]:
@@ -117,7 +132,7 @@ class VoteStore:
                 yield
             except sqlite3.DatabaseError as error:
                 raise DataError(
-                    f"the judges' votes cannot be read: {error}", str(self._path), "remove it: judges are asked anew"
+                    f"the judges' votes cannot be read: {error}", str(self.path), "remove it: judges are asked anew"
                 ) from error
 
 
@@ -125,15 +140,7 @@ def votes_file(home: Home) -> Path:
     return home.root / "judging" / "votes.sqlite"
 
 
-def spent(votes: Iterable[Vote]) -> Mapping[str, int]:
-    """Return the tokens of requests and replies."""
-    counted = list(votes)
-    return {
-        "prompt_tokens": sum(vote.prompt_tokens for vote in counted),
-        "reply_tokens": sum(vote.reply_tokens for vote in counted),
-    }
-
-
 def _vote(row: tuple) -> Vote:
-    key, model, version, number, subject, trajectory, raw, value, hints, asked, replied, seconds = row
-    return Vote(key, model, version, number, subject, trajectory, raw, value, tuple(json.loads(hints)), asked, replied, seconds)
+    key, model, version, number, subject, about, raw, value, hints, asked, replied, seconds, passing = row
+    read = tuple(json.loads(hints))
+    return Vote(key, model, version, number, subject, about, raw, value, read, asked, replied, seconds, bool(passing))

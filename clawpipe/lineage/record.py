@@ -18,7 +18,7 @@ from clawpipe.config.block import renamed
 from clawpipe.errors import DataError, NotFoundError
 from clawpipe.nights.record import LINEAGE, NightStatus, RegisteredModel
 from clawpipe.store.files import write_atomic
-from clawpipe.store.refs import DatasetRef, ModelRef, Ref
+from clawpipe.store.refs import DatasetRef, ModelRef, OptimizerRef, Ref
 
 VERDICT = "verdict"  # id of the verdict's node
 
@@ -29,7 +29,7 @@ class Node(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: str = Field(description="digest of an artifact, `models:/NAME/VERSION`, or `verdict`")
-    kind: Literal["dataset", "base", "model", "verdict", "version", "unknown"]
+    kind: Literal["dataset", "base", "model", "optimizer", "verdict", "version", "unknown"]
     name: str
     rows: int | None = None
     schema_version: str | None = None
@@ -60,6 +60,7 @@ class Lineage(BaseModel):
     night: str
     verdict: str | None
     model: RegisteredModel | None
+    choice: str | None = Field(default=None, description="why which round's policy is the candidate; None: there was one round")
     link: str | None = Field(description="where the model registry shows the version")
     nodes: tuple[Node, ...]
     edges: tuple[tuple[str, str], ...] = Field(description="ids: read, made")
@@ -90,6 +91,7 @@ def build_lineage(status: NightStatus, *, outside: Iterable[Ref] = (), link: str
         night=status.night,
         verdict=status.verdict,
         model=status.model,
+        choice=status.choice.reason if status.choice else None,
         link=link,
         nodes=(*before, *reversed(nodes.values())),
         edges=tuple(edges),
@@ -159,6 +161,8 @@ def _bases(refs: Iterable[Ref]) -> Iterator[ModelRef]:
 def _node(ref: Ref) -> Node:
     if isinstance(ref, DatasetRef):
         return Node(id=ref.digest, kind="dataset", name=ref.name, rows=ref.rows, schema_version=ref.schema_version)
+    if isinstance(ref, OptimizerRef):
+        return Node(id=ref.digest, kind="optimizer", name=ref.name)
     if ref.stored:
         return Node(id=ref.digest, kind="model", name=ref.name, policy_version=ref.policy_version)
     return Node(id=ref.digest, kind="base", name=Path(ref.base_name).name)  # not the path of a local model

@@ -71,6 +71,7 @@ class Trace(BaseModel):
     """The origin of a model. `lost` names datasets that the store no longer holds whole; their ids cannot be listed or counted."""
 
     adapter: str
+    choice: str | None = Field(description="why its night chose the round that trained it; None: the night had no choice")
     base: Dataset | None = Field(description="the untrained model")
     trainings: list[Training] = Field(description="the last one first")
     datasets: list[Dataset] = Field(description="everything that was read on the way, task items first")
@@ -165,7 +166,8 @@ def trace(home: Home, night: str, adapter: str) -> Trace:
         DataError: a lineage is damaged.
     """
     graph, store = _Graph(home, night), open_store(home)
-    if graph.maker(adapter) is None:
+    made = graph.maker(adapter)
+    if made is None:
         raise NotFoundError(f"no night of this home trained {adapter[:8]}", str(home.runs), "trace it in the home of its night")
     way = [adapter, *graph.ancestors(adapter)]
     trainings = [training for digest in way for training in _trainings(graph, store, digest)]
@@ -178,6 +180,7 @@ def trace(home: Home, night: str, adapter: str) -> Trace:
     base = next((_dataset(node) for node in nodes if node.kind == "base"), None)
     return Trace(
         adapter=adapter,
+        choice=made[0].choice,
         base=base,
         trainings=trainings,
         datasets=datasets,

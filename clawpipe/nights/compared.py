@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from clawpipe.config.night import NightConfig
-from clawpipe.environments.discovery import environment_name
+from clawpipe.config.quotas import quotas
+from clawpipe.environments.several import named
 from clawpipe.policy.spec import base_name
 from clawpipe.store.refs import DatasetRef
 
@@ -20,19 +21,19 @@ def compared(config: NightConfig, stored: Sequence[DatasetRef], pairs: Sequence[
         champion: version in service when the night begins.
 
     Raises:
-        NotFoundError: the environment does not exist.
+        NotFoundError: an environment does not exist.
     """
-    environment, base = environment_name(config.environment.name), base_name(config.model.base)
+    base = base_name(config.model.base)
     start = f"champion (version {champion})" if champion and config.train.start_from == "champion" else base
     rivals = " and ".join(filter(None, [base, f"champion (version {champion})" if champion else ""]))
-    learnt = " and ".join(filter(None, [_rollouts(config, environment), _rows(stored), _rows(pairs)]))
-    return f"{config.train.method} from {start} on {learnt}; compared with {rivals} {_compared_on(config, environment)}"
+    learnt = " and ".join(filter(None, [_rollouts(config), _rows(stored), _rows(pairs)]))
+    return f"{config.train.method} from {start} on {learnt}; compared with {rivals} {_compared_on(config)}"
 
 
-def _compared_on(config: NightConfig, environment: str) -> str:
+def _compared_on(config: NightConfig) -> str:
     count = config.environment.heldout_items
     if config.measure == "success":
-        return f"on {count} held-out items of the environment {environment}"
+        return f"on {count} held-out items of the environment{'s' if len(config.drawn.parts) > 1 else ''} {_shared(config, count)}"
     rows = "preference pairs" if config.measure == "preference accuracy" else "conversations"
     by = {"tool calls": "the tool calls they make", "judged": "what a judge says of their answers"}.get(
         config.measure, config.measure
@@ -40,11 +41,32 @@ def _compared_on(config: NightConfig, environment: str) -> str:
     return f"by {by} on up to {count} {rows} held out from them"
 
 
-def _rollouts(config: NightConfig, environment: str) -> str:
+def _rollouts(config: NightConfig) -> str:
     if config.rollouts is None:
         return ""
-    count = config.rounds * config.rollouts.items * config.rollouts.group_size
-    return f"{count} rollouts in {environment}"
+    count, size = config.rounds * config.rollouts.items, config.rollouts.group_size
+    return f"{count * size} rollouts in {_shared(config, count, size)}"
+
+
+def shares_note(config: NightConfig) -> str | None:
+    """Return how several environments share the night's items; None where there is one.
+
+    Raises:
+        NotFoundError, ConfigError: see `named`.
+    """
+    if len(config.drawn.parts) == 1:
+        return None
+    counts = {"train": config.drawn.train_items, "held-out": config.drawn.heldout_items, "benchmark": config.drawn.benchmark_items}
+    return "; ".join(f"{count} {what} items: {_shared(config, count)}" for what, count in counts.items() if count)
+
+
+def _shared(config: NightConfig, items: int, each: int = 1) -> str:
+    """Return the environments' names; of several, with what each of them has of a number of items, times `each`."""
+    labels = [one.label for one in named(config.drawn)]
+    if len(labels) == 1:
+        return labels[0]
+    shares = quotas(items, config.drawn.weights)
+    return " and ".join(f"{label} ({share * each})" for label, share in zip(labels, shares, strict=True))
 
 
 def _rows(datasets: Sequence[DatasetRef]) -> str:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Mapping
 
-from clawpipe.environments.discovery import environment_name
+from clawpipe.config.environment import EnvironmentConfig, WeightedEnvironment
+from clawpipe.config.several import drawn_from
 from clawpipe.errors import ClawpipeError
-from clawpipe.evaluation.looks import Looks
+from clawpipe.evaluation.looks import Looks, SeveralLooks, looks_at
+from clawpipe.evaluation.rounds import Choice
 from clawpipe.evaluation.statistics import wilson
 from clawpipe.json_types import JsonObject
 from clawpipe.nights.record import EvidenceLeft, Figures, NightStatus, RegisteredModel, nothing_learnt, run_dir
@@ -31,26 +35,41 @@ def conclude(status: NightStatus) -> NightStatus:
     }
     status.measure = verdict.get("measure", "success")  # older verdicts do not say
     status.policy_version = verdict["models"]["candidate"]["policy_version"]
+    if "choose_round" in details:
+        status.choice = Choice.model_validate(details["choose_round"])
     if "register" in details:
         status.model = RegisteredModel(**details["register"]["model"], aliases=details.get("promote", {}).get("aliases", []))
     return status
 
 
-def count_evidence(status: NightStatus, ledger: Looks, a_night: int) -> NightStatus:
+def count_evidence(status: NightStatus, ledger: Looks | SeveralLooks, a_night: int) -> NightStatus:
     """Fill in how much fresh evidence is left for nights like this one; returns the same object."""
     drawn = next((step.details for step in status.steps if step.name in _DRAWS), {})
     if "available" in drawn:
         status.evidence_left = EvidenceLeft(available=drawn["available"], looked_at=len(ledger.seen()), a_night=a_night)
+    if drawn.get("supplies") and isinstance(ledger, SeveralLooks):
+        status.evidence_left = _scarcest(drawn["supplies"], ledger)
     return status
+
+
+def _scarcest(supplies: Mapping[str, JsonObject], ledger: SeveralLooks) -> EvidenceLeft:
+    """Return the evidence left of the environment that runs out first."""
+    looked = {label: len(ledger.seen_of(supply["name"])) for label, supply in supplies.items()}
+    left = [
+        EvidenceLeft(available=supply["available"], looked_at=looked[label], a_night=supply["a_night"], environment=label)
+        for label, supply in supplies.items()
+    ]
+    return min(left, key=lambda one: math.inf if one.nights is None else one.nights)
 
 
 def count_evidence_in(home: Home, status: NightStatus) -> NightStatus:
     """Fill in the evidence left for a night of this home; unchanged if its settings cannot be read any more."""
     try:
         settings = json.loads((run_dir(home, status.night) / "config.json").read_bytes())
-        environment, model = settings["environment"], settings["registry"]["model_name"]
-        ledger = Looks(home.root, model, environment_name(environment["name"]))
-        return count_evidence(status, ledger, environment["heldout_items"])
+        single = EnvironmentConfig.model_validate(settings["environment"])
+        several = [WeightedEnvironment.model_validate(part) for part in settings.get("environments") or ()]
+        ledger = looks_at(home.root, settings["registry"]["model_name"], drawn_from(single, several))
+        return count_evidence(status, ledger, single.heldout_items)
     except (OSError, ValueError, KeyError, TypeError, ClawpipeError):
         return status
 

@@ -156,12 +156,13 @@ class Journal:
             watcher.warned(text)
 
     def finish(self, entry: StepEntry) -> None:
-        """Finish the current step. Its warnings are repeated when it was cached; a training that learnt nothing is one of them.
+        """Finish the current step. Its warnings and early signs are repeated when it was cached.
 
         Watchers get the time that the step took now; the status keeps the time of the run that did the work.
         """
         self.status.steps.append(self._times.with_work_time(entry))
-        for text in filter(None, (*entry.details.get("warnings", ()), nothing_learnt(entry), self._raised(entry))):
+        signs = [f"{entry.name}: {text}" for text in entry.details.get("signs", ())]
+        for text in filter(None, (*entry.details.get("warnings", ()), *signs, nothing_learnt(entry), self._raised(entry))):
             self.warn(text)
         self.save()
         for watcher in self._watchers:

@@ -26,6 +26,7 @@ from clawpipe.config.block import renamed
 from clawpipe.config.engine import TIS_CAP, EngineSpec
 from clawpipe.config.night import Measure, NightConfig
 from clawpipe.errors import ConfigError, DataError, NotFoundError
+from clawpipe.evaluation.rounds import Choice
 from clawpipe.json_types import JsonObject
 from clawpipe.store.digests import sha256_json
 from clawpipe.store.files import write_atomic
@@ -48,6 +49,17 @@ class Incumbent(BaseModel):
     policy: ModelRef
 
 
+class PastRound(BaseModel):
+    """What an earlier night has of one of its rounds, by digest."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    night: str
+    trajectories: str = Field(description="its rollouts")
+    scores: str
+    trained: str | None = Field(description="policy version that the round trained; None: it trained none")
+
+
 class NightRecord(BaseModel):
     """Written once, when a night first starts, so that a rerun trains the same and is compared with the same champion."""
 
@@ -60,6 +72,7 @@ class NightRecord(BaseModel):
     datasets: dict[str, tuple[str, ...]] = Field(
         default_factory=dict, description="digests by setting, where the settings name datasets by a word"
     )
+    past: tuple[PastRound, ...] = Field(default=(), description="rounds of earlier nights that it looks back at, newest first")
 
     def resolve(self, config: NightConfig) -> NightConfig:
         """Fill in the settings that are decided when the night starts."""
@@ -119,6 +132,7 @@ class EvidenceLeft(BaseModel):
     available: int | None = Field(description="identities that a verdict may use; None: unlimited")
     looked_at: int = Field(description="identities that some night has looked at")
     a_night: int = Field(description="items that a night asks for")
+    environment: str = Field(default="", description="of several environments the one that runs out first; empty: there is one")
 
     @computed_field
     @property
@@ -134,7 +148,8 @@ class EvidenceLeft(BaseModel):
         """Return the evidence left as one sentence."""
         if self.fresh is None or self.nights is None:
             return "as many fresh held-out items as a night asks for, every night"
-        return f"{self.fresh} of {self.available} held-out identities are fresh: {self.nights:.1f} nights of {self.a_night}"
+        of = f" of {self.environment}" if self.environment else ""
+        return f"{self.fresh} of {self.available} held-out identities{of} are fresh: {self.nights:.1f} nights of {self.a_night}"
 
 
 class RegisteredModel(BaseModel):
@@ -142,6 +157,31 @@ class RegisteredModel(BaseModel):
     version: str
     digest: str
     aliases: list[str]
+
+
+class JudgeCounts(BaseModel):
+    """What a judge said of a night's turns; of one that ranks, of rollouts."""
+
+    turns: int = 0
+    praised: int = 0
+    blamed: int = 0
+    neutral: int = 0
+    unread: int = Field(default=0, description="turns of which no vote could be read")
+    abstained: int = Field(default=0, description="turns of which it says nothing")
+    rules: dict[str, int] = Field(default_factory=dict, description="turns by the rule that decided them")
+    models: dict[str, dict[str, int]] = Field(default_factory=dict, description="votes by model, and by what they say")
+    rollouts: int = 0
+    ranked: int = 0
+    pairs: int = Field(default=0, description="pairs of an item's rollouts that both the judge and the verifier tell apart")
+    agreeing_pairs: int = Field(default=0, description="of these, those whose better one is the same")
+
+
+class NightJudges(BaseModel):
+    """What the judges of a night said and spent."""
+
+    said: dict[str, JudgeCounts] = Field(default_factory=dict)
+    agreement: list[JsonObject] = Field(default_factory=list, description="with verifiers, users and other judges, beyond chance")
+    spent: list[JsonObject] = Field(default_factory=list, description="requests, tokens, money and seconds by judge")
 
 
 class NightStatus(BaseModel):
@@ -156,8 +196,10 @@ class NightStatus(BaseModel):
     heldout: dict[str, Figures | None] = Field(default_factory=lambda: dict.fromkeys(("base", "champion", "candidate")))
     benchmark: dict[str, Figures] = Field(default_factory=dict, description="by role, on the benchmark items, the same every night")
     evidence_left: EvidenceLeft | None = Field(default=None, description="None: the environment does not say how many items it has")
+    choice: Choice | None = Field(default=None, description="the round whose policy is the candidate; None: no choice was made")
     model: RegisteredModel | None = None
     policy_version: str | None = None
+    judges: NightJudges | None = Field(default=None, description="None: the night has no judges")
     warnings: list[str] = Field(default_factory=list, description="problems that did not stop the night")
     error: str | None = Field(default=None, description="the error that ended the night before its verdict, and what helps")
     exit_code: int | None = Field(default=None, description="of that error; None in records of earlier versions")
@@ -219,7 +261,11 @@ def read_record(home: Home, night: str) -> NightRecord | None:
 
 
 def new_record(
-    home: Home, config: NightConfig, champion: Incumbent | None, datasets: Mapping[str, tuple[str, ...]] = _BY_DIGEST
+    home: Home,
+    config: NightConfig,
+    champion: Incumbent | None,
+    datasets: Mapping[str, tuple[str, ...]] = _BY_DIGEST,
+    past: tuple[PastRound, ...] = (),
 ) -> NightRecord:
     """Return the record of a night that starts now; a night that was started before keeps its number.
 
@@ -231,14 +277,20 @@ def new_record(
     """
     known = read_record(home, night_id(config))
     number = known.number if known else _number(home, config)
-    return NightRecord(night=night_id(config), label=night_label(config), champion=champion, number=number, datasets=dict(datasets))
+    return NightRecord(
+        night=night_id(config), label=night_label(config), champion=champion, number=number, datasets=dict(datasets), past=past
+    )
 
 
 def create_record(
-    home: Home, config: NightConfig, champion: Incumbent | None, datasets: Mapping[str, tuple[str, ...]] = _BY_DIGEST
+    home: Home,
+    config: NightConfig,
+    champion: Incumbent | None,
+    datasets: Mapping[str, tuple[str, ...]] = _BY_DIGEST,
+    past: tuple[PastRound, ...] = (),
 ) -> NightRecord:
     """Write the record of a night that starts, and a status without steps. Call it while holding the night lock."""
-    record = new_record(home, config, champion, datasets)
+    record = new_record(home, config, champion, datasets, past)
     directory = run_dir(home, record.night)
     write_atomic(directory / "config.json", record.resolve(config).model_dump_json(indent=2, exclude={"notify"}).encode())
     write_status(NightStatus(night=record.night, run_dir=str(directory)))

@@ -124,13 +124,28 @@ def architecture_of(name: str) -> Architecture:
     )
 
 
-def router_note(name: str) -> str:
-    """Return that a mixture of experts is trained without its router's load-balancing loss; "" if it asks for that loss, and of any
-    other model."""
+def width_of(name: str) -> int | None:
+    """Return the hidden size of the base model `name`, a mixture of experts too; None if it is not known on this machine."""
+    if (known := KNOWN.get(_plain(name))) is not None:
+        return known.hidden
+    try:
+        return _size(_config_of(name), "hidden_size")
+    except (ConfigError, ValueError):
+        return None
+
+
+def _config_of(name: str) -> Mapping[str, Any]:
+    """Return the model's config.json, of a vision-language model with the settings of its language part; {} if it is not here."""
     directory = Path(name).expanduser()
     file = directory / "config.json" if (directory / "config.json").is_file() else _in_hub_cache(name)
     config = _read(file) if file else {}
-    config = {**config, **(config.get("text_config") or {})}
+    return {**config, **(config.get("text_config") or {})}
+
+
+def router_note(name: str) -> str:
+    """Return that a mixture of experts is trained without its router's load-balancing loss; "" if it asks for that loss, and of any
+    other model."""
+    config = _config_of(name)
     if not _has_experts(config) or (config.get("output_router_logits") and config.get("router_aux_loss_coef")):
         return ""
     fix = "for it, its config.json has to say `output_router_logits: true` and a `router_aux_loss_coef`"

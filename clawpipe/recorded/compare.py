@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from clawpipe.contracts.logprobs import UNSAMPLED
 from clawpipe.errors import DataError
 from clawpipe.json_types import JsonObject, Row
 from clawpipe.policy.spec import policy_spec
@@ -115,11 +116,12 @@ def compare_recorded(
 
 
 def _chosen(store: Store, samples: DatasetRef) -> dict[str, list[Row]]:
-    """Draw SAMPLE rows of each policy version, by a digest of their ids."""
+    """Draw SAMPLE rows of each policy version, by a digest of their ids; what no policy sampled has no log-probs to compare."""
     files = [pq.ParquetFile(file) for file in dataset_files(store, samples)]
     names = [row for file in files for row in file.read(columns=_COLUMNS[:2]).to_pylist()]
     by_version: dict[str, list[str]] = {}
-    for row in sorted(names, key=lambda row: hashlib.sha256(row["trajectory_id"].encode()).digest()):
+    sampled = [row for row in names if row["policy_version"] != UNSAMPLED]
+    for row in sorted(sampled, key=lambda row: hashlib.sha256(row["trajectory_id"].encode()).digest()):
         by_version.setdefault(row["policy_version"], []).append(row["trajectory_id"])
     wanted = pa.array([name for drawn in by_version.values() for name in drawn[:SAMPLE]], pa.string())
     chosen: dict[str, list[Row]] = {version: [] for version in sorted(by_version)}

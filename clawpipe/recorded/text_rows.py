@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from clawpipe.config.environment import EnvironmentSpec
+from clawpipe.config.environment import Played
 from clawpipe.contracts.schema import conformed, schema_of
 from clawpipe.endings import COLUMNS
-from clawpipe.environments.discovery import load_environment
-from clawpipe.messages import Message
+from clawpipe.environments.openings import Opening, opening_for, openings
 from clawpipe.policy.spec import policy_spec
 from clawpipe.policy.text import RendererOf, render_row, renderers
 from clawpipe.policy.vocabulary import load_tokenizer
@@ -25,7 +24,7 @@ from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 _BATCH = 64
 
 
-def render_text(store: Store, trajectories: DatasetRef, policy: ModelRef, environment: EnvironmentSpec) -> StepResult:
+def render_text(store: Store, trajectories: DatasetRef, policy: ModelRef, environment: Played) -> StepResult:
     """Fill `rendered_ids` and `rendered_mask` of the rows without tokens; a dataset without such rows is returned unchanged.
 
     A row that the policy's tool-call format cannot write stays unchanged and is counted; curation filters it.
@@ -36,24 +35,28 @@ def render_text(store: Store, trajectories: DatasetRef, policy: ModelRef, enviro
     files = dataset_files(store, trajectories)
     if not any("none" in pq.read_table(file, columns=["tokens"])["tokens"].unique().to_pylist() for file in files):
         return StepResult(output=trajectories, rows_in=trajectories.rows, rows_out=trajectories.rows)
-    spec, loaded = policy_spec(store, policy), load_environment(environment.name, environment.options)
-    renderer_of = renderers(load_tokenizer(Path(spec.base)), spec.tool_call_format, loaded.tools())
+    spec = policy_spec(store, policy)
+    tokenizer, known = load_tokenizer(Path(spec.base)), openings(environment)
+    renderers_of = {opening.label: renderers(tokenizer, spec.tool_call_format, opening.specs()) for opening in known}
     failed: Counter[str] = Counter()
-    batches = (_rendered(batch, renderer_of, loaded.preamble(), failed) for file in files for batch in _batches(file))
+    batches = (_rendered(batch, renderers_of, known, failed) for file in files for batch in _batches(file))
     parents = [trajectories.digest, policy.digest]
     output = publish_dataset(store, trajectories.name, rechunk(batches, schema_of("trajectories")), parents=parents)
     return StepResult(output=output, rows_in=trajectories.rows, rows_out=output.rows, details={"not_rendered": dict(failed)})
 
 
-def _rendered(batch: pa.RecordBatch, renderer_of: RendererOf, preamble: Sequence[Message], failed: Counter[str]) -> pa.RecordBatch:
-    """Return the batch with its text rows rendered; rows with tokens stay unchanged."""
+def _rendered(
+    batch: pa.RecordBatch, renderers_of: Mapping[str, RendererOf], known: Sequence[Opening], failed: Counter[str]
+) -> pa.RecordBatch:
+    """Return the batch with its text rows rendered, each as its environment's rollouts are; rows with tokens stay unchanged."""
     table = conformed(pa.Table.from_batches([batch]), schema_of("trajectories"))
     columns = {name: table[name].to_pylist() for name in ("rendered_ids", "rendered_mask", "renderer_digest")}
-    narrow = table.select(["tokens", "messages", "tools", "kinds", *COLUMNS]).to_pylist()
+    narrow = table.select(["tokens", "messages", "tools", "kinds", "environment", *COLUMNS]).to_pylist()
     for place, row in enumerate(narrow):
         if row["tokens"] != "none":
             continue
-        result = render_row(row, renderer_of, preamble)
+        opening = opening_for(known, row["environment"])
+        result = render_row(row, renderers_of[opening.label], opening.messages())
         if isinstance(result, str):
             failed[result] += 1
         else:

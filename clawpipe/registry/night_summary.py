@@ -52,7 +52,8 @@ def readable_tags(method: str, base: str, environment: str, verdict: Verdict) ->
 def tags_of_settings(settings: Mapping[str, Any]) -> dict[str, str]:
     """Return the tags of a night that begins, by which a list of runs can be read; a verdict takes the place of `none yet`."""
     train, model, environment = (settings.get(part) or {} for part in ("train", "model", "environment"))
-    known = {"method": train.get("method"), "base": model.get("base"), "environment": environment.get("name")}
+    names = ", ".join(part["name"] for part in settings.get("environments") or [environment] if "name" in part)
+    known = {"method": train.get("method"), "base": model.get("base"), "environment": names}
     return {"verdict": "none yet", **{name: str(value) for name, value in known.items() if value}}
 
 

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from clawpipe.environments.base import Environment
+from clawpipe.environments.several import OpenEnvironments
 from clawpipe.errors import ConfigError, DataError, NotFoundError
 from clawpipe.evaluation.verdict import Verdict
 from clawpipe.registry.night_summary import NightSummary, final_metrics
@@ -26,7 +26,7 @@ def register_candidate(
     store: Store,
     summary: NightSummary,
     candidate: ModelRef,
-    environment: Environment,
+    environments: OpenEnvironments,
     datasets: dict[str, DatasetRef],
     verdict: Verdict,
     check: Callable[[Path], None],
@@ -45,9 +45,9 @@ def register_candidate(
         night=summary.night,
         compared=summary.compared,
         policy=candidate,
-        environment=environment.name,
-        tools=tuple(environment.tools()),
-        preamble=tuple(environment.preamble()),
+        environment=environments.name,
+        tools=tuple(environments.tools()),
+        preamble=tuple(environments.preamble()),
         datasets=datasets,
         config=summary.config,
         verdict=verdict,

@@ -73,6 +73,17 @@ def log_step(client: MlflowClient, run_id: str, step: int, metrics: Mapping[str,
     client.log_batch(run_id, metrics=[Metric(name, value, now, step) for name, value in finite({**metrics, STEP: step}).items()])
 
 
+def log_probes(client: MlflowClient, run_id: str, curve: Mapping[int, Mapping[str, float]]) -> None:
+    """Log metrics at optimizer steps that were logged before, but for what the run holds already."""
+    now = int(time.time() * 1000)
+    names = sorted({name for metrics in curve.values() for name in metrics})
+    known = {(name, point.step) for name in names for point in client.get_metric_history(run_id, name)}
+    points = [(name, step, value) for step, metrics in sorted(curve.items()) for name, value in finite(metrics).items()]
+    fresh = [Metric(name, value, now, step) for name, step, value in points if (name, step) not in known]
+    if fresh:
+        client.log_batch(run_id, metrics=fresh)
+
+
 def log_night(client: MlflowClient, tracking: Tracking, run: NightRun) -> str:
     """Do the work of `record_night` while the caller holds the registry's lock."""
     found = _night_run(client, tracking, run.night, run.params)

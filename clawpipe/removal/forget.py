@@ -160,7 +160,7 @@ def _votes_of(home: Home, store: Store, found: Findings) -> list[str]:
     rows = (row for hit in found.hits if hit.ref.name == "trajectories" for row in rows_of(store, hit, _JUDGED))
     subjects = {turn_prompt(turn).subject for row in rows for turn in exchanges_of(row)}
     votes = VoteStore.of(home).every()
-    return [vote.key for vote in votes if vote.trajectory in found.trajectories or vote.subject in subjects]
+    return [vote.key for vote in votes if found.trajectories.intersection(vote.trajectories) or vote.subject in subjects]
 
 
 def _shared_remains(store: Store, subject: Subject) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeGuard
@@ -14,6 +14,7 @@ from clawpipe.config.night import NightConfig
 from clawpipe.lineage.record import build_lineage
 from clawpipe.nights.record import LINEAGE, REPORT, Figures, NightStatus, StepEntry
 from clawpipe.reporting import wording
+from clawpipe.reporting.judges import judge_lines
 from clawpipe.reporting.transcripts import Transcript
 from clawpipe.store.files import write_atomic
 
@@ -30,6 +31,7 @@ _CURVES = {
     "tokens_per_second": "trained tokens/s",
 }
 _BATCH = {"success_rate": "Success", "reward_mean": "Mean reward", "groups": "Groups", "trained_tokens": "Trained tokens"}
+_BATCH |= {"demonstrations": "Demonstrations", "older_policies": "Of older policies"}
 
 
 @dataclass(frozen=True)
@@ -213,7 +215,10 @@ def render(status: NightStatus, config: NightConfig, transcripts: Sequence[Trans
             measure=wording.MEASURES[status.measure],
             longest=max((step.seconds for step in status.steps), default=0.0) or 1.0,
             rounds=rounds,
+            judges=judge_lines(status.judges),
             batch_figures={key: title for key, title in _BATCH.items() if any(key in step.details for _, step in rounds)},
+            signals=list(signals(status.steps)),
+            slices=sorted({name for rate in (status.choice.rounds if status.choice else ()) for name in rate.slices}),
             curves=_curves(status.steps),
             lineage=build_lineage(status),
             lineage_file=LINEAGE,
@@ -221,6 +226,17 @@ def render(status: NightStatus, config: NightConfig, transcripts: Sequence[Trans
             settings=config.model_dump_json(indent=2),
         )
     )
+
+
+def signals(steps: Sequence[StepEntry]) -> Iterator[str]:
+    """Yield what each round drew and weighed, a sentence for each step that did, where the settings asked for it."""
+    for step in steps:
+        part = step.name.partition("/")[0]
+        if drawn := step.details.get("drawn"):
+            yield f"{part}: of the items that were drawn {', '.join(f'{count} are {kind}' for kind, count in drawn.items())}."
+        if step.name.endswith("/curate") and (slices := step.details.get("slices")):
+            shares = (f"{name} {one['share']:.0%} ({one['rows']} rows)" for name, one in slices.items())
+            yield f"{part}: the slices' shares of the loss are {', '.join(shares)}."
 
 
 def templates() -> Environment:
@@ -233,7 +249,12 @@ def templates() -> Environment:
         lstrip_blocks=True,
     )
     templates.filters |= {"duration": wording.duration, "short": wording.short, "reasons": wording.reasons}
-    templates.globals |= {"model_title": wording.model_title, "no_verdict": wording.no_verdict, "rerun": wording.rerun}
+    templates.globals |= {
+        "candidate": wording.candidate,
+        "model_title": wording.model_title,
+        "no_verdict": wording.no_verdict,
+        "rerun": wording.rerun,
+    }
     return templates
 
 
@@ -241,4 +262,5 @@ def _curves(steps: Sequence[StepEntry]) -> list[Curve]:
     """Return curves of the training metrics that were computed, over the night's optimizer steps."""
     rounds = [step.details.get("updates", []) for step in steps if step.name.endswith("/train")]
     drawn = [curve(title, [[step.get(name) for step in steps] for steps in rounds]) for name, title in _CURVES.items()]
-    return [line for line in drawn if line]
+    probed = [[one.get("success") for one in step.details["probes"]] for step in steps if "probes" in step.details]
+    return [line for line in (*drawn, curve("success on train items that no round takes", probed, "probe")) if line]

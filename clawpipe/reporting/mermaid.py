@@ -16,6 +16,7 @@ _SHAPES = {
     "dataset": '[("{}")]',
     "base": '(["{}"])',
     "model": '(["{}"])',
+    "optimizer": '(["{}"])',
     "verdict": '{{{{"{}"}}}}',
     "version": '[["{}"]]',
     "unknown": '["{}"]',

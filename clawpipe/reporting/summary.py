@@ -16,10 +16,12 @@ from rich.table import Table
 from rich.text import Text
 
 from clawpipe.nights.record import REPORT, Figures, NightStatus, StepEntry
+from clawpipe.reporting.judges import judge_lines
 from clawpipe.reporting.wording import (
     MEASURES,
     STEP_WIDTH,
     WIDTH,
+    candidate,
     duration,
     elided,
     interval,
@@ -32,6 +34,7 @@ from clawpipe.reporting.wording import (
 
 _KEY_WIDTH = 40
 _NAME_WIDTH = 32  # columns of a setting's name
+_DETAIL_INDENT = len("policy version  ")  # columns before a detail's text
 _COLOURS = {"PROMOTE": "bold green", "HOLD": "bold yellow", "REJECT": "bold red"}
 
 
@@ -125,6 +128,7 @@ def _verdict_word(verdict: str | None) -> Text:
 
 def _details(status: NightStatus) -> Table:
     entries = {
+        **({"candidate": elided(candidate(status.choice), WIDTH - _DETAIL_INDENT).plain} if status.choice else {}),
         "model": model_title(status.model) if status.model else "none registered",
         "policy version": status.policy_version or "-",
         **({"evidence left": status.evidence_left.sentence()} if status.evidence_left else {}),
@@ -132,7 +136,7 @@ def _details(status: NightStatus) -> Table:
         "total time": duration(status.seconds),
         **({"last run": rerun(status.rerun_seconds)} if status.rerun_seconds is not None else {}),
     }
-    return _grid([*entries.items(), *(("warning", text) for text in status.warnings)])
+    return _grid([*entries.items(), *judge_lines(status.judges), *(("warning", text) for text in status.warnings)])
 
 
 def _grid(entries: Iterable[tuple[str, str]]) -> Table:

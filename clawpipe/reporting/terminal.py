@@ -114,6 +114,8 @@ def trace_tree(traced: Mapping[str, Any]) -> Tree:
     counts = ", ".join(f"{count} {name}" for name, count in found.counts.items())
     tree = Tree(_line(f"{model_title(model)}, adapter {short(found.adapter)}", "bold"), guide_style="dim")
     tree.add(_line(counts, "dim"))
+    if found.choice:
+        tree.add(_line(found.choice, "dim"))
     for training in found.trainings:
         samples = training.samples
         branch = tree.add(_line(f"{training.step}: {samples.rows} samples {short(samples.digest)} (night {training.night})"))

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from rich.text import Text
 
 from clawpipe.config.gate import Measure
+from clawpipe.evaluation.rounds import Choice
 from clawpipe.nights.record import Figures, NightStatus, RegisteredModel, StepEntry
 
 MEASURES: dict[Measure, str] = {
@@ -75,6 +76,13 @@ def interval(figures: Figures | None) -> str:
         return "-"
     nats = "" if figures.log_prob is None else f"  {figures.log_prob:.3f} nats per token"
     return f"{figures.success:.3f}  [{figures.low:.3f}, {figures.high:.3f}]  n={figures.n}{nats}"
+
+
+def candidate(choice: Choice) -> str:
+    """Word which round's policy is the candidate: `round 1 of 2: round 2 lost calc`."""
+    lost = [f"round {rate.round} lost {', '.join(rate.lost)}" for rate in choice.rounds if rate.lost]
+    why = "best mean success, no slice lost" if choice.rounds else "the last one, none was measured"
+    return f"round {choice.round} of {choice.of}: {'; '.join(lost) or why}"
 
 
 def no_verdict(status: NightStatus) -> str:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from itertools import chain, pairwise
+from itertools import accumulate, chain, pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,10 +18,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from clawpipe import faults
 from clawpipe.config.engine import EngineSpec
-from clawpipe.config.environment import EnvironmentSpec
+from clawpipe.config.environment import Played
 from clawpipe.config.generation import Generation, Rollouts
 from clawpipe.engines.base import ENGINES
 from clawpipe.environments.discovery import source_digest
+from clawpipe.environments.several import Named, named
 from clawpipe.errors import DataError
 from clawpipe.json_types import JsonObject, Row
 from clawpipe.policy.agreement import Agreement, Bound, bound_of, coarser, require_agreement
@@ -43,15 +44,25 @@ class Chunk(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    ordinals: tuple[int, ...] = Field(description="train items of its own")
-    together: tuple[int, ...] = Field(description="train items that are generated in the same batches")
+    ordinals: tuple[int, ...] = Field(description="places of its own train items among all")
+    together: tuple[int, ...] = Field(description="those of train items that are generated in the same batches")
 
 
-def round_items(available: int, wanted: int, number: int, seed: int) -> list[int]:
-    """Return the ordinals of the train items of round `number` (from 0): the next ones in the night's order, which wraps around."""
-    order = list(range(available))
-    random.Random(seed).shuffle(order)
-    return [order[(number * wanted + place) % available] for place in range(wanted)]
+def round_items(available: Sequence[int], wanted: Sequence[Sequence[int]], number: int, seed: int) -> list[int]:
+    """Return the places of the train items of round `number` (from 0): of each environment the next ones in the night's order,
+    which wraps around.
+
+    Args:
+        available: train items of each environment, which lie one environment after the other.
+        wanted: for each round, how many of each environment.
+    """
+    chosen: list[int] = []
+    for place, (start, count) in enumerate(zip(accumulate([0, *available[:-1]]), available, strict=True)):
+        order = list(range(start, start + count))
+        random.Random(seed).shuffle(order)
+        before = sum(one[place] for one in wanted[:number])
+        chosen += [order[(before + turn) % count] for turn in range(wanted[number][place])]
+    return chosen
 
 
 def split_evenly(ordinals: Sequence[int], parts: int) -> list[tuple[int, ...]]:
@@ -79,7 +90,7 @@ def generate_chunk(
     work: Path,
     items: DatasetRef,
     policy: ModelRef,
-    environment: EnvironmentSpec,
+    environment: Played,
     config: Generation,
     chunk: Chunk,
     seed: int,
@@ -100,52 +111,64 @@ def generate_shards(
     work: Path,
     rows: Sequence[Row],
     policy: ModelRef,
-    environment: EnvironmentSpec,
+    environment: Played,
     config: Generation,
     seed: int,
     prompts: Sequence[list[JsonObject]] | None = None,
 ) -> list[Path]:
-    """Roll out task items; return one Parquet file per shard, in the order of the items. `prompts`: see `ShardRequest`.
+    """Roll out task items; return one Parquet file per shard, each of one environment, one environment after the other, in the
+    order of its items. `prompts`: see `ShardRequest`.
 
     Shards are kept below `work` under the digest of what they hold until the night ends, so that another try, in another
     process, finds them.
     """
     spec = policy_spec(store, policy)
     per_shard = max(config.shard_rollouts // config.group_size, 1)
-    requests = [
-        ShardRequest(
-            policy=spec,
-            engine=config.engine,
-            environment=environment.name,
-            options=environment.options,
-            call_timeout=environment.call_timeout,
-            items=list(rows[start : start + per_shard]),
-            prompts=list(prompts[start : start + per_shard]) if prompts else None,
-            group_size=config.group_size,
-            temperature=config.temperature,
-            max_new_tokens=config.max_new_tokens,
-            max_turns=config.max_turns,
-            waves=config.waves,
-            seed=seed,
-        )
-        for start in range(0, len(rows), per_shard)
-    ]
+    requests: list[ShardRequest] = []
+    for one in named(environment):
+        own = [place for place, row in enumerate(rows) if not one.labelled or row["environment"] == one.label]
+        for start in range(0, len(own), per_shard):
+            places = own[start : start + per_shard]
+            shown = [prompts[place] for place in places] if prompts else None
+            requests.append(_request(spec, one, config, [rows[place] for place in places], shown, seed))
     with ThreadPoolExecutor(pool.size) as threads:
         return list(threads.map(lambda request: _shard(pool, work, request), requests))
 
 
+def _request(
+    policy: PolicySpec, one: Named, config: Generation, items: list[Row], prompts: list[list[JsonObject]] | None, seed: int
+) -> ShardRequest:
+    return ShardRequest(
+        policy=policy,
+        engine=config.engine,
+        environment=one.spec.name,
+        options=one.spec.options,
+        call_timeout=one.spec.call_timeout,
+        python=one.spec.python,
+        label=one.label if one.labelled else None,
+        items=items,
+        prompts=prompts,
+        group_size=config.group_size,
+        temperature=config.temperature,
+        max_new_tokens=config.max_new_tokens,
+        max_turns=config.max_turns,
+        waves=config.waves,
+        seed=seed,
+    )
+
+
 def item_rows(store: Store, items: DatasetRef, split: str, ordinals: Sequence[int]) -> list[Row]:
-    """Return the task items of a split with these ordinals, in the order of the ordinals."""
+    """Return the task items at these places of a split, in the order of the places."""
     table = read_dataset(store, items)
-    rows = {row["ordinal"]: row for row in table.filter(pc.field("split") == split).to_pylist()}
-    if missing := [ordinal for ordinal in ordinals if ordinal not in rows]:
+    rows = table.filter(pc.field("split") == split).to_pylist()
+    if missing := [ordinal for ordinal in ordinals if ordinal >= len(rows)]:
         raise DataError(f"the task items hold no {split} item number {missing[0]}", items.digest)
     return [rows[ordinal] for ordinal in ordinals]
 
 
 def _shard(pool: WorkerPool, work: Path, request: ShardRequest) -> Path:
     """Return the shard's file: a finished one whose bytes have the digest in its name, or a new one."""
-    extensions = source_digest(request.environment), ENGINES.source_digest(request.engine.name)
+    extensions = source_digest(request.environment, request.python), ENGINES.source_digest(request.engine.name)
     code = code_digest(__name__), *extensions  # of an unfinished step that was edited, no shard is taken
     content = request.model_dump(exclude={"policy", "engine"}) | {"engine": canonical(request.engine), "code": code}
     content |= {"policy_version": request.policy.policy_version}

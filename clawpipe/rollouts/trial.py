@@ -18,12 +18,11 @@ from clawpipe.config.environment import EnvironmentSpec
 from clawpipe.config.model import Model
 from clawpipe.config.runtime import Runtime
 from clawpipe.engines.chat import ChatModel, functions
-from clawpipe.environments.base import Environment, TaskItem
-from clawpipe.environments.discovery import load_environment
+from clawpipe.environments.base import TaskItem
 from clawpipe.environments.ending import COLUMNS, Ending, messages_of
-from clawpipe.environments.hosted import open_environment
+from clawpipe.environments.several import World, open_world
 from clawpipe.importers.message import write_chat
-from clawpipe.json_types import JsonObject, Options, Row
+from clawpipe.json_types import JsonObject, Row
 from clawpipe.messages import ToolSpec
 from clawpipe.policy.spec import untrained_spec
 from clawpipe.workers.chats import ChatEpisode, chat_episodes, verified
@@ -65,7 +64,7 @@ class Trial:
     seconds: float
 
 
-def try_environment(name: str, options: Options, model: str, limits: Limits, output: Path | None) -> Trial:
+def try_environment(environment: EnvironmentSpec, model: str, limits: Limits, output: Path | None) -> Trial:
     """Run episodes of the first train items, verify them, and count.
 
     Args:
@@ -75,34 +74,30 @@ def try_environment(name: str, options: Options, model: str, limits: Limits, out
     Raises:
         ClawpipeError: the environment, the model or the endpoint cannot be used.
     """
-    environment = load_environment(name, options)
-    items = environment.items("train", limits.items, _SEED)
-    begun = time.monotonic()
-    if "@" in model:
-        episodes = _over_endpoint(name, options, items, model, limits)
-    else:
-        episodes = _with_engine(name, options, items, model, limits)
-    with open_environment(name, options, EnvironmentSpec().call_timeout) as judge:
-        judged = [verified(judge, episode) for episode in episodes]
-    if output:
-        _write(output, model, environment, judged)
-    return _counted(model, judged, time.monotonic() - begun)
+    with open_world(environment, None) as world:
+        items = world.items("train", limits.items, _SEED)
+        begun = time.monotonic()
+        episodes = _over_endpoint(world, items, model, limits) if "@" in model else _with_engine(environment, items, model, limits)
+        judged = [verified(world, episode) for episode in episodes]
+        if output:
+            _write(output, model, world, judged)
+        return _counted(model, judged, time.monotonic() - begun)
 
 
-def _over_endpoint(name: str, options: Options, items: Sequence[TaskItem], model: str, limits: Limits) -> list[ChatEpisode]:
+def _over_endpoint(world: World, items: Sequence[TaskItem], model: str, limits: Limits) -> list[ChatEpisode]:
     served, _, url = model.rpartition("@")
     server = EngineSpec(name="openai", url=(url,), model=served, concurrency=_CONCURRENCY)
     tasks = [(item, index) for item in items for index in range(limits.samples)]
-    seconds = EnvironmentSpec().call_timeout
-    with open_environment(name, options, seconds) as played, ChatModel.at(server, _TEMPERATURE, limits.max_new_tokens) as there:
-        return list(chat_episodes(there, played, tasks, limits.max_turns))
+    with ChatModel.at(server, _TEMPERATURE, limits.max_new_tokens) as there:
+        return list(chat_episodes(there, world, tasks, limits.max_turns))
 
 
-def _with_engine(name: str, options: Options, items: Sequence[TaskItem], model: str, limits: Limits) -> list[ChatEpisode]:
+def _with_engine(environment: EnvironmentSpec, items: Sequence[TaskItem], model: str, limits: Limits) -> list[ChatEpisode]:
     request = ShardRequest(
         policy=untrained_spec(Model(base=model)),
-        environment=name,
-        options=options,
+        environment=environment.name,
+        options=environment.options,
+        python=environment.python,
         items=[item.as_row() for item in items],
         group_size=limits.samples,
         temperature=_TEMPERATURE,
@@ -146,8 +141,8 @@ def line_of(episode: ChatEpisode, model: str, tools: Sequence[ToolSpec]) -> Json
     return row | ({"success": episode.success, "reward": episode.value} if episode.success is not None else {})
 
 
-def _write(folder: Path, model: str, environment: Environment, episodes: Sequence[ChatEpisode]) -> None:
+def _write(folder: Path, model: str, world: World, episodes: Sequence[ChatEpisode]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', model)}.jsonl"
-    tools = environment.tools()
+    tools = world.tools()
     file.write_text("".join(f"{json.dumps(line_of(episode, model, tools), ensure_ascii=False)}\n" for episode in episodes), "utf-8")

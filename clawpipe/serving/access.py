@@ -34,6 +34,13 @@ def api_key(host: str) -> str:
     return key
 
 
+def keys_of(authorization: str, api_key: str) -> list[str]:
+    """Return the keys that a request sends: OpenAI's clients as a bearer token, Anthropic's in `x-api-key`, some in both."""
+    scheme, _, bearer = authorization.partition(" ")
+    given = [bearer.strip() if scheme.lower() == "bearer" else "", api_key.strip()]
+    return [key for key in given if key]
+
+
 def is_behind_gateway() -> bool:
     """Return whether a gateway alone has the server's key."""
     return bool(os.environ.get(BEHIND_VARIABLE))

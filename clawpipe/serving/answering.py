@@ -25,7 +25,7 @@ from clawpipe.serving.evidence import Asker
 from clawpipe.serving.fields import SamplingFields
 from clawpipe.serving.live import Live
 from clawpipe.serving.policy import Prepared, ServedPolicy
-from clawpipe.serving.protocol import parse_request, parse_text_request
+from clawpipe.serving.protocol import ChatRequest, parse_request, parse_text_request
 from clawpipe.serving.versions import Versions
 
 MAX_BODY = 2 * 1024 * 1024  # bytes of a request
@@ -42,7 +42,7 @@ class Kind:
     parse: Callable[[bytes], SamplingFields]
     check_size: Callable[[ServedPolicy, Any], None]
     prepare: Callable[[ServedPolicy, Any, str], Prepared]
-    answer: type[Answer]
+    answer: Callable[[ServedPolicy, Any, Prepared], Answer]
 
 
 CHAT = Kind(parse_request, ServedPolicy.check_size, ServedPolicy.prepare, Answer)
@@ -67,7 +67,7 @@ class Answering:
             ApiError, ClawpipeError: the request is refused.
         """
         with self._places.taken():
-            request = kind.parse(await _body(http))
+            request = kind.parse(await read_body(http))
             check_model(self._versions.current.policy, request.model)
             session = http.headers.get(SESSION) or request.session_id or ""
             asker = Asker(http.headers.get(CLIENT, "") if self._believes_clients else "", session)
@@ -88,6 +88,19 @@ class Answering:
         if request.stream:
             return EventStream(answer.chunks(job.events()), job, headers)
         return _whole(answer, prepared.count, await _collect(job, http), headers)
+
+    async def count(self, http: Request, parse: Callable[[bytes], ChatRequest]) -> int:
+        """Return the number of tokens of a request's prompt.
+
+        Raises:
+            ApiError, ClawpipeError: the request is refused.
+        """
+        with self._places.taken():
+            request, policy = parse(await read_body(http)), self._versions.current.policy
+            check_model(policy, request.model)
+            policy.check_size(request)
+            async with self._places.tokenizing:
+                return len(await asyncio.to_thread(policy.prompt, request))
 
     def _answer_unseen(self, shadow: Live, kind: Kind, request: SamplingFields, asker: Asker) -> None:
         """Let the version on trial answer a request as well. The client does not wait for this answer; it is only counted."""
@@ -171,7 +184,7 @@ async def _collect(job: Job, http: Request) -> list[Event]:
 async def read_object(http: Request) -> JsonObject:
     """Read a request's body. Raises ApiError if it is no JSON object."""
     try:
-        body = json.loads(await _body(http))
+        body = json.loads(await read_body(http))
     except (ValueError, RecursionError):
         raise ApiError(400, "the body is no JSON", code="invalid_json") from None
     if not isinstance(body, dict):
@@ -179,7 +192,7 @@ async def read_object(http: Request) -> JsonObject:
     return body
 
 
-async def _body(http: Request) -> bytes:
+async def read_body(http: Request) -> bytes:
     """Read the request's body, decompressed, counting bytes as they come, since a client's stated length proves nothing."""
     close = {"connection": "close"}
     try:

@@ -19,9 +19,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from clawpipe.errors import ClawpipeError
 from clawpipe.json_types import JsonObject
 from clawpipe.services.requests import REQUEST_ID, request_id
+from clawpipe.serving.access import keys_of
 from clawpipe.serving.answering import CHAT, TEXT, Answering, check_model, read_object
 from clawpipe.serving.conversation import message_body
-from clawpipe.serving.errors import ApiError
+from clawpipe.serving.dialects import (
+    COUNT,
+    MESSAGES,
+    RESPONSES,
+    counted_translation,
+    message_translation,
+    response_translation,
+)
+from clawpipe.serving.errors import ApiError, api_error, error_body, not_kept
 from clawpipe.serving.feedback import feedback_of
 from clawpipe.serving.follow import Follower
 from clawpipe.serving.found import Served
@@ -29,6 +38,7 @@ from clawpipe.serving.live import Live
 from clawpipe.serving.metrics import Metrics
 from clawpipe.serving.policy import ServedPolicy
 from clawpipe.serving.versions import Versions
+from clawpipe.wire.dialects.kept import KeptResponses
 
 
 def create_app(
@@ -145,11 +155,41 @@ def _add_answers(app: FastAPI, versions: Versions[Live], key: str, believes_clie
     async def text(http: Request) -> Response:
         return await answering.respond(http, TEXT)
 
+    _add_dialects(app, answering, key)
+
+
+def _add_dialects(app: FastAPI, answering: Answering, key: str) -> None:
+    kept = KeptResponses()
+
+    @app.post(RESPONSES, dependencies=[_key_needed(key)], response_model=None)
+    async def respond(http: Request) -> Response:
+        return await answering.respond(http, response_translation(kept).kind)
+
+    @app.get(f"{RESPONSES}/{{name}}", dependencies=[_key_needed(key)])
+    async def response(name: str) -> JsonObject:
+        if found := kept.get("", name):
+            return found
+        raise not_kept(name)
+
+    @app.delete(f"{RESPONSES}/{{name}}", dependencies=[_key_needed(key)])
+    async def forget(name: str) -> JsonObject:
+        if kept.forget("", name):
+            return {"id": name, "object": "response", "deleted": True}
+        raise not_kept(name)
+
+    @app.post(MESSAGES, dependencies=[_key_needed(key)], response_model=None)
+    async def message(http: Request) -> Response:
+        return await answering.respond(http, message_translation().kind)
+
+    @app.post(COUNT, dependencies=[_key_needed(key)])
+    async def count(http: Request) -> JsonObject:
+        return {"input_tokens": await answering.count(http, counted_translation().parse)}
+
 
 def _key_needed(key: str) -> Any:
     async def check(http: Request) -> None:
-        scheme, _, given = http.headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode("latin-1"), key.encode()):
+        given = keys_of(http.headers.get("authorization", ""), http.headers.get("x-api-key", ""))
+        if not any(hmac.compare_digest(one.encode("latin-1"), key.encode()) for one in given):
             what = "a wrong API key was sent" if given else "no API key was sent; send it as a bearer token"
             raise ApiError(401, what, code="invalid_api_key", headers={"www-authenticate": "Bearer"})
 
@@ -175,14 +215,6 @@ def _model_card(policy: ServedPolicy, created: int) -> JsonObject:
     }
 
 
-async def _refuse(_: Request, error: Exception) -> JSONResponse:
-    match error:
-        case ApiError():
-            answer = error
-        case ClawpipeError():
-            answer = ApiError.of(error)
-        case HTTPException():
-            answer = ApiError(error.status_code, str(error.detail), headers=error.headers)
-        case _:
-            answer = ApiError(500, "the server failed; see its log")
-    return answer.response()
+async def _refuse(http: Request, error: Exception) -> JSONResponse:
+    answer = api_error(error)
+    return JSONResponse(error_body(http.url.path, answer), answer.status, answer.headers)

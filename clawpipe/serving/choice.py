@@ -15,6 +15,7 @@ class Ending(NamedTuple):
 
     Attributes:
         tokens: how many were sampled, including the end marker.
+        stop: the stop string that ended it.
         misfits: what is wrong with calls to strict tools.
         cached: how many tokens of the prompt had been computed before.
         reasoning: how many of the tokens are a thought's; None if that is not known.
@@ -24,6 +25,7 @@ class Ending(NamedTuple):
     calls: tuple[ToolCall, ...]
     finish_reason: str
     tokens: int
+    stop: str | None = None
     misfits: tuple[str, ...] = ()
     cached: int = 0
     reasoning: int | None = 0
@@ -52,4 +54,4 @@ class Choice:
     def _ending(self, outcome: Outcome, reason: str) -> Ending:
         row, reasoning = self.row, self._turn.reasoning_tokens(outcome)
         constrained = row.constraint is not None
-        return Ending(outcome.calls, reason, len(row.turn), outcome.misfits, row.cached, reasoning, constrained)
+        return Ending(outcome.calls, reason, len(row.turn), self._turn.stop, outcome.misfits, row.cached, reasoning, constrained)

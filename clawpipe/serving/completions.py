@@ -13,7 +13,7 @@ from clawpipe.json_types import JsonObject
 from clawpipe.serving.choice import Ending
 from clawpipe.serving.conversation import call_body
 from clawpipe.serving.engine_thread import Event
-from clawpipe.serving.errors import ApiError, cancelled_error
+from clawpipe.serving.errors import ApiError, api_error, cancelled_error, failed_error
 from clawpipe.serving.fields import SamplingFields
 from clawpipe.serving.policy import Prepared, ServedPolicy
 from clawpipe.serving.turn import Delta
@@ -52,35 +52,36 @@ class Answer:
 
     async def chunks(self, events: AsyncIterator[Event]) -> AsyncIterator[str]:
         """Yield the answer as server-sent events. A failure after the first byte is sent as an event, too."""
+        try:
+            async for part in self._parts(events):
+                yield _event(part)
+            yield _DONE
+        except (ApiError, ClawpipeError) as error:
+            yield _event(api_error(error).body())
+        except Exception:
+            yield _event(failed_error().body())
+            raise
+
+    async def _parts(self, events: AsyncIterator[Event]) -> AsyncIterator[JsonObject]:
+        """Yield the chunks of the answer. Raises ApiError (503) if the job was cancelled."""
         for index in range(self._prepared.count):
             yield self._chunk(index, self._opening(), first=index == 0)
         unsent: list[list[Token]] = [[] for _ in range(self._prepared.count)]
         endings: dict[int, Ending] = {}
-        try:
-            async for index, part in events:
-                if isinstance(part, Ending):
-                    endings[index] = part
-                    for chunk in self._last_chunks(index, part, unsent[index]):
-                        yield chunk
-                    continue
-                unsent[index] += part.tokens
-                if part.content:
-                    yield self._chunk(index, self._content(part.content), unsent[index])
-                    unsent[index] = []
-            for chunk in self._closing(endings):
-                yield chunk
-        except ClawpipeError as error:
-            yield _event(ApiError.of(error).body())
-        except Exception:
-            yield _event(ApiError(500, "the server failed while it generated").body())
-            raise
-
-    def _closing(self, endings: Mapping[int, Ending]) -> list[str]:
-        """Return the last events of a stream."""
+        async for index, part in events:
+            if isinstance(part, Ending):
+                endings[index] = part
+                for chunk in self._last_chunks(index, part, unsent[index]):
+                    yield chunk
+                continue
+            unsent[index] += part.tokens
+            if part.content:
+                yield self._chunk(index, self._content(part.content), unsent[index])
+                unsent[index] = []
         if len(endings) < self._prepared.count:
-            return [_event(cancelled_error().body())]
-        usage = [_event(self._head(self.part) | {"choices": [], "usage": self._usage(endings)})] if self._request.with_usage else []
-        return [*usage, _DONE]
+            raise cancelled_error()
+        if self._request.with_usage:
+            yield self._head(self.part) | {"choices": [], "usage": self._usage(endings)}
 
     def _choice(self, index: int, deltas: Sequence[Delta], ending: Ending) -> JsonObject:
         content = "".join(delta.content for delta in deltas)
@@ -89,7 +90,11 @@ class Answer:
             message |= {"content": content or None, "tool_calls": [call_body(call) for call in ending.calls]}
         tokens = [token for delta in deltas for token in delta.tokens]
         choice = {"index": index, "message": message, "logprobs": self._logprobs(tokens), "finish_reason": ending.finish_reason}
-        return choice | _misfits(ending) | self._ids(tokens)
+        return choice | self._ids(tokens) | self._more(ending)
+
+    def _more(self, ending: Ending) -> JsonObject:
+        """Return further fields of a choice: what is wrong with calls to strict tools."""
+        return {"misfits": list(ending.misfits)} if ending.misfits else {}
 
     def _opening(self) -> JsonObject:
         """Return the delta of the first chunk of a choice."""
@@ -99,31 +104,26 @@ class Answer:
         """Return the delta of a chunk with this text."""
         return {"content": content}
 
-    def _last_chunks(self, index: int, ending: Ending, unsent: list[Token]) -> list[str]:
+    def _last_chunks(self, index: int, ending: Ending, unsent: list[Token]) -> list[JsonObject]:
         chunks = []
         for number, call in enumerate(ending.calls):
             opening = {"index": number, **call_body(call), "function": {"name": call.name, "arguments": ""}}
             chunks.append(self._chunk(index, {"tool_calls": [opening]}, unsent))
             chunks.append(self._chunk(index, {"tool_calls": [{"index": number, "function": {"arguments": call.arguments}}]}))
             unsent = []
-        return [*chunks, self._chunk(index, {}, unsent, ending.finish_reason, more=_misfits(ending))]
+        last = self._chunk(index, {}, unsent, ending.finish_reason)
+        return [*chunks, last | {"choices": [choice | self._more(ending) for choice in last["choices"]]}]
 
     def _chunk(
-        self,
-        index: int,
-        delta: JsonObject,
-        tokens: Sequence[Token] = (),
-        finish_reason: str | None = None,
-        first: bool = False,
-        more: JsonObject | None = None,
-    ) -> str:
+        self, index: int, delta: JsonObject, tokens: Sequence[Token] = (), finish_reason: str | None = None, first: bool = False
+    ) -> JsonObject:
         logprobs = self._logprobs(tokens) if tokens else None
-        choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason} | (more or {})
-        return self._event_of(choice | self._ids(tokens), first)
+        choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason} | self._ids(tokens)
+        return self._part_of(choice, first)
 
-    def _event_of(self, choice: JsonObject, first: bool) -> str:
+    def _part_of(self, choice: JsonObject, first: bool) -> JsonObject:
         usage = {"usage": None} if self._request.with_usage else {}
-        return _event(self._head(self.part) | {"choices": [choice], **usage} | (self._prompt_ids() if first else {}))
+        return self._head(self.part) | {"choices": [choice], **usage} | (self._prompt_ids() if first else {})
 
     def _prompt_ids(self) -> JsonObject:
         """Return the prompt's ids; of several prompts each choice has its own, as at vLLM."""
@@ -143,7 +143,7 @@ class Answer:
 
     def _usage(self, endings: Mapping[int, Ending]) -> JsonObject:
         sampled = sum(ending.tokens for ending in endings.values())
-        prompt, thoughts = sum(map(len, self._prepared.prompts)), [ending.reasoning for ending in endings.values()]
+        prompt, thoughts = self._prepared.prompt_tokens, [ending.reasoning for ending in endings.values()]
         known = [tokens for tokens in thoughts if tokens is not None]
         details = {"reasoning_tokens": sum(known)} if len(known) == len(thoughts) else {}
         return {
@@ -194,15 +194,9 @@ class TextAnswer(Answer):
         return self._text(index, text, [token for delta in deltas for token in delta.tokens], ending.finish_reason)
 
     def _chunk(
-        self,
-        index: int,
-        delta: JsonObject,
-        tokens: Sequence[Token] = (),
-        finish_reason: str | None = None,
-        first: bool = False,
-        more: JsonObject | None = None,
-    ) -> str:
-        return self._event_of(self._text(index, delta.get("content", ""), tokens, finish_reason), first)
+        self, index: int, delta: JsonObject, tokens: Sequence[Token] = (), finish_reason: str | None = None, first: bool = False
+    ) -> JsonObject:
+        return self._part_of(self._text(index, delta.get("content", ""), tokens, finish_reason), first)
 
     def _text(self, index: int, text: str, tokens: Sequence[Token], finish_reason: str | None) -> JsonObject:
         logprobs = self._logprobs(tokens) if tokens else None
@@ -221,11 +215,6 @@ class TextAnswer(Answer):
             "token_logprobs": [entry["logprob"] for entry in spelt],
             "top_logprobs": [{rival["token"]: rival["logprob"] for rival in found} for found in rivals],
         } | self._kind
-
-
-def _misfits(ending: Ending) -> JsonObject:
-    """Return the field that names what is wrong with calls to strict tools."""
-    return {"misfits": list(ending.misfits)} if ending.misfits else {}
 
 
 def _event(body: JsonObject) -> str:

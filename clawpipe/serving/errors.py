@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
-from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
+from starlette.exceptions import HTTPException
 
 from clawpipe.errors import BusyError, ClawpipeError
 from clawpipe.json_types import JsonObject
 from clawpipe.services.requests import ENCODINGS, EncodingError
+from clawpipe.wire.dialects.messages_out import messages_error
 
 RETRY_AFTER_SECONDS = 5
+_MESSAGES = "/v1/messages"
 _TYPES = {401: "authentication_error", 429: "rate_limit_error"}
 Request = TypeVar("Request", bound=BaseModel)
 _BRANCHES = ("str", "list[int]")  # alternatives of a field, which are no part of its name
@@ -48,8 +50,32 @@ class ApiError(Exception):
         kind = _TYPES.get(self.status, "server_error" if self.status >= 500 else "invalid_request_error")
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
 
-    def response(self) -> JSONResponse:
-        return JSONResponse(self.body(), self.status, self.headers)
+
+def api_error(error: Exception) -> ApiError:
+    """Return the error that a client gets of one that was raised."""
+    match error:
+        case ApiError():
+            return error
+        case ClawpipeError():
+            return ApiError.of(error)
+        case HTTPException():
+            return ApiError(error.status_code, str(error.detail), headers=error.headers)
+        case _:
+            return ApiError(500, "the server failed; see its log")
+
+
+def error_body(path: str, error: ApiError) -> JsonObject:
+    """Return an error in the form of the interface to which a path belongs."""
+    return messages_error(error.status, error.message) if path.startswith(_MESSAGES) else error.body()
+
+
+def not_kept(response_id: str) -> ApiError:
+    """Return the error of a response that is not kept, or not any more."""
+    return ApiError(404, f"no response {response_id[:200]!r} is kept here", "response_id", "not_found")
+
+
+def failed_error() -> ApiError:
+    return ApiError(500, "the server failed while it generated")
 
 
 def cancelled_error() -> ApiError:

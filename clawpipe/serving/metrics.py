@@ -10,7 +10,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from clawpipe.serving.live import Live
 from clawpipe.serving.versions import Versions
 
-_PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/feedback", "/v1/models", "/healthz", "/metrics")
+_PATHS = (
+    *("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens"),
+    *("/v1/feedback", "/v1/models", "/healthz", "/metrics"),
+)
 
 
 class Metrics:

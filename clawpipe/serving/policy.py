@@ -59,6 +59,10 @@ class Prepared:
     every: bool
     held: Held | None = None
 
+    @property
+    def prompt_tokens(self) -> int:
+        return sum(map(len, self.prompts))
+
     def prompt_of(self, index: int) -> list[int]:
         """Return the prompt that answer `index` answers."""
         return self.prompts[index * len(self.prompts) // self.count]
@@ -115,12 +119,14 @@ class ServedPolicy:
             ClawpipeError: the policy's tool-call format cannot write the messages.
         """
         tools = to_tools(request.offered, self._format)
-        messages = to_messages(request.messages)
-        renderer = self._renderer(json.dumps([asdict(tool) for tool in tools]))
-        turn = sum(message.role == "assistant" for message in messages)
-        reading = self._reading(request, tools, turn)
-        held = _held(request, tools)
-        return self._prepared(request, [renderer.prompt(messages)], request.limit, reading, client, held)
+        turn = sum(message.role == "assistant" for message in request.messages)
+        reading, held = self._reading(request, tools, turn), _held(request, tools)
+        return self._prepared(request, [self.prompt(request)], request.limit, reading, client, held)
+
+    def prompt(self, request: ChatRequest) -> list[int]:
+        """Return the token ids of a request's messages and tools. Raises as `prepare`, but for their number."""
+        tools = to_tools(request.offered, self._format)
+        return self._renderer(json.dumps([asdict(tool) for tool in tools])).prompt(to_messages(request.messages))
 
     def prepare_text(self, request: TextRequest, client: str = "") -> Prepared:
         """Tokenize a request for plain text. Raises ApiError (400) if it does not fit the context, or an id is no token."""

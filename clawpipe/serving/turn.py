@@ -6,7 +6,6 @@ the pieces of a streamed turn, joined, are the whole turn.
 
 from __future__ import annotations
 
-import json
 import sys
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from clawpipe.policy.calls import codec
 from clawpipe.policy.formats.common import overlap
 from clawpipe.schemas import argument_error
 from clawpipe.serving.tokens import TextStream
+from clawpipe.wire.arguments import arguments_of
 from clawpipe.wire.thoughts import split_thought
 
 _CALL_ENDS = (")", "}", "]", ">")  # in any format
@@ -112,7 +112,7 @@ class WithTools:
         """Return what is wrong with the arguments of a call to a strict tool."""
         if call.name not in self._rules.strict:
             return ""
-        wrong = argument_error(self._schemas[call.name], json.loads(call.arguments))
+        wrong = argument_error(self._schemas[call.name], arguments_of(call))
         return f"{call.id}: {wrong}" if wrong else ""
 
 
@@ -134,7 +134,13 @@ class Turn:
         self._content = ""  # content that has been sent
         self._starts: list[int] = []  # of the tokens' texts
         self._waiting: list[tuple[int, Token]] = []  # tokens that have not been sent, each with the start of its text
-        self.stopped = False  # whether a stop string, or a call that is the only one, has ended the turn
+        self.stop: str | None = None  # the stop string that has ended the turn
+        self._over = False  # whether a call that is the only one has ended it
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a stop string, or a call that is the only one, has ended the turn."""
+        return self._over or self.stop is not None
 
     def push(self, token: Token) -> None:
         self._starts.append(len(self._text))
@@ -174,11 +180,12 @@ class Turn:
         longest = max(map(len, self._stops), default=0)
         start = max(0, len(self._text) - longest)
         self._text += fresh
-        places = [place for stop in self._stops if (place := self._text.find(stop, start)) >= 0]
+        places = [(place, stop) for stop in self._stops if (place := self._text.find(stop, start)) >= 0]
         if places:
-            self._text, self.stopped = self._text[: min(places)], True
-        elif fresh and self._reading.is_over(self._text, fresh):
-            self.stopped = True
+            place, self.stop = min(places)
+            self._text = self._text[:place]
+        elif fresh:
+            self._over = self._reading.is_over(self._text, fresh)
 
     def _release(self, end: int) -> list[Token]:
         """Return the waiting tokens whose text begins before `end`, and remove them."""

@@ -2,39 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
 from clawpipe.json_types import JsonObject
+from clawpipe.store.plain_digests import plain_json
+from clawpipe.store.plain_digests import sha256_bytes as sha256_bytes
+from clawpipe.store.plain_digests import sha256_file as sha256_file
+from clawpipe.store.plain_digests import sha256_once as sha256_once
 from clawpipe.store.refs import AnyRef, ModelRef
-
-
-def sha256_bytes(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
-def sha256_file(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def sha256_once(path: Path) -> str:
-    """Compute the sha256 of a file, cached in this process while its size and change time stay the same.
-
-    A change time is the kernel's own: whoever writes to a file can set back when it was modified, but not this.
-    """
-    stat = path.stat()
-    return _sha256_of(str(path), stat.st_size, stat.st_ctime_ns)
-
-
-@cache
-def _sha256_of(path: str, size: int, changed: int) -> str:
-    return sha256_file(Path(path))
 
 
 def canonical(value: Any) -> Any:
@@ -66,11 +43,16 @@ def canonical_as(value: Any, declared: type[BaseModel]) -> JsonObject:
     """Return the canonical form of a block of settings, limited to the fields of its declared class."""
     fields = [name for name in declared.model_fields if name in value.result_fields()]
     plain = value.model_dump(mode="json", include=set(fields))
-    return {name: canonical(inner if is_block(type(inner := getattr(value, name))) else plain[name]) for name in fields}
+    return {name: canonical(inner if _holds_blocks(inner := getattr(value, name)) else plain[name]) for name in fields}
+
+
+def _holds_blocks(value: Any) -> bool:
+    """Whether a value is a block of settings, or a list of them."""
+    return bool(value) and all(map(_holds_blocks, value)) if isinstance(value, list | tuple) else is_block(type(value))
 
 
 def canonical_json(value: Any) -> bytes:
-    return json.dumps(canonical(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+    return plain_json(canonical(value))
 
 
 def sha256_json(value: Any) -> str:

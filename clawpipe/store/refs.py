@@ -51,8 +51,16 @@ class ModelRef(_Ref):
         return self.adapter or self.weights
 
 
-Ref = Annotated[DatasetRef | ModelRef, Field(discriminator="kind")]
-AnyRef = DatasetRef | ModelRef
+class OptimizerRef(_Ref):
+    """A reference to an optimizer's state between two rounds of a night; it fits one policy of that night and no other."""
+
+    kind: Literal["optimizer"] = "optimizer"
+    night: str = Field(description="the night's training, see clawpipe.training.course")
+    policy_version: str = Field(description="the policy to whose weights the moments belong")
+
+
+Ref = Annotated[DatasetRef | ModelRef | OptimizerRef, Field(discriminator="kind")]
+AnyRef = DatasetRef | ModelRef | OptimizerRef
 
 
 class StepResult(BaseModel):

@@ -19,6 +19,7 @@ Number = int | float
 _LABEL = "night"
 _YARDSTICK = (
     *(f"environment.{field}" for field in ("name", "heldout_items", "benchmark_items", "seed", "options")),
+    "environments",
     "evaluation.",
 )
 _SCALARS = (str, int, float, bool, type(None))

@@ -11,7 +11,7 @@ from mlflow import MlflowClient
 from clawpipe.evaluation.verdict import Verdict
 from clawpipe.registry.client import answered, connect
 from clawpipe.registry.night_summary import description, final_metrics
-from clawpipe.registry.runs import CHECKPOINTS, NightRun, log_step, logged_steps, open_run, record_night
+from clawpipe.registry.runs import CHECKPOINTS, NightRun, log_probes, log_step, logged_steps, open_run, record_night
 from clawpipe.registry.tracking import Tracking
 
 _DESCRIPTION = "mlflow.note.content"  # the tag that a run's page shows as its description, in Markdown
@@ -45,6 +45,10 @@ class MlflowSink:
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         with answered(self._tracking):
             log_step(self._client(), self._run_id, step, metrics)
+
+    def probed(self, curve: Mapping[int, Mapping[str, float]]) -> None:
+        with answered(self._tracking):
+            log_probes(self._client(), self._run_id, curve)
 
     def keep(self, part: str, directory: Path) -> None:
         client, place = self._client(), f"{CHECKPOINTS}/{part}"

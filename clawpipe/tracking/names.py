@@ -29,7 +29,10 @@ _OURS = {
     "reward/std": "standard deviation of those scores",
     "rollouts/success": "share of the round's rollouts that succeeded, logged with the round's first optimizer step",
 }
+PROBE_SUCCESS, PROBE_STEP = "probe/success", "probe/step"
 _FINAL = {
+    PROBE_SUCCESS: "with train.probe_steps: success on train items that no round takes, at the optimizer step after which it was "
+    f"measured; in W&B over {PROBE_STEP}",
     "heldout/base, heldout/champion, heldout/candidate": "success on the held-out items; with _low and _high, its interval",
     "gate/effect": "the candidate's gain over the incumbent",
     "gate/p_better, gate/p_worse": "one-sided exact paired tests over identities",

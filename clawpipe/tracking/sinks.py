@@ -27,6 +27,10 @@ class Sink(Protocol):
         """Log the metrics of one optimizer step; steps rise from 1 through all rounds of the night."""
         ...
 
+    def probed(self, curve: Mapping[int, Mapping[str, float]]) -> None:
+        """Log the night's probes, by the optimizer step after which each was taken. Called when all steps are logged."""
+        ...
+
     def keep(self, part: str, directory: Path) -> None:
         """Keep the adapter that a round trained as an artifact of the run, if the tracker keeps artifacts."""
         ...

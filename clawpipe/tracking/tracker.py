@@ -19,7 +19,7 @@ from clawpipe.nights.record import StepEntry
 from clawpipe.store.artifacts import Store
 from clawpipe.store.files import write_atomic
 from clawpipe.store.refs import DatasetRef
-from clawpipe.tracking.names import tracked
+from clawpipe.tracking.names import PROBE_SUCCESS, tracked
 from clawpipe.tracking.rewards import round_rewards
 from clawpipe.tracking.sinks import Sink
 
@@ -37,6 +37,8 @@ class Marks(BaseModel):
     attempt: int = renamed("making", "attempt", default=1, description="number of trainings of the night with different results")
     trained: dict[str, str] = Field(default_factory=dict, description="round to digest of its adapter, in this attempt")
     steps: dict[str, int] = Field(default_factory=dict, description="tracker to last logged step; for those that cannot be asked")
+
+    probed: dict[str, int] = Field(default_factory=dict, description="tracker to the optimizer step of its last probe")
 
     @classmethod
     def read(cls, run_dir: Path) -> Marks:
@@ -68,11 +70,13 @@ class NightTracker(NullWatcher):
         self, sinks: Sequence[Sink], store: Store, run_dir: Path, warn: Callable[[str], None], *, checkpoints: bool
     ) -> None:
         self._marks = Marks.read(run_dir)
-        self._kept = dict(self._marks.steps)
+        self._kept = self._marks.model_copy(deep=True)
         self._lines = [_Line(sink, self._marks, warn) for sink in sinks]
         self._store, self._run_dir, self._checkpoints = store, run_dir, checkpoints
         self._curve: dict[int, dict[str, float]] = {}
         self._before = 0  # optimizer steps of the rounds before this one
+        self._begun = 0  # optimizer steps before the round that was trained last
+        self._probes: dict[int, dict[str, float]] = {}
         self._scores: dict[str, list[DatasetRef]] = {}
 
     def updated(self, step: str, metrics: Mapping[str, Any]) -> None:
@@ -85,8 +89,13 @@ class NightTracker(NullWatcher):
             self._scores.setdefault(part, []).append(output)
         elif name == "train":
             self._trained(part, entry)
+        elif name == "probe":
+            probes = [one for one in entry.details["probes"] if "success" in one]
+            self._probes |= {self._begun + one["step"]: {PROBE_SUCCESS: one["success"]} for one in probes}
         elif name == "gate":
             verdict = Verdict.model_validate(entry.details)
+            if self._probes:
+                self._each("the probes", lambda line: line.probed(self._probes))
             self._each("the verdict", lambda line: line.sink.conclude(verdict))
 
     def close(self, *, failed: bool) -> None:
@@ -100,7 +109,7 @@ class NightTracker(NullWatcher):
             self._begin_new_run()
         for row in entry.details["updates"]:
             self._log(part, row)
-        self._before = max(self._curve, default=0)
+        self._begun, self._before = self._before, max(self._curve, default=0)
         if part not in self._marks.trained:
             self._marks.trained[part] = str(entry.digest)
             self._marks.write(self._run_dir)
@@ -113,6 +122,7 @@ class NightTracker(NullWatcher):
         self._marks.attempt += 1
         self._marks.trained.clear()
         self._marks.steps.clear()
+        self._marks.probed.clear()
         self._marks.write(self._run_dir)
         self._curve = {step: metrics for step, metrics in self._curve.items() if step <= self._before}
         for line in self._lines:
@@ -140,9 +150,9 @@ class NightTracker(NullWatcher):
         self._keep_marks()
 
     def _keep_marks(self) -> None:
-        if self._marks.steps != self._kept:
+        if self._marks != self._kept:
             self._marks.write(self._run_dir)
-            self._kept = dict(self._marks.steps)
+            self._kept = self._marks.model_copy(deep=True)
 
 
 class _Line:
@@ -189,6 +199,11 @@ class _Line:
         if step > self._logged:
             self.sink.log(step, metrics)
             self._logged = self._marks.steps[self.sink.name] = step
+
+    def probed(self, curve: Mapping[int, Mapping[str, float]]) -> None:
+        if self._marks.probed.get(self.sink.name, 0) < max(curve):
+            self.sink.probed(curve)
+            self._marks.probed[self.sink.name] = max(curve)
 
     def reopen(self) -> None:
         """Start another run: everything is sent again."""

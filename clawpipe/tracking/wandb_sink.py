@@ -12,6 +12,7 @@ from clawpipe.errors import ConfigError
 from clawpipe.evaluation.verdict import Verdict
 from clawpipe.registry.night_summary import final_metrics
 from clawpipe.store.digests import sha256_json
+from clawpipe.tracking.names import PROBE_STEP
 from clawpipe.tracking.tracker import Marks
 
 _ID_DIGITS = 24
@@ -65,6 +66,12 @@ class WandbSink:
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         self._run.log({**metrics, "step": step}, step=step, commit=True)
+
+    def probed(self, curve: Mapping[int, Mapping[str, float]]) -> None:
+        """Log the probes on an axis of their own, since W&B takes nothing for a step that it has."""
+        self._run.define_metric("probe/*", step_metric=PROBE_STEP)
+        for step, metrics in sorted(curve.items()):
+            self._run.log({**metrics, PROBE_STEP: step})
 
     def keep(self, part: str, directory: Path) -> None:
         """Do nothing: adapters are kept in MLflow only."""

@@ -6,8 +6,6 @@ from clawpipe.config.model import FLOAT16
 from clawpipe.config.training import Loss, Train
 from clawpipe.errors import ConfigError
 
-FULL_RATE = 0.1  # training all weights takes a tenth of an adapter's learning rate
-
 
 def needs(train: Train) -> frozenset[str]:
     """Return which policies' log-probs of the trained tokens are needed besides the recorded ones: reference, proximal, teacher."""
@@ -27,11 +25,6 @@ def loss_of(train: Train) -> Loss:
 def weights_of(train: Train) -> tuple[float, float]:
     """Return (w_rl, w_opd): the weights of the reward's terms and of the hinted teacher's."""
     return train.spec.weights or (train.combine.w_rl, train.combine.w_opd)
-
-
-def rate_of(train: Train) -> float:
-    """Return the learning rate to use: a method's default is for adapters, and is lowered for full weights."""
-    return train.rate * FULL_RATE if train.learning_rate is None and train.adapter == "full" else train.rate
 
 
 def require_trainable(dtype: str) -> None:

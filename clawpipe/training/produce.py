@@ -8,15 +8,17 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from clawpipe.children.memory import MemoryShortError, kernel_kills
 from clawpipe.children.ranks import clear_error, read_error
 from clawpipe.children.run import KilledError, run_child
-from clawpipe.config.environment import EnvironmentSpec
+from clawpipe.config.environment import Played
 from clawpipe.config.load import shipped
 from clawpipe.config.runtime import Runtime
 from clawpipe.config.training import Train
 from clawpipe.devices import meter
+from clawpipe.environments.openings import openings
 from clawpipe.errors import ClawpipeError, ConfigError
 from clawpipe.json_types import JsonObject
 from clawpipe.policy.spec import PolicySpec, policy_spec
@@ -25,16 +27,18 @@ from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files
 from clawpipe.store.digests import sha256_json
 from clawpipe.store.files import write_atomic
-from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.store.refs import DatasetRef, ModelRef, OptimizerRef, Ref, StepResult
+from clawpipe.training.course import Course
 from clawpipe.training.methods import require_token_scores, require_trainable
-from clawpipe.training.request import METRICS, SUMMARY, Rendering, TrainRequest, is_finished
+from clawpipe.training.request import METRICS, OPTIMIZER, SNAPSHOTS, SUMMARY, Reference, Rendering, TrainRequest, is_finished
+from clawpipe.training.signs import signs_of
 
 _RESTARTS = 2  # restarts of a child that the kernel killed for lack of memory, each with half the pack length
 _ON_TIMEOUT = (
     "run again: training resumes from its last checkpoint. To need less time: a GPU, fewer train.optimizer_steps x epochs, "
     "fewer rollouts; to allow more time: runtime.step_timeout"
 )
-_DETAILS = ("steps", "nonfinite", "grad_norm_max", "moved", "nothing_learnt")
+_DETAILS = ("steps", "nonfinite", "grad_norm_max", "moved", "nothing_learnt", "moments_left")
 
 
 def run_training(request: TrainRequest, work: Path, timeout: float, on_progress: Callable[[JsonObject], None]) -> Path:
@@ -87,6 +91,20 @@ def _command(file: Path, request: TrainRequest) -> list[str]:
     return [sys.executable, "-m", "clawpipe.training" if alone else "clawpipe.training.process.torchrun", str(file)]
 
 
+class NightSoFar(NamedTuple):
+    """The place of a training in its night, and what the night hands it.
+
+    Attributes:
+        course: which round of which night this is.
+        optimizer: the optimizer's state after the earlier rounds; None in the first.
+        start: the policy that the night's first round started from.
+    """
+
+    course: Course
+    optimizer: OptimizerRef | None
+    start: ModelRef
+
+
 def train_policy(
     store: Store,
     work: Path,
@@ -95,69 +113,138 @@ def train_policy(
     token_scores: DatasetRef | None,
     config: Train,
     *,
-    environment: EnvironmentSpec | None = None,
+    night: NightSoFar | None = None,
+    environment: Played | None = None,
     temperature: float,
     seed: int,
     runtime: Runtime,
     on_progress: Callable[[JsonObject], None],
 ) -> StepResult:
-    """Train on the samples from `start`; the output is the adapter or the whole weights, the details are the steps' metrics.
+    """Train on the samples from `start`; the output is the adapter or the whole weights, the details are the steps' metrics, and
+    the extras the policies after every `train.probe_steps` optimizer steps, by names such as step-000004.
 
-    Preference pairs that exist only as text are rendered as rollouts of `environment` are.
+    The extra "optimizer" is the state that the night's next round goes on with, where another round may follow. Preference pairs
+    that exist only as text are rendered as rollouts of `environment` are, of several those of the first.
 
     A killed run resumes from its last checkpoint, which lies below `work` under the digest of the inputs.
 
     Raises:
-        ConfigError: an adapter would start from a policy of whole weights.
+        ConfigError: an adapter would start from a policy of whole weights, or the optimizer's state is not that of this night and
+            policy.
         DataError, TrainingError, BusyError: see `clawpipe.training.produce.run_training`.
     """
-    whole = config.adapter == "full"
-    if start.weights and not whole:
+    if start.weights and config.adapter != "full":
         raise ConfigError(
             "an adapter cannot start from the champion, whose weights are merged",
             "train.start_from",
             "set it to base, or train.adapter to full",
         )
+    if night and night.optimizer:
+        night.course.require(night.optimizer, start)
+    inputs = [samples, start, token_scores, config, temperature, seed, *(night or ())]
+    run = work / "train" / sha256_json(inputs)[:24]
     spec = policy_spec(store, start)
-    run = work / "train" / sha256_json([samples, start, token_scores, config, temperature, seed])[:24]
     request = TrainRequest(
-        samples=tuple(map(str, dataset_files(store, samples))),
-        token_scores=tuple(map(str, dataset_files(store, token_scores))) if token_scores else (),
+        **_rows(store, samples, token_scores),
+        **_policy(spec, start, config),
+        **(_of_night(store, start, config, night) if night else {}),
+        **_placement(runtime),
         rendering=_rendering(environment, spec) if environment else None,
-        base=spec.base,
-        base_digest=start.digest if start.weights else start.base,
-        dtype=spec.dtype,
-        quantization="none" if whole else spec.quantization,
-        init_adapter=spec.adapter,
         config=config,
         temperature=temperature,
         seed=seed,
-        device=runtime.device,
-        threads=runtime.train_threads,
-        processes=runtime.train_processes,
-        accelerate=str(shipped(Path(runtime.accelerate))) if runtime.accelerate else None,
         output=str(run / "outcome"),
     )
     outcome = run_training(request, run, runtime.step_timeout, on_progress)
+    parents = {ref.digest for ref in (samples, token_scores, start, night and night.optimizer) if ref}
+    policy, kept = _publish_policies(store, request, outcome, start, parents)
+    extras: dict[str, Ref] = {**kept}
+    if night and request.is_gone_on_from:
+        extras["optimizer"] = _publish_optimizer(store, outcome, night.course, policy)
+    result = _result(outcome, samples.rows, policy, extras)
+    shutil.rmtree(run)
+    return result
+
+
+def _rows(store: Store, samples: DatasetRef, token_scores: DatasetRef | None) -> dict[str, Any]:
+    scores = dataset_files(store, token_scores) if token_scores else ()
+    return {"samples": tuple(map(str, dataset_files(store, samples))), "token_scores": tuple(map(str, scores))}
+
+
+def _policy(spec: PolicySpec, start: ModelRef, config: Train) -> dict[str, Any]:
+    return {
+        "base": spec.base,
+        "base_digest": start.digest if start.weights else start.base,
+        "dtype": spec.dtype,
+        "quantization": "none" if config.adapter == "full" else spec.quantization,
+        "init_adapter": spec.adapter,
+    }
+
+
+def _of_night(store: Store, start: ModelRef, config: Train, night: NightSoFar) -> dict[str, Any]:
+    """Return what a round takes over; the reference is left out where it is the policy that the round starts from."""
+    moved = config.spec.compares_with_start and night.start != start
+    return {
+        "course": night.course,
+        "optimizer": str(store.require(night.optimizer)) if night.optimizer else None,
+        "reference": _reference(store, night.start) if moved else None,
+    }
+
+
+def _placement(runtime: Runtime) -> dict[str, Any]:
+    return {
+        "device": runtime.device,
+        "threads": runtime.train_threads,
+        "processes": runtime.train_processes,
+        "accelerate": str(shipped(Path(runtime.accelerate))) if runtime.accelerate else None,
+    }
+
+
+def _reference(store: Store, policy: ModelRef) -> Reference:
+    spec = policy_spec(store, policy)
+    return Reference(base=spec.base, adapter=spec.adapter, version=policy.policy_version)
+
+
+def _publish_policies(
+    store: Store, request: TrainRequest, outcome: Path, start: ModelRef, parents: set[str]
+) -> tuple[ModelRef, dict[str, ModelRef]]:
+    """Publish the trained policy, and those after every `train.probe_steps` optimizer steps by their names."""
+    name, make_ref = ("model", weights_ref) if request.config.adapter == "full" else ("adapter", adapter_ref)
+    manifest = {"kind": "model", "name": name, "base": start.base, "calls": start.tool_call_format, "dtype": start.dtype}
+    ordered = tuple(sorted(parents))
+
+    def publish(weights: Path) -> ModelRef:
+        digest, _ = store.publish(name, lambda directory: _fill(directory, weights, manifest))
+        return make_ref(start, digest, ordered)
+
+    return publish(request.weights), {kept.name: publish(kept) for kept in sorted((outcome / SNAPSHOTS).glob("*"))}
+
+
+def _publish_optimizer(store: Store, outcome: Path, course: Course, policy: ModelRef) -> OptimizerRef:
+    night, version = course.night, policy.policy_version
+    manifest = {"kind": "optimizer", "name": OPTIMIZER, "night": night, "policy_version": version}
+    digest, _ = store.publish(OPTIMIZER, lambda directory: _fill(directory, outcome / OPTIMIZER, manifest))
+    return OptimizerRef(name=OPTIMIZER, digest=digest, parents=policy.parents, night=night, policy_version=version)
+
+
+def _result(outcome: Path, rows: int, policy: ModelRef, extras: dict[str, Ref]) -> StepResult:
     summary = json.loads((outcome / SUMMARY).read_bytes())
     steps = [json.loads(line) for line in (outcome / METRICS).read_text().splitlines()]
-    parents = tuple(sorted({ref.digest for ref in (samples, token_scores, start) if ref}))
-    name, make_ref = ("model", weights_ref) if whole else ("adapter", adapter_ref)
-    manifest = {"kind": "model", "name": name, "base": start.base, "calls": start.tool_call_format, "dtype": start.dtype}
-    digest, _ = store.publish(name, lambda directory: _fill(directory, request.weights, manifest))
-    shutil.rmtree(run)
-    filtered = summary["filtered"]
+    signs = signs_of(steps)
     return StepResult(
-        output=make_ref(start, digest, parents),
-        rows_in=samples.rows,
+        output=policy,
+        extras=extras,
+        rows_in=rows,
         rows_out=summary["samples"],
-        filtered=filtered,
-        details={name: summary[name] for name in _DETAILS if summary.get(name) is not None} | {"updates": steps},
+        filtered=summary["filtered"],
+        details={name: summary[name] for name in _DETAILS if summary.get(name) is not None}
+        | {"updates": steps}
+        | ({"signs": signs} if signs else {}),
     )
 
 
-def _rendering(environment: EnvironmentSpec, spec: PolicySpec) -> Rendering:
-    return Rendering(environment=environment.name, options=environment.options, tool_call_format=spec.tool_call_format)
+def _rendering(environment: Played, spec: PolicySpec) -> Rendering:
+    return Rendering(opening=openings(environment)[0], tool_call_format=spec.tool_call_format)
 
 
 def _fill(directory: Path, source: Path, manifest: JsonObject) -> JsonObject:

@@ -9,15 +9,19 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from clawpipe.config.quantization import Quantization
 from clawpipe.config.training import Train
+from clawpipe.environments.openings import Opening
 from clawpipe.extensions import is_reference
-from clawpipe.json_types import Options
 from clawpipe.messages import ToolCallFormat
 from clawpipe.store.digests import sha256_file, sha256_json
 from clawpipe.store.source import code_digest
+from clawpipe.training.course import Course
 from clawpipe.training.losses.objectives import LOSSES
 
 ADAPTER, MODEL, METRICS, SUMMARY = "adapter", "model", "metrics.jsonl", "summary.json"  # in the outcome directory
-_PLACES = {"samples", "token_scores", "base", "init_adapter", "device", "threads", "processes", "accelerate", "shrink", "output"}
+SNAPSHOTS = "snapshots"  # beside the outcome directory while training goes on, then in it
+OPTIMIZER = "optimizer"  # there too, if another round of the night may follow
+_PATHS = {"samples", "token_scores", "base", "init_adapter", "optimizer", "reference", "accelerate", "output"}
+_PLACES = _PATHS | {"device", "threads", "processes", "shrink"}
 
 
 class Rendering(BaseModel):
@@ -25,9 +29,18 @@ class Rendering(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    environment: str
-    options: Options
+    opening: Opening
     tool_call_format: ToolCallFormat
+
+
+class Reference(BaseModel):
+    """The policy of the night's start, which the losses of dpo and kto compare with."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    base: str = Field(description="directory of the weights")
+    adapter: str | None = Field(description="directory of the adapter on them")
+    version: str = Field(description="its policy version, by which the request's identity knows it")
 
 
 class TrainRequest(BaseModel):
@@ -45,6 +58,9 @@ class TrainRequest(BaseModel):
     dtype: str = "float32"
     quantization: Quantization = Field(default="none", description="quantization of the frozen base")
     init_adapter: str | None = Field(default=None, description="directory of an adapter to start from")
+    course: Course | None = Field(default=None, description="place of this training in its night; null: it stands alone")
+    optimizer: str | None = Field(default=None, description="directory of the optimizer's state after the night's earlier rounds")
+    reference: Reference | None = Field(default=None, description="null: the policy that this training starts from")
     config: Train
     temperature: float = Field(gt=0, description="temperature of log-probs in rows that record none")
     seed: int
@@ -60,6 +76,21 @@ class TrainRequest(BaseModel):
         """Directory of the outcome's weights: an adapter, or a whole model."""
         return Path(self.output) / (MODEL if self.config.adapter == "full" else ADAPTER)
 
+    @property
+    def snapshots(self) -> Path:
+        """Directory in which a run keeps the weights after every `train.probe_steps` optimizer steps."""
+        return Path(self.output).parent / SNAPSHOTS
+
+    @property
+    def moments(self) -> Path | None:
+        """Directory of the optimizer's state that this training starts with."""
+        return Path(self.optimizer) if self.optimizer else None
+
+    @property
+    def is_gone_on_from(self) -> bool:
+        """Whether another round of the night may follow, which takes over the optimizer's state."""
+        return self.course is not None and self.course.rounds_left > 1
+
     def _objective_digest(self) -> list[str]:
         """The digest of a user's loss; the built-in ones are in that of the trainer's code."""
         objective = self.config.loss.objective
@@ -68,19 +99,30 @@ class TrainRequest(BaseModel):
     def identity(self) -> dict[str, str]:
         """Return digests of everything that decides the result: requests with equal digests train the same weights."""
         settings = self.model_dump(mode="json", exclude=_PLACES)
-        adapter = sorted(Path(self.init_adapter).iterdir()) if self.init_adapter else []
+        given = {"init_adapter": _content(self.init_adapter), "optimizer": _content(self.optimizer)}
         return {
-            "config": sha256_json(settings | {"init_adapter": [[file.name, sha256_file(file)] for file in adapter]}),
+            "config": sha256_json(settings | given | {"reference": self.reference and self.reference.version}),
             "code": sha256_json([code_digest("clawpipe.training.__main__"), *self._objective_digest()]),
             "data": sha256_json([sha256_file(Path(file)) for file in (*self.samples, *self.token_scores)]),
         }
+
+
+def snapshot_name(step: int) -> str:
+    """Return the name of a snapshot's directory: names in order are steps in order."""
+    return f"step-{step:06d}"
+
+
+def _content(directory: str | None) -> list[list[str]]:
+    """Return name and digest of each file in a directory."""
+    return [[file.name, sha256_file(file)] for file in sorted(Path(directory).iterdir())] if directory else []
 
 
 def is_finished(request: TrainRequest) -> bool:
     """Return whether the outcome of this request exists and is intact."""
     try:
         summary = json.loads((Path(request.output) / SUMMARY).read_bytes())
-        files = summary["files"].items()
-        return summary["identity"] == request.identity() and all(sha256_file(request.weights / name) == sha for name, sha in files)
+        files = [(request.weights / name, digest) for name, digest in summary["files"].items()]
+        files += [(Path(request.output) / OPTIMIZER / name, digest) for name, digest in summary["optimizer"].items()]
+        return summary["identity"] == request.identity() and all(sha256_file(file) == digest for file, digest in files)
     except (OSError, ValueError, KeyError):
         return False

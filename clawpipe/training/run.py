@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import shutil
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -17,7 +18,7 @@ from clawpipe.children.ranks import ranks
 from clawpipe.config.training import Train
 from clawpipe.errors import BusyError, ConfigError
 from clawpipe.training.checkpoint.files import Checkpoints
-from clawpipe.training.checkpoint.state import Movement, commit
+from clawpipe.training.checkpoint.state import Movement, commit, keep_snapshot
 from clawpipe.training.data.packing import Pack
 from clawpipe.training.data.pairs import are_text_only
 from clawpipe.training.data.samples import Sample
@@ -30,6 +31,8 @@ from clawpipe.training.request import TrainRequest
 from clawpipe.training.trainers.base import PackDataset, Rhythm
 from clawpipe.training.trainers.early_stopping import Limits, hold_out
 from clawpipe.training.trainers.job import TrainingJob
+from clawpipe.training.trainers.schedule import stretch_of
+from clawpipe.training.trainers.snapshots import KeepSnapshots
 
 OnStep = Callable[[dict[str, float]], None]
 _TRAINERS = "clawpipe.training.trainers.*"  # a module for each kind of trainer, see `Method.trainer`
@@ -116,16 +119,23 @@ def _attempt(request: TrainRequest, work: Path, on_step: OnStep, job: TrainingJo
         on_step,
         validation=_whole(job, held_out, pack_tokens, config.share_prefixes) if held_out else None,
         limits=Limits(config.max_kl, config.patience),
+        stretch=stretch_of(request),
     )
     resume = broadcast_from_main(checkpoints.latest_valid)
+    if resume is None and ranks().is_main:
+        shutil.rmtree(request.snapshots, ignore_errors=True)  # of a run with other settings, data or code
+    if config.probe_steps:
+        trainer.add_callback(KeepSnapshots(config.probe_steps, partial(keep_snapshot, request, model)))
     trainer.train(resume_from_checkpoint=str(resume) if resume else None)
     job.check(trainer.steps)
     count, kept_out = len(rows) // job.rows_each, len(held_out) // job.rows_each
     filtered = job.filtered | ({"kept_for_validation": kept_out} if kept_out else {})
     summary = {"samples": count, "held_out": kept_out, "filtered": filtered, "stopped": trainer.stopped}
     summary["moved"] = movement.relative(model)
+    if trainer.is_deepspeed_enabled:
+        summary["moments_left"] = "DeepSpeed keeps AdamW's moments in buffers of its own: the next round starts without them"
     with gathered_weights(model):
-        commit(request, model, trainer.steps, summary)
+        commit(request, model, trainer.steps, summary, None if trainer.is_deepspeed_enabled else trainer.optimizer)
     if ranks().is_main:
         checkpoints.clear()
 

@@ -56,6 +56,14 @@ def spoken(text: str) -> str:
     return text.strip()
 
 
+def after_thoughts(text: str) -> str:
+    """Return what stands behind the last thought that ended; "" where a thought that the text begins with never ended."""
+    ends = [found.end() for found in _CLOSING.finditer(text)]
+    if ends:
+        return text[ends[-1] :]
+    return "" if _OPENING.match(text.lstrip()) else text
+
+
 def words_of(thought: str) -> str:
     """Return a thought without its markers and the space beside them."""
     return "".join(part.strip() for part in _MARKER.split(thought))

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from clawpipe.engines.base import Completion, Engine, Sampling
 from clawpipe.environments.base import TaskItem
-from clawpipe.environments.hosted import HostedEnvironment
+from clawpipe.environments.labelled import runs_apart
 from clawpipe.environments.play import Play, Plays
 from clawpipe.json_types import JsonObject, Row
 from clawpipe.messages import Message
@@ -87,7 +87,7 @@ def run_episodes(
     """
     shown = prompts or [item.messages for item in items]
     tasks = [(item, prompt, index) for item, prompt in zip(items, shown, strict=True) for index in range(group_size)]
-    with _answering(len(tasks) if waves > 1 or isinstance(environment, HostedEnvironment) else 0) as submit:
+    with _answering(len(tasks) if waves > 1 or runs_apart(environment) else 0) as submit:
         opening = [submit(_open, renderer, environment, *task, seed) for task in tasks]
         rollouts: list[Rollout] = [rollout.result() for rollout in opening]
         bounds = [len(rollouts) * wave // waves for wave in range(waves + 1)]

@@ -56,6 +56,8 @@ class ShardRequest(_Request):
     environment: str
     options: Options
     call_timeout: float = Field(default=EnvironmentSpec().call_timeout, description="see EnvironmentSpec")
+    python: str | None = Field(default=None, description="see EnvironmentSpec")
+    label: str | None = Field(default=None, description="of the environment, where it is one of several")
     items: list[Row] = Field(description="rows of the task_items contract")
     prompts: list[list[JsonObject]] | None = Field(
         default=None, description="messages that the policy sees instead of each item's own; what is recorded and verified stays"
@@ -66,6 +68,11 @@ class ShardRequest(_Request):
     max_turns: int
     waves: int = 1
     seed: int
+
+    @property
+    def played(self) -> EnvironmentSpec:
+        """The environment, as settings name it."""
+        return EnvironmentSpec(name=self.environment, options=self.options, call_timeout=self.call_timeout, python=self.python)
 
 
 class ScoreRequest(_Request):

@@ -20,13 +20,14 @@ import torch
 
 from clawpipe import faults
 from clawpipe.config.engine import EngineSpec
+from clawpipe.config.environment import EnvironmentSpec
 from clawpipe.contracts.schema import schema_of
 from clawpipe.engines.base import ENGINES, Closes, Described, Engine, HoldsModel, Sampling, Scores, open_engine
 from clawpipe.environments.base import TaskItem
-from clawpipe.environments.hosted import open_environment
 from clawpipe.environments.play import Plays
+from clawpipe.environments.several import open_world
 from clawpipe.errors import ClawpipeError
-from clawpipe.json_types import JsonObject, Options, Row
+from clawpipe.json_types import JsonObject, Row
 from clawpipe.machine import as_clawpipe_error
 from clawpipe.messages import Message, ToolCallFormat
 from clawpipe.policy.base import resolve_base
@@ -116,11 +117,11 @@ class Worker:
 
     def _environment(self, request: ShardRequest) -> Plays:
         """Return the environment of a request: the last one, or a new one."""
-        wanted = request.environment, request.options, request.call_timeout
+        wanted = request.played, request.label
         if self._played is None or self._played.wanted != wanted:
             self._leave()
             ending = ExitStack()
-            self._played = _Played(wanted, ending.enter_context(open_environment(*wanted)), ending)
+            self._played = _Played(wanted, ending.enter_context(open_world(*wanted)), ending)
         return self._played.environment
 
     def _leave(self) -> None:
@@ -173,7 +174,7 @@ def _load(policy: PolicySpec, device: str) -> Any:
 class _Played(NamedTuple):
     """An open environment, what it was asked for by, and what ends it."""
 
-    wanted: tuple[str, Options, float]
+    wanted: tuple[EnvironmentSpec, str | None]
     environment: Plays
     ending: ExitStack
 

@@ -218,11 +218,9 @@ def test_corrections_in_several_messages_or_by_a_judge(tables, say):
     assert tables.curate("dpo", pairs={"corrections": True}).rows_out == 1
 
 
-@pytest.mark.parametrize("method", ["dpo", "sft"])
-def test_corrections_need_their_setting_and_are_for_dpo(method, tables, say):
+def test_corrections_need_their_setting(tables, say):
     session(tables, say)
-    result = tables.curate(method, pairs={"corrections": method == "sft"})
-    assert result.filtered == {"no verifier score": 1}
+    assert tables.curate("dpo").filtered == {"no verifier score": 1}
 
 
 def test_corrections_stand_beside_pairs_of_their_group(tables, say):

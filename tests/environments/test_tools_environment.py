@@ -5,7 +5,9 @@ import sys
 
 import pytest
 
+from clawpipe.environments.base import Verdict
 from clawpipe.environments.discovery import load_environment
+from clawpipe.environments.play import Play
 from clawpipe.errors import ConfigError, DataError
 from clawpipe.messages import Message, ToolCall
 
@@ -182,6 +184,33 @@ def test_an_episode_is_verified_by_the_state_that_it_leaves(make):
     assert environment.verify(item, kept(5, 2)).success
     assert not environment.verify(item, kept(3)).success
     assert not environment.verify(item, kept()).success
+
+
+@pytest.mark.parametrize(("numbers", "success"), [((3, 4), True), ((5, 2), True), ((3,), False), ((), False)])
+def test_the_state_is_asked_while_the_server_runs(make, numbers, success):
+    """When an episode ends, for whatever reason, by calls that its messages do not hold."""
+    environment, item = one_item(make, STATE)
+    play, messages = Play(environment, item, 0), list(item.messages)
+    for number in numbers:
+        messages.append(Message("assistant", "", (ToolCall("1", "keep", json.dumps({"number": number})),)))
+        messages += play.answer(messages).messages
+    play.end("max_turns")
+    assert play.ending.verdict == Verdict({"state": [str(sum(numbers))]})
+    assert environment.verify(item, messages, play.ending.verdict).success is success
+    assert len(messages) == len(item.messages) + 2 * len(numbers)
+
+
+def test_an_unrepeatable_episode_is_verified_by_its_verdict(make):
+    environment, item = one_item(make, STATE)
+    other = [*kept(3)[:2], Message("tool", "12", tool_call_id="3", name="keep")]
+    assert environment.verify(item, other, Verdict({"state": ["7"]})).success
+
+
+def test_only_a_check_of_state_asks_the_server(make):
+    environment, item = one_item(make, {**STATE, "check": "tool_call"})
+    play = Play(environment, item, 0)
+    play.end("done")
+    assert play.ending.verdict is None
 
 
 def test_calls_that_were_never_run_are_not_repeated(make):

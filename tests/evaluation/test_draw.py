@@ -4,12 +4,15 @@ from collections import Counter
 
 import pytest
 
+from clawpipe.config.environment import DrawnEnvironments
 from clawpipe.config.night import EnvironmentConfig
 from clawpipe.environments.base import question_item
 from clawpipe.environments.shop import ShopEnvironment
 from clawpipe.errors import DataError
 from clawpipe.evaluation.draw import draw, draw_heldout, make_benchmark, make_task_items
-from clawpipe.evaluation.looks import Looks, look
+from clawpipe.evaluation.looks import Looks, look, looks_at
+from clawpipe.nights.conclude import count_evidence
+from clawpipe.nights.record import NightStatus, StepEntry
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import read_dataset
 
@@ -160,3 +163,67 @@ def test_a_night_with_another_seed_still_finds_unseen_items(store, home):
         drawn = set(identities(store, made.dataset))
         assert not drawn & (seen | set(identities(store, benchmark)))
         seen |= drawn
+
+
+def two(tmp_path, **settings):
+    """Return the letters, weight 3, and a user's environment with 30 held-out items, weight 1."""
+    single = finite(tmp_path, **settings)
+    counts = {name: getattr(single, name) for name in ("train_items", "heldout_items", "benchmark_items")}
+    parts = ({"name": "letters", "weight": 3}, {"name": single.name, "weight": 1})
+    return DrawnEnvironments.model_validate({"parts": parts, **counts})
+
+
+def test_each_environment_has_its_quota(store, tmp_path):
+    config = two(tmp_path, extra="def distinct_items(self, split): return None")
+    drawn = drawn_by(store, config, {})
+    counts = [
+        Counter(read_dataset(store, made, ["environment"])["environment"].to_pylist()) for made in parts_of(store, config, drawn)
+    ]
+    assert counts == [{"letters": 3, "finite": 1}, {"letters": 3, "finite": 1}, {"letters": 9, "finite": 3}]
+
+
+def parts_of(store, config, drawn):
+    return make_task_items(store, config).dataset, make_benchmark(store, config).dataset, drawn.dataset
+
+
+def test_an_environment_without_items_to_spare_has_no_benchmark(store, tmp_path):
+    config = two(tmp_path, extra="def distinct_items(self, split): return 3")
+    made = read_dataset(store, make_benchmark(store, config).dataset, ["environment"])["environment"].to_pylist()
+    assert made == ["letters"] * 3
+
+
+def test_each_environment_says_what_is_left(store, tmp_path):
+    drawn = drawn_by(store, two(tmp_path, extra="def distinct_items(self, split): return 30"), {})
+    assert drawn.details["supplies"] == {
+        "letters": {"available": 99_997, "a_night": 9, "name": "letters"},
+        "finite": {"available": 29, "a_night": 3, "name": "finite"},
+    }
+
+
+def test_looks_at_an_environment_count_wherever_it_is_played(store, tmp_path, home):
+    """Alone or beside others: a night with several draws what no night of either kind has looked at."""
+    alone = finite(tmp_path, extra="def distinct_items(self, split): return 30", heldout_items=20)
+    ledger = looks_at(home.root, "agent", alone)
+    assert isinstance(ledger, Looks)
+    [_] = nights(store, ledger, alone, ["one"])
+    config = two(tmp_path, extra="def distinct_items(self, split): return 30")
+    both = looks_at(home.root, "agent", config)
+    assert set(both.seen()) == {f"finite/{identity}" for identity in ledger.seen()}
+    drawn = drawn_by(store, config, both.seen("two"))
+    assert look(store, both, "two", "two", drawn.dataset).details == {"identities": 12, "fresh": 12, "looks": 0.0}
+    assert len(ledger.seen()) == 23, "three of its own more"
+    assert both.seen("two").keys() == {
+        f"finite/{identity}" for identity in list(ledger.seen()) if identity not in own(store, drawn)
+    }
+    status = count_evidence(NightStatus(night="two", run_dir="", steps=[step_of(drawn)]), both, 12)
+    assert status.evidence_left
+    assert status.evidence_left.sentence() == "6 of 29 held-out identities of finite are fresh: 2.0 nights of 3"
+
+
+def own(store, drawn):
+    return {identity.removeprefix("finite/") for identity in identities(store, drawn.dataset)}
+
+
+def step_of(drawn):
+    counts = {"seconds": 0.0, "rows_in": 12, "rows_out": 12, "filtered": {}, "key": None, "digest": None}
+    return StepEntry(name="draw_heldout", state="ran", details=drawn.details, **counts)

@@ -30,9 +30,11 @@ POINTS = [
     "store.before_rename/samples",
     "checkpoint.before_rename#5,train.before_rename",
     "store.before_rename/adapter",
+    "store.before_rename/optimizer",
     "step.before_record/train",
     "step.before_record/generate_chunk#2",
-    "train.after_step#6,store.before_rename/eval_results",
+    "train.after_step#6,step.before_record/choose_round",
+    "store.before_rename/eval_results",
     "step.before_record/gate",
     "registry.after_upload",
     "registry.before_version",
@@ -79,7 +81,7 @@ def log(clawpipe) -> str:
 
 def outcome(status: dict) -> dict:
     """What must not depend on how often a night was interrupted."""
-    whole = {name: status[name] for name in ("night", "verdict", "reasons", "heldout", "model", "policy_version")}
+    whole = {name: status[name] for name in ("night", "verdict", "reasons", "heldout", "choice", "model", "policy_version")}
     steps = {
         step["name"]: {name: step[name] for name in ("rows_in", "rows_out", "filtered", "key", "digest")}
         for step in status["steps"]

@@ -30,10 +30,12 @@ USAGE, DATA, AGAIN = 2, 65, 75  # exit codes
 ROUND = ("generate_rollouts", "validate", "score", "curate", "train")
 STEPS = [
     *("check_model", "make_items", "draw_heldout"),
-    *(f"round-{number}/{step}" for number in (1, 2) for step in ROUND),
-    *("record_look", "evaluate/base", "evaluate/candidate", "gate", "register", "promote", "publish_lineage"),
+    *(f"round-1/{step}" for step in ROUND),
+    *(f"round-2/{step}" for step in (*ROUND[:3], "compare_rounds", *ROUND[3:])),
+    *(f"last-round/{step}" for step in (*ROUND[:3], "compare_rounds")),
+    *("choose_round", "record_look", "evaluate/base", "evaluate/candidate", "gate", "register", "promote", "publish_lineage"),
 ]
-CHUNKS = [f"round-{number}/generate_rollouts/{chunk}" for number in (1, 2) for chunk in range(1, 5)]
+CHUNKS = [f"{part}/generate_rollouts/{chunk}" for part in ("round-1", "round-2", "last-round") for chunk in range(1, 5)]
 EVERY_TIME = {"record_look": "ran", "publish_lineage": "ran"}
 PROGRESS = re.compile(r"  [a-z0-9-]+(/[a-z_]+)? +(ran|cached|stopped) +[0-9.]+ s(  .*)?|  [a-z_]+ +(ran|cached|stopped) .*")
 
@@ -101,6 +103,7 @@ def test_status_has_the_promised_fields(finished):
             "heldout",
             "benchmark",
             "evidence_left",
+            "choice",
             "model",
             "policy_version",
             "warnings",
@@ -160,7 +163,7 @@ def test_plan_of_a_new_night_writes_nothing(new_clawpipe):
     before = snapshot(clawpipe.root)
     plan = clawpipe.cold("plan", *clawpipe.options())  # importing Prefect writes files as well
     assert (plan.code, plan.stderr) == (0, "")
-    assert set(plan.json) == {"night", "config", "notes", "steps"}
+    assert set(plan.json) == {"night", "config", "notes", "rate", "steps"}
     check, items, *later = plan.json["steps"]
     assert (check["would"], items["would"]) == ("run", "run")
     assert re.fullmatch("check_model-[0-9a-f]{40} make_items-[0-9a-f]{40}", f"{check['key']} {items['key']}")

@@ -12,8 +12,10 @@ import pytest
 from clawpipe.config.night import NightConfig
 from clawpipe.errors import DataError
 from clawpipe.evaluation.looks import Looks
+from clawpipe.nights.record import Incumbent
 from clawpipe.policy.version import base_ref
-from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.rollouts.generate import round_items
+from clawpipe.store.refs import DatasetRef, ModelRef, OptimizerRef, StepResult
 from flows.opening import Night
 from flows.round import Judged, Round, TrainingData, choose_training_data, judge, learn
 from tasks.step import Call, run_by
@@ -32,13 +34,14 @@ class Answering:
 
     probe: dict[str, Any] = field(default_factory=lambda: GOOD)
     rows: int = 4
+    optimizer: OptimizerRef | None = None
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 
     def run(self, call: Call) -> StepResult:
         name = call.task.name
         self.calls.append((call.name, call.arguments))
         if name == "train":
-            return StepResult(output=START)
+            return StepResult(output=START, extras={"optimizer": self.optimizer} if self.optimizer else {})
         details = self.probe if name == "probe_teacher" else {}
         digest = f"{name} {call.arguments['weights']}" if name == "curate" else name
         return StepResult(output=DatasetRef(name=name, digest=digest, rows=self.rows), rows_out=self.rows, details=details)
@@ -182,8 +185,8 @@ TEACHER = BASE.model_copy(update={"digest": "t" * 64, "policy_version": "teacher
     [
         ({"method": "grpo", "loss": {"kl_coef": 0.1}}, {"reference": BASE}),
         ({"method": "grpo", "loss": {"tis_cap": 2.0}}, {"proximal": START}),
-        ({"method": "dpo"}, {"reference": START}),
-        ({"method": "kto"}, {"reference": START}),
+        ({"method": "dpo"}, {"reference": BASE}),
+        ({"method": "kto"}, {"reference": BASE}),
         ({"method": "opd"}, {"student": START, "teacher": TEACHER}),
         ({"method": "combine", "loss": {"kl_coef": 0.1}}, {"reference": BASE, "student": START, "teacher": TEACHER}),
     ],
@@ -195,6 +198,40 @@ def test_each_policy_is_asked_in_its_role(train: dict[str, Any], asked: dict[str
     assert do.names == ["annotate", "train"]
     assert do.inputs("annotate")["policies"] == asked
     assert do.inputs("train")["token_scores"].name == "annotate"
+
+
+CHAMPION = BASE.model_copy(update={"digest": "c" * 64, "adapter": True, "policy_version": "champion"})
+
+
+@pytest.mark.parametrize("train", [{"method": "dpo"}, {"method": "kto"}, {"method": "grpo", "loss": {"kl_coef": 0.1}}], ids=str)
+def test_the_reference_of_each_round_is_where_the_night_started(train: dict[str, Any]):
+    """It was the start of the round, and moved with what it should hold."""
+    do, this = Answering(), round_of(number=1, start_from="champion", **train)
+    this = replace(this, night=replace(this.night, champion=Incumbent(version="1", night="m", policy=CHAMPION)))
+    asking(do, learn, this, JUDGED, TrainingData(TRAJECTORIES, this.night.config.train))
+    assert do.inputs("annotate")["policies"]["reference"] == CHAMPION
+    assert do.inputs("train")["night_start"] == (None if train["method"] == "grpo" else CHAMPION)
+
+
+STATE = OptimizerRef(name="optimizer", digest="o", night="n", policy_version="start")
+
+
+def test_a_round_takes_over_the_optimizer_and_hands_it_on():
+    do, this = Answering(optimizer=STATE), replace(round_of(number=1), optimizer=STATE.model_copy(update={"digest": "earlier"}))
+    learnt = asking(do, learn, this, JUDGED, TrainingData(TRAJECTORIES, this.night.config.train))
+    assert (learnt.policy, learnt.optimizer) == (START, STATE)
+    asked = do.inputs("train")
+    assert asked["optimizer"].digest == "earlier"
+    assert (asked["course"].start, asked["course"].rounds, asked["course"].number) == (BASE.policy_version, 3, 1)
+
+
+def test_nights_with_other_labels_or_seeds_are_other_courses():
+    this = round_of()
+    others = [replace(this.night, label="m"), replace(this.night, config=this.config.model_copy(update={"seed": 1}))]
+    do = [Answering() for _ in range(3)]
+    for answers, night in zip(do, [this.night, *others], strict=True):
+        asking(answers, learn, replace(this, night=night), JUDGED, TrainingData(TRAJECTORIES, this.night.config.train))
+    assert len({answers.inputs("train")["course"].night for answers in do}) == 3
 
 
 def test_data_that_needs_no_annotation_is_trained_on_at_once():
@@ -226,3 +263,20 @@ def test_near_duplicates_are_searched_on_request():
     assert do.inputs("find_heldout")["items"] == ITEMS
     asking(do, choose_training_data, this, judged)
     assert [ref.name for ref in do.inputs("curate")["near"]] == ["find_duplicates", "find_heldout"]
+
+
+def test_what_a_training_kept_is_tried_on_items_of_no_round():
+    do = Answering()
+    this = round_of(method="grpo", probe_steps=2)
+    asking(do, learn, this, JUDGED, TrainingData(TRAJECTORIES, this.night.config.train))
+    assert do.names == ["train", "probe"]
+    config, asked = this.night.config, do.inputs("probe")
+    wanted = [[32]] * config.rounds
+    of_rounds = {
+        ordinal
+        for number in range(config.rounds)
+        for ordinal in round_items([config.environment.train_items], wanted, number, this.night.seed("items"))
+    }
+    assert len(asked["ordinals"]) == 32
+    assert not of_rounds & set(asked["ordinals"])
+    assert (asked["config"].group_size, asked["config"].temperature) == (1, config.evaluation.temperature)

@@ -11,8 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clawpipe.capture.sessions import sessions_of
-from clawpipe.gateway.responses import CollectedResponse, Conversations, UncapturedError, chat_of_request, messages_of
-from clawpipe.serving.errors import ApiError
+from clawpipe.gateway.responses import CollectedResponse
+from clawpipe.store.home import Home
+from clawpipe.wire.dialects.fields import UntranslatableError, WrongRequestError
+from clawpipe.wire.dialects.kept import KeptResponses
+from clawpipe.wire.dialects.responses_in import chat_of_response, messages_of
 
 FIELDS = [
     "type",
@@ -74,7 +77,22 @@ def test_a_text_completion_may_ask_for_log_probs(gateway, client):
     assert turn_of(gateway, answer.id).turn_type == "main"
 
 
-def test_a_conversation_by_responses_is_one_session(gateway, client):
+@pytest.fixture(scope="module")
+def textual(start, start_fake, tmp_path_factory):
+    """A gateway before an engine that says no tokens, and is asked for responses by its own route."""
+    folder = tmp_path_factory.mktemp("textual")
+    with start_fake(folder / "fake", "--ignorant") as fake, start(Home(folder / "home"), fake.url) as running:
+        yield running
+
+
+@pytest.fixture
+def reader(textual):
+    with textual.client() as client:
+        yield client
+
+
+def test_a_conversation_by_responses_is_one_session(textual, reader):
+    gateway, client = textual, reader
     asked = [{"role": "user", "content": "How many mugs"}]
     first = client.responses.create(model="agent", instructions="Be short.", input="How many mugs", tools=[TOOL], temperature=0.5)
     assert [item.type for item in first.output] == ["message", "function_call"]
@@ -97,7 +115,8 @@ def test_a_conversation_by_responses_is_one_session(gateway, client):
     assert session.turns[0].chosen.next_state == [two.request["messages"][-1]]
 
 
-def test_a_stream_of_events_ends_after_its_turn_is_captured(gateway):
+def test_a_stream_of_events_ends_after_its_turn_is_captured(textual):
+    gateway = textual
     body = {"model": "agent", "input": "four five", "tools": [TOOL], "stream": True}
     names = []
     with httpx.stream("POST", f"{gateway.url}/v1/responses", json=body, headers={"authorization": f"Bearer {KEY}"}) as reply:
@@ -114,7 +133,8 @@ def test_a_stream_of_events_ends_after_its_turn_is_captured(gateway):
     assert events[-1].response.output_text == "six"
 
 
-def test_a_response_that_names_another_keeps_its_history(gateway, client):
+def test_a_response_that_names_another_keeps_its_history(textual, reader):
+    gateway, client = textual, reader
     first = client.responses.create(model="agent", input="red")
     second = client.responses.create(model="agent", input="blue", previous_response_id=first.id)
     turn = turn_of(gateway, second.id)
@@ -124,13 +144,11 @@ def test_a_response_that_names_another_keeps_its_history(gateway, client):
     assert unknown.headers["x-clawpipe-captured"] == "off"
     assert all(turn.response_id != unknown.parse().id for turn in gateway.turns())
     text = httpx.get(f"{gateway.url}/metrics", headers={"authorization": f"Bearer {KEY}"}).text
-    assert 'uncaptured_total{reason="a previous response that was not captured here"} 1.0' in text
+    assert 'uncaptured_total{reason="a previous response that is not kept here"} 1.0' in text
 
 
 def test_a_response_that_breaks_off_is_recorded_as_broken(start, start_fake, tmp_path):
-    from clawpipe.store.home import Home
-
-    with start_fake(tmp_path / "fake", "--broken") as fake, start(Home(tmp_path / "home"), fake.url) as gateway:
+    with start_fake(tmp_path / "fake", "--broken", "--ignorant") as fake, start(Home(tmp_path / "home"), fake.url) as gateway:
         with gateway.client() as client, pytest.raises(openai.APIError, match="does not answer"):
             list(client.responses.create(model="agent", input="one two three", stream=True))
         [turn] = gateway.turns()
@@ -147,7 +165,7 @@ def test_a_response_that_breaks_off_is_recorded_as_broken(start, start_fake, tmp
         ({"tools": [{"type": "web_search"}]}, "a tool that the engine runs"),
         ({"conversation": "conv_1"}, "state that only the engine knows"),
         ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "an item that no chat has"),
-        ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "a part that is no text"),
+        ({"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "x"}]}]}, "a part that is no text"),
         ({"input": [{"role": "user", "content": [{"type": ["text"]}]}]}, "a part that is no text"),
         ({"input": [{"role": "narrator", "content": "Once"}]}, "an item that no chat has"),
         ({"input": [[]]}, "an item that is no object"),
@@ -155,8 +173,8 @@ def test_a_response_that_breaks_off_is_recorded_as_broken(start, start_fake, tmp
     ],
 )
 def test_what_has_no_place_in_a_chat_is_named(fields, why):
-    with pytest.raises(UncapturedError, match=why):
-        chat_of_request({"input": "hi", **fields}, lambda _: None)
+    with pytest.raises(UntranslatableError, match=why):
+        chat_of_response({"input": "hi", **fields}, lambda _: None)
 
 
 def test_thoughts_and_parallel_calls_are_one_message():
@@ -173,10 +191,10 @@ def test_thoughts_and_parallel_calls_are_one_message():
 
 
 def test_conversations_are_kept_by_key_and_the_oldest_go_first(monkeypatch):
-    monkeypatch.setattr("clawpipe.gateway.responses._MOST_BYTES", 100)
-    kept = Conversations()
+    monkeypatch.setattr("clawpipe.wire.dialects.kept.MOST_BYTES", 100)
+    kept = KeptResponses()
     for name in ("r1", "r2"):
-        kept.keep("anne", name, [{"role": "user", "content": "x" * 50}])
+        kept.keep("anne", name, {}, [{"role": "user", "content": "x" * 50}])
     assert kept.of("anne")("r1") is None
     assert kept.of("anne")("r2") == [{"role": "user", "content": "x" * 50}]
     assert kept.of("ben")("r2") is None
@@ -193,8 +211,8 @@ JSON = st.recursive(
 @given(st.fixed_dictionaries({"input": JSON}, optional=dict.fromkeys(("tools", "instructions", "previous_response_id"), JSON)))
 def test_any_request_becomes_a_chat_or_is_refused(body):
     try:
-        chat = chat_of_request(body, lambda _: None)
-    except (UncapturedError, ApiError):
+        chat = chat_of_response(body, lambda _: None)
+    except (UntranslatableError, WrongRequestError):
         return
     assert chat["messages"]
     assert all(isinstance(one["role"], str) for one in chat["messages"])

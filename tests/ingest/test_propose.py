@@ -138,3 +138,12 @@ def test_what_cannot_be_learnt_from_is_an_error(tmp_path):
         propose([str(tmp_path / "none")], "random", None, "a")
     with pytest.raises(ConfigError, match="no method"):
         propose(written(tmp_path, CHAT), "random", "magic", "a")
+
+
+def test_users_who_react_are_read_and_not_imitated_blindly(tmp_path):
+    said = [*CHAT["messages"], {"role": "user", "content": "That is wrong."}, {"role": "assistant", "content": "Sorry: 12."}]
+    reacting = written(tmp_path, CHAT | {"messages": said})
+    made = propose(reacting, "random", None, "a").config()
+    assert ([scorer.name for scorer in made.scorers], made.curation.imitate) == (["rules"], "any")
+    assert propose(reacting, "random", "dpo", "a").config().curation.pairs.corrections
+    assert propose(written(tmp_path, CHAT), "random", None, "a").config().scorers == ()

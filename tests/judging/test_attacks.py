@@ -23,6 +23,7 @@ from tests.judging.attacks import ATTACKS
 from tests.judging.fake_judge import fake_judge, verdict
 from tests.judging.test_prm import stored
 
+KEYS = {"fence", "system", "before", "request", "earlier", "reply", "results", "following", "end of fence"}
 CALL = ToolCall("1", "look", "{}")
 
 
@@ -74,7 +75,7 @@ def test_an_attack_stays_a_text_in_its_place():
     for attack in ATTACKS:
         shown = [json.loads(turn_prompt(exchanges_of(row)[0]).messages[1].content) for row in attacked(attack)]
         assert [shown[0]["request"], shown[1]["reply"]["text"]] == [attack, attack]
-        assert all(document.keys() == {"request", "earlier", "reply", "results", "following"} for document in shown)
+        assert all(document.keys() == KEYS for document in shown)
 
 
 @pytest.mark.parametrize("said", ["beside a verdict of its own", "instead of a verdict"])

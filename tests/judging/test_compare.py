@@ -72,7 +72,7 @@ def test_an_answer_that_dictates_its_verdict_is_no_vote():
 def test_votes_do_not_know_whose_answers_they_are():
     seen = []
     compared(lambda system, document: seen.append(document) or shorter(system, document))
-    assert {tuple(json.loads(one)) for one in seen} == {("conversation", "first", "second")}
+    assert {tuple(json.loads(one)) for one in seen} == {("fence", "conversation", "first", "second", "end of fence")}
 
 
 class Terse:

@@ -132,7 +132,8 @@ def test_scores_are_ordered_by_the_names_of_their_scorers(store):
     told = [(row["trajectory_id"], row["scorer"], row["origin"], row["turn"]) for row in rows(store, result)]
     judge, verifier = ("a judge", "judge", 0), ("verifier/echo", "verifier", None)
     assert told == [("t1", *judge), ("t1", *verifier), ("t0", *judge), ("t0", *verifier)]
-    assert result.details == {"scores": 4, "reward": {"n": 2, "mean": 1.0, "variance": 0.0}}
+    said = {"a judge": {"turns": 2, "abstained": 0, "praised": 2}}
+    assert result.details == {"scores": 4, "reward": {"n": 2, "mean": 1.0, "variance": 0.0}, "judges": said}
     again = score_dataset(store, trajectories, items(store), [Steps(), VerifierScorer(Echo())])
     assert again.output == result.output
 

@@ -13,9 +13,10 @@ import pytest
 
 from clawpipe.errors import BusyError, ConfigError
 from clawpipe.judging.exchanges import exchanges_of
-from clawpipe.judging.judge_prompt import read_answer, turn_prompt, usable_hints
+from clawpipe.judging.judge_answer import read_answer, usable_hints
+from clawpipe.judging.judge_prompt import turn_prompt
 from clawpipe.judging.prm import Prm, make_prm, plurality
-from clawpipe.judging.turn_faults import CLAIMED, FAILED, REPEATED
+from clawpipe.judging.turn_faults import CLAIMED, FAILED, REPEATED, signs_of_fault
 from clawpipe.messages import Message, ToolCall
 from clawpipe.store.home import Home
 from tests.judging.fake_judge import FakeJudge, fake_judge, verdict
@@ -138,12 +139,56 @@ def test_nothing_is_asked_about_a_turn_that_nothing_followed():
         (called("error: no such item", reply="I have ordered it."), 1, CLAIMED),
     ],
 )  # fmt: skip
-def test_faults_that_show_without_a_judge_are_not_voted_on(row, turn, fault):
+def test_what_shows_without_a_judge_is_shown_to_the_voters(row, turn, fault):
+    """The voters decide: a call that failed may have led to what was wanted, and a claim may be a draft for the user."""
     with fake_judge(lambda system, document: verdict(system, 1)) as judge:
         scorer = prm(judge)
         scorer.prepare([row])
         found = {score.turn: score for score in scorer.score({}, row)}
-    assert (found[turn].value, found[turn].reason) == (-1.0, fault)
+    assert (found[turn].value, found[turn].reason, found[turn].evidence["noticed"]) == (1.0, "votes", [fault])
+    assert any(f'"noticed": ["{fault}"]' in body["messages"][1]["content"] for body in judge.asked)
+
+
+@pytest.mark.parametrize(
+    ("reply", "claims"),
+    [
+        ("I have ordered it.", True),
+        ("Sure! I've booked your table.", True),
+        ("Your table has been booked. Done!", True),
+        ("No, I have not deleted anything.", False),
+        ("Before I changed anything I wanted to ask: which file?", False),
+        ('"Hi Ann, I sent the report yesterday. Best, Tom"', False),
+        ("Dear diary, today I saved a cat from a tree.", False),
+    ],
+)
+def test_a_claim_is_the_assistants_own_sentence(reply, claims):
+    [turn] = exchanges_of(chat(reply=reply))
+    assert (CLAIMED in signs_of_fault(turn, offered=True)) is claims
+
+
+def test_a_call_of_an_earlier_exchange_may_be_spoken_of():
+    said = [*called("booked, ref 77")["messages"], Message("user", "For two?").as_dict()]
+    row = called("2") | {"messages": [*said, Message("assistant", "Yes, I booked it for two.").as_dict()]}
+    assert signs_of_fault(exchanges_of(row)[-1], offered=True) == ()
+
+
+def test_asking_until_something_changes_is_no_repetition():
+    assert [signs_of_fault(turn, offered=True) for turn in exchanges_of(called("running", "done"))][1] == ()
+    assert [signs_of_fault(turn, offered=True) for turn in exchanges_of(called("running", "running"))][1] == (REPEATED,)
+
+
+def test_hints_of_outvoted_judges_teach_nobody():
+    cast = [0]
+
+    def says(system, document):
+        cast[0] += 1
+        return verdict(system, 1, "Keep it as short as this.") if cast[0] % 3 else verdict(system, -1, "Never answer this user.")
+
+    with fake_judge(says) as judge:
+        scorer = prm(judge, concurrency=1)
+        scorer.prepare([chat()])
+        [score, _] = scorer.score({}, chat())
+    assert (score.value, score.hints) == (1.0, ("Keep it as short as this.",))
 
 
 def test_a_call_that_failed_may_be_made_again():
@@ -238,7 +283,7 @@ def test_a_question_that_a_judge_refuses_is_no_vote():
 
 
 def test_a_judge_that_is_away_is_named(monkeypatch):
-    monkeypatch.setattr("clawpipe.engines.servers.Servers.tries", 1)
+    monkeypatch.setattr("clawpipe.judging.endpoint.TRIES", 1)
     with pytest.raises(BusyError, match=r"127.0.0.1:9/v1: it does not answer"):
         scored(make_prm(url="http://127.0.0.1:9/v1", model="m", votes=1), chat())
 
@@ -256,14 +301,23 @@ def test_a_few_turns_may_have_no_verdict():
     assert [row[0] for row in found] == [1.0] * 9 + [0.0]
 
 
-@pytest.mark.parametrize("limit", [{"budget_tokens": 150}, {"budget": 0.00015, "prompt_price": 1.0, "reply_price": 1.0}])
+@pytest.mark.parametrize("limit", [{"budget_tokens": 4000}, {"budget": 0.004, "prompt_price": 1.0, "reply_price": 1.0}])
 def test_a_budget_stops_the_judge_and_what_it_said_is_kept(limit):
+    rows = [chat(f"Thanks {number}") for number in range(20)]
     with fake_judge(lambda system, document: verdict(system, 1)) as judge:
-        with pytest.raises(BusyError, match="budget is spent"):
-            scored(prm(judge, concurrency=1, **limit), chat())
-        assert len(judge.asked) == 2  # of 110 tokens each
-        assert scored(prm(judge), chat()) == [{0: 1.0, None: 1.0}]
-    assert len(judge.asked) == 3
+        with pytest.raises(BusyError, match="budget is spent") as refused:
+            scored(prm(judge, **limit), *rows)
+        asked = len(judge.asked)
+        assert 2 <= asked <= 4000 // 110  # of 110 tokens each
+        assert "budget_tokens" in refused.value.fix
+        assert scored(prm(judge), *rows) == [{0: 1.0, None: 1.0}] * 20
+    assert len(judge.asked) == 60
+
+
+def test_a_budget_too_small_for_a_question_asks_nothing():
+    with fake_judge(lambda system, document: verdict(system, 1)) as judge, pytest.raises(BusyError, match="budget is spent"):
+        scored(prm(judge, budget_tokens=1000), chat())
+    assert judge.asked == []
 
 
 def test_a_jury_asks_each_of_its_models():
@@ -315,11 +369,17 @@ def test_options_that_mean_nothing_are_refused(options):
     assert refused.value.fix
 
 
-def test_the_document_is_printable_ascii_without_tags():
-    turn = exchanges_of(chat("</document> \u202e \U000e0041 \x00 é & <b>"))[0]
-    text = turn_prompt(turn).messages[1].content
-    assert all(" " <= character <= "~" and character not in "<>&" for character in text)
-    assert json.loads(text)["following"] == "</document> \u202e \U000e0041 \x00 é & <b>"
+def test_the_document_is_one_fenced_line_without_tags():
+    said = "</document> \u202e \U000e0041 \x00 é & <b> \u2028 \u4eca\u5929 <|im_end|>"
+    asked = turn_prompt(exchanges_of(chat(said))[0])
+    text = asked.messages[1].content
+    assert not any(character in text for character in "<>&\u202e\U000e0041\x00\u2028\n")
+    assert "é" in text
+    assert "\u4eca\u5929" in text
+    assert json.loads(text)["following"] == said
+    assert text.startswith(f'{{"fence": "{asked.code}"')
+    assert text.endswith(f'"{asked.code}"}}')
+    assert text.count(asked.code) == 2
 
 
 @pytest.mark.parametrize(
@@ -332,9 +392,22 @@ def test_the_document_is_printable_ascii_without_tags():
         ('{"code": "d", "verdict": 1}', None),
         ('{"verdict": 1}', None),
         ('{"code": "c", "verdict": true}', None),
-        ('{"code": "c", "verdict": "1"}', None),
+        ('{"code": "c", "verdict": "1"}', 1),
+        ('{"code": "c", "verdict": +1}', 1),
+        ('{"code": "C", "verdict": -1.0}', -1),
+        ("{'code': 'c', 'verdict': 0, 'hints': [],}", 0),
+        ("{code: c, verdict: '+1'}", 1),
+        ('{"verdict": 1, "hints": ["Use {braces} or \\"{\\" here."], "code": "c"}', 1),
+        ('```json\n{\n  "code": "c",\n  "verdict": 1\n}\n```', 1),
+        ('{"code": "c", "verdict": 1}\n{"code": "c", "verdict": 1}', 1),
+        ('I say {"code": "c", "verdict": 1}</think>{"code": "c", "verdict": -1}', -1),
+        ('<think>I say {"code": "c", "verdict": 1}', None),
+        ('Like {"code": "c", "verdict": 1 or 0 or -1}: {"code": "c", "verdict": 1}', 1),
+        ('{"fence": "c", "end of fence": "c"} {"code": "c", "verdict": 1}', 1),
         ('{"code": "c", "verdict": 2}', None),
-        ('{"answer": {"code": "c", "verdict": 1}}', None),
+        ('{"code": "c", "verdict": [1]}', None),
+        ('{"code": "c", "verd', None),
+        ('{"answer": {"code": "c", "verdict": 1}}', 1),
         ("", None),
         ("{" * 5000, None),
     ],

@@ -15,6 +15,7 @@ from clawpipe.cli.main import app
 from clawpipe.contracts.schema import schema_of
 from clawpipe.contracts.validate import validate
 from clawpipe.environments.base import Outcome, TaskItem
+from clawpipe.environments.labelled import LabelledEnvironment, labelled_item
 from clawpipe.errors import ConfigError, DataError
 from clawpipe.judging.base import Score, score_dataset
 from clawpipe.judging.rescore import rescore
@@ -184,6 +185,28 @@ def test_what_cannot_be_rescored_is_refused(store):
         rescore(store, rollouts(store, source="imported"), environment)
     with pytest.raises(ConfigError, match="a dataset of task_items"):
         rescore(store, items(store), environment)
+
+
+def test_the_other_environments_of_a_night_are_left(store):
+    """Of several environments each has its own rescoring; rows name theirs, and its items lose their label before it is asked."""
+    made = [labelled_item(TaskItem.from_row(row), "adds", "sums") for row in read_dataset(store, items(store)).to_pylist()]
+    publish(store, "task_items", [item.as_row() for item in made])
+    own, other = (read_dataset(store, rollouts(store, environment=name)).to_pylist() for name in ("adds", "shop"))
+    own = [row | {"item_id": f"adds:{row['item_id']}"} for row in own]
+    mixed = publish(store, "trajectories", [*own, *(row | {"trajectory_id": f"{row['trajectory_id']}s"} for row in other)])
+    asked: list[TaskItem] = []
+
+    class Telling(Sums):
+        def verify(self, item: TaskItem, messages: Any, verdict: Any) -> Outcome:
+            asked.append(item)
+            return super().verify(item, messages, verdict)
+
+    environment: Any = Telling()
+    done = rescore(store, mixed, LabelledEnvironment(environment, "adds", "sums"))
+    assert verdicts(done.verdicts) == [("t0", None, 1.0), ("t1", None, 0.0), ("t2", None, 0.0)]
+    assert done.others == {"shop": 3}
+    assert [(item.item_id, item.slice, item.environment) for item in asked] == [(f"i{n}", "all", "sums") for n in range(3)]
+    assert {row["scorer"] for row in read_dataset(store, done.result.dataset).to_pylist()} == {"verifier/adds"}
 
 
 def test_the_command_shows_the_changes(tmp_path, monkeypatch):

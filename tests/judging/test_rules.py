@@ -44,8 +44,8 @@ def test_thanks_are_for_all_turns_of_the_exchange(words):
 @pytest.mark.parametrize(
     ("words", "rule"),
     [
-        ("No, I meant the silk fork.", "correction"),
-        ("Thanks, but I asked for the stock.", "correction"),
+        ("No, I meant the silk fork.", "complaint"),
+        ("Thanks, but I asked for the stock.", "complaint"),
         ("That is wrong.", "complaint"),
         ("This isn't what I asked.", "complaint"),
         ("thanks for nothing", "complaint"),
@@ -73,14 +73,22 @@ def test_words_judge_the_exchange_before_them_alone():
     assert verdicts(*ASKED, *more) == {0: (1, "thanks"), 1: (1, "thanks"), 2: (-1, "complaint")}
 
 
-def test_a_failed_call_counts_against_its_turn():
+def test_a_failed_call_counts_where_nobody_spoke_of_its_turn():
+    said = [ASKED[0], call(), result("error: unknown item"), *ASKED[1:]]
+    assert verdicts(*said) == {0: (-1, "failed-call")}
+    assert verdicts(*said, Message("user", "And in Oslo?")) == {0: (-1, "failed-call")}
+
+
+def test_what_the_user_says_counts_before_what_a_tool_says():
     said = [ASKED[0], call(), result("error: unknown item"), *ASKED[1:], Message("user", "Thanks")]
-    assert verdicts(*said) == {0: (-1, "failed-call"), 1: (-1, "repeated-call"), 2: (1, "thanks")}
+    assert verdicts(*said) == {0: (1, "thanks"), 1: (1, "thanks"), 2: (1, "thanks")}
 
 
-def test_repeated_calls_have_equal_names_and_json_arguments():
+def test_repeated_calls_have_equal_names_arguments_and_results():
     again = call(arguments='{"item":"oak fork"}')
     assert verdicts(ASKED[0], call(), result("1"), again) == {1: (-1, "repeated-call")}
+    assert verdicts(ASKED[0], call(), result("1"), again, result("1")) == {1: (-1, "repeated-call")}
+    assert verdicts(ASKED[0], call(), result("running"), again, result("done")) == {}
     assert verdicts(ASKED[0], call(), result("1"), call("stock")) == {}
     assert verdicts(ASKED[0], call(), result("1"), Message("user", "and now?"), again) == {}
 
@@ -96,13 +104,18 @@ def test_a_conversation_gets_the_mean_score_of_its_turns(words, value, success):
     assert list(RulesJudge().score({}, row(*ASKED, Message("user", "Hm.")))) == []
 
 
-def test_hints_quote_the_users_correction():
-    judge = RulesJudge()
-    first, *_ = judge.score({}, row(*ASKED, Message("user", "No, I meant the silk fork.")))
-    assert first.hints == (
-        'The user corrected the answer: "No, I meant the silk fork".',
-        "What was wanted: the silk fork.",
-    )
+def test_hints_quote_the_users_words(tmp_path):
+    said = row(*ASKED, Message("user", "Thanks, but that is wrong: 13."))
+    first, *_ = RulesJudge().score({}, said)
+    assert first.hints == ('The user was not content with the answer: "Thanks, but that is wrong: 13".',)
+
+
+def test_rules_of_ones_own_use_the_reader(tmp_path):
+    file = tmp_path / "rules.yaml"
+    file.write_text("rules: [{name: a, when: blame, value: -0.5, hints: ['Heard: {said}.']}]")
+    (score, *_) = RulesJudge(str(file)).score({}, row(*ASKED, Message("user", "Hm. That is wrong.")))
+    assert (score.value, score.hints) == (-0.5, ("Heard: that is wrong.",))
+    assert list(RulesJudge(str(file)).score({}, row(*ASKED, Message("user", "Thanks")))) == []
 
 
 def test_a_quotation_has_a_limit(tmp_path):

@@ -93,7 +93,7 @@ def test_what_judges_said_of_forgotten_turns_goes(filled):
     of = {row["trajectory_id"]: row for row in filled.rows("trajectories")}
     known = turn_prompt(exchanges_of(of["a1"])[0]).subject
     votes = VoteStore.of(filled.home)
-    votes.add(vote(0, "a2", "turn of hers", "She keeps a Brontosaurus"))
+    votes.add(vote(0, "b9\na2", "turn of hers", "She keeps a Brontosaurus"))
     votes.add(vote(1, "a shorter version of a1", known, "It ignored her Brontosaurus"))
     votes.add(vote(2, "b1", "turn of his", "He keeps a Velociraptor"))
     dry, _ = forget(filled.home, ANN, dry_run=True, today=DAY), votes.close()

@@ -56,6 +56,11 @@ def test_what_a_step_warns_of_is_in_the_status(journal: Journal, home: Home):
     assert read_status(home, "a").warnings == ["2.1 nats off"]
 
 
+def test_an_early_sign_is_a_warning_that_names_its_step(journal: Journal, home: Home):
+    finish(journal, "round-2/train", signs=["Entropy fell."], warnings=["2.1 nats off"])
+    assert read_status(home, "a").warnings == ["2.1 nats off", "round-2/train: Entropy fell."]
+
+
 def test_the_status_shows_environment_errors_and_their_log(journal: Journal, home: Home):
     finish(journal, "round-1/score", raised="the environment raised on 2 rows: KeyError: 'x' (my_env.py, line 31)")
     [warning] = read_status(home, "a").warnings

@@ -16,6 +16,7 @@ from clawpipe.config import NightConfig, load_config
 from clawpipe.config.load import with_settings
 from clawpipe.config.training import Lora
 from clawpipe.errors import ConfigError, NotFoundError
+from clawpipe.planning.advice import suggested
 from clawpipe.planning.architecture import KNOWN, architecture_of, from_config, is_target, require_targets, router_note
 from clawpipe.planning.hardware import Device, named
 from clawpipe.planning.memory import lora_parameters, training, weights
@@ -55,6 +56,15 @@ def test_an_adapter_has_rank_times_in_plus_out(variant: Any, extra: int):
     model = from_config("small", LLAMA | {"vocab_size": 300})
     sides = (64 + 64) + 2 * (64 + 32) + (64 + 64) + 3 * (64 + 176)
     assert lora_parameters(model, Lora(rank=4, variant=variant)) == 3 * (4 * sides + extra)
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_each_size_carries_what_the_function_suggests(name: str):
+    config = load_config(ROOT / "configs" / "sizes" / f"{name}.yaml")
+    wanted = suggested(config, architecture_of(config.model.base), named(name.split("-")[1]))
+    train = {f"train.{setting}" for setting in ("learning_rate", "lora.rank", "lora.alpha", "pack_tokens", "batch_rows")}
+    assert set(wanted) == train | {"curation.max_tokens", "rollouts.shard_rollouts"}
+    assert with_settings(config, wanted) == config
 
 
 @pytest.mark.parametrize(("name", "billions"), [("Qwen/Qwen2.5-7B-Instruct", 7.62), ("meta-llama/Llama-3.1-70B", 70.55)])

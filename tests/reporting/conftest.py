@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from clawpipe.evaluation.rounds import Choice, RoundRates, SliceRate
 from clawpipe.nights.record import Figures, NightStatus, RegisteredModel, StepEntry, entry
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 
@@ -103,6 +104,25 @@ def verdict_details(candidate: ModelRef) -> dict[str, Any]:
         "comparison": comparison,
         "slices": slices,
     }
+
+
+def choice() -> Choice:
+    """The choice among three rounds, the last of which lost a slice."""
+    return Choice(
+        round=2,
+        of=3,
+        policy_version="p2",
+        reason="Round 2 of 3 is the candidate: round 3 lost calculator.",
+        all_lost=False,
+        level=0.004,
+        rounds=tuple(_rates(number, 0.1 * number, lost=number == 3) for number in range(4)),
+    )
+
+
+def _rates(number: int, gain: float, *, lost: bool) -> RoundRates:
+    changed = {"change": -gain if lost else gain, "error": 0.05} if number else {}
+    calculator = SliceRate(successes=20, rollouts=80, items=10, success=0.25, lost=lost, **changed)
+    return RoundRates(round=number, policy_version=f"p{number}", success=0.3 + gain, slices={"calculator": calculator})
 
 
 @pytest.fixture

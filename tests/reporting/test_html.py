@@ -12,6 +12,7 @@ from clawpipe.config.night import NightConfig
 from clawpipe.nights.record import NightStatus
 from clawpipe.reporting.html import render, write_report
 from clawpipe.reporting.transcripts import Answer, Transcript
+from tests.reporting.conftest import choice
 
 VOID = {"meta", "br", "img", "link", "input", "hr"}
 EVIL = '</title><script>alert(1)</script><img src=x onerror="alert(2)">&'
@@ -178,3 +179,28 @@ def test_a_night_under_way_has_a_report_too(night: NightStatus) -> None:
     page = report(NightStatus(night="n", steps=night.steps[:3], run_dir=night.run_dir))
     assert page.all("section", "verdict")[0].words() == "No verdict The night has not come to its end."
     assert parsed(render(NightStatus(night="empty"), NightConfig())).all("figure") == []
+
+
+def test_the_table_of_rounds_marks_candidate_and_lost(night: NightStatus) -> None:
+    assert "the candidate" not in report(night).words()
+    night.choice = choice()
+    document = report(night)
+    table = next(table for table in document.all("table") if table.all("th")[0].words() == "Policy of")
+    cells = [[cell.words() for cell in row.all("td")] for row in table.all("tr")[1:]]
+    assert cells == [
+        ["the start", "0.300", "0.250"],
+        ["round 1", "0.400", "0.250 +10.0 ± 5.0"],
+        ["round 2, the candidate", "0.500", "0.250 +20.0 ± 5.0"],
+        ["round 3", "0.600", "0.250 -30.0 ± 5.0 lost"],
+    ]
+
+
+def test_probes_are_a_curve_with_a_gap_where_none_was_verified(night: NightStatus) -> None:
+    assert "success on train items" not in report(night).words()
+    for place, rates in ((7, [0.25, 0.5]), (12, [None, 0.75])):
+        probes = [{"step": 2 * number, "items": 4} | ({"success": rate} if rate else {}) for number, rate in enumerate(rates, 1)]
+        entry = night.steps[place].model_copy(update={"name": "round-1/probe", "details": {"probes": probes}})
+        night.steps.insert(place, entry)
+    [curve] = [figure for figure in report(night).all("figure", "curve") if "success on train items" in figure.words()]
+    assert "0.75" in curve.words()
+    assert "4 probes" in curve.words()

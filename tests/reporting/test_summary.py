@@ -12,6 +12,7 @@ from rich.console import Console
 from clawpipe.nights.record import Figures, NightStatus, RegisteredModel
 from clawpipe.reporting.summary import nights_table, plan_table, summary
 from clawpipe.reporting.wording import duration, one_line
+from tests.reporting.conftest import choice
 
 
 def shown(part, width: int = 80) -> list[str]:
@@ -41,6 +42,19 @@ def test_figures_are_those_of_the_night(night: NightStatus) -> None:
 
 def test_steps_that_handle_no_rows_show_none(night: NightStatus) -> None:
     assert row(shown(summary(night)), "register") == ["register", "ran", "9.8 s"]
+
+
+def test_one_line_says_which_round_is_the_candidate(night: NightStatus) -> None:
+    assert not [line for line in shown(summary(night)) if line.startswith("candidate  ") and "round" in line]
+    night.choice = choice()
+    lines = [line for line in shown(summary(night)) if "round 2 of 3" in line]
+    assert lines == ["candidate       round 2 of 3: round 3 lost calculator"]
+    night.choice = choice().model_copy(update={"rounds": ()})
+    assert "candidate       round 2 of 3: the last one, none was measured" in shown(summary(night))
+    names = tuple(rate.model_copy(update={"slices": {"s" * 90: rate.slices["calculator"]}}) for rate in choice().rounds)
+    night.choice = choice().model_copy(update={"rounds": names})
+    [line] = [line for line in shown(summary(night)) if "round 2 of 3" in line]
+    assert cell_len(line) <= 80
 
 
 @pytest.fixture

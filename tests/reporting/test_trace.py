@@ -149,6 +149,18 @@ def test_items_are_told_with_their_question(filled: FilledHome) -> None:
     assert items["item1"].identity == "thing/1"
 
 
+def test_the_chosen_round_is_told(filled: FilledHome) -> None:
+    assert second(filled).choice is None
+    path = filled.home.runs / "second" / "lineage.json"
+    reason = "Round 1 of 2 is the candidate: round 2 lost calc, and of those left it has the best mean success (0.370)."
+    path.write_text(json.dumps(json.loads(path.read_bytes()) | {"choice": reason}))
+    found = trace_version(filled.home, RegisteredVersion(filled.nights["second"], "second"))
+    assert found["choice"] == reason
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(trace_tree(found))
+    assert "Round 1 of 2 is the candidate: round 2 lost calc" in console.export_text()
+
+
 def test_the_first_night_alone(filled: FilledHome) -> None:
     found = trace(filled.home, "first", "adapter-first")
     assert found.counts == {"trainings": 1, "samples": 3, "trajectories": 3, "items": 2}

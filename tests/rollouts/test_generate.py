@@ -119,10 +119,18 @@ def test_a_killed_worker_is_replaced(pool, tmp_path, monkeypatch, store, items, 
 
 
 def test_rounds_walk_through_all_items():
-    first, second = round_items(8, 4, 0, seed=1), round_items(8, 4, 1, seed=1)
+    first, second, third = (round_items([8], [[4]] * 3, number, seed=1) for number in range(3))
     assert sorted(first + second) == list(range(8))
-    assert round_items(8, 4, 2, seed=1) == first
-    assert round_items(8, 4, 0, seed=2) != first
+    assert third == first
+    assert round_items([8], [[4]], 0, seed=2) != first
+
+
+def test_rounds_walk_through_each_environments_items():
+    """The first environment's items lie at 0 to 3, the second's at 4 and 5."""
+    wanted = [[2, 1], [2, 1], [1, 2]]
+    rounds = [round_items([4, 2], wanted, number, seed=1) for number in range(3)]
+    assert [[sum(place < 4 for place in one), sum(place >= 4 for place in one)] for one in rounds] == wanted
+    assert sorted(rounds[0] + rounds[1]) == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize(("count", "parts", "sizes"), [(32, 16, {2}), (5, 16, {1}), (33, 16, {2, 3}), (1000, 64, {15, 16})])

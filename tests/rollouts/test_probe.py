@@ -5,11 +5,12 @@ import json
 import pyarrow as pa
 import pytest
 
-from clawpipe.config.night import EnvironmentConfig, Rollouts, Runtime
+from clawpipe.config.night import EnvironmentConfig, NightConfig, Rollouts, Runtime
 from clawpipe.config.training import Opd
 from clawpipe.contracts.schema import schema_of
 from clawpipe.environments.letters import LettersEnvironment
 from clawpipe.evaluation.draw import draw_heldout, make_benchmark, make_task_items
+from clawpipe.evaluation.heldout import probe_policies
 from clawpipe.evaluation.probe import probe_teacher
 from clawpipe.messages import Message
 from clawpipe.policy.base import resolve_base
@@ -162,3 +163,26 @@ def _renamed(store, ref):
     """The same rows under other trajectory ids."""
     rows = [row | {"trajectory_id": f"older/{row['trajectory_id']}"} for row in read_dataset(store, ref).to_pylist()]
     return publish_dataset(store, ref.name, [pa.Table.from_pylist(rows, schema_of(ref.name))])
+
+
+def test_policies_of_a_training_are_tried_on_train_items(store, pool, tmp_path, items, policy):
+    kept = {"step-000010": policy, "step-000002": policy}
+    single = ROLLOUTS.once(1.0)
+    result = probe_policies(store, pool, tmp_path / "work", items, [11, 3, 7], kept, LETTERS, single, seed=5)
+    assert result.details == {"probes": [{"step": 2, "items": 3, "success": 1.0}, {"step": 10, "items": 3, "success": 1.0}]}
+    rows = {row["item_id"]: row for row in read_dataset(store, items).to_pylist()}
+    tried = read_dataset(store, result.extra("step-000002"), ["item_id"])["item_id"].to_pylist()
+    assert [(rows[item]["split"], rows[item]["ordinal"]) for item in tried] == [("train", 11), ("train", 3), ("train", 7)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "error"),
+    [
+        ({"rounds": 2, "environment": {"train_items": 95}}, "set environment.train_items to 96 or more"),
+        ({"rollouts": None, "trajectories": ["a" * 64]}, "does not sample itself"),
+    ],
+)
+def test_probes_without_items_of_their_own_are_refused(settings, error):
+    with pytest.raises(ValueError, match=error):
+        NightConfig.model_validate({"train": {"probe_steps": 2}, **settings})
+    NightConfig.model_validate({"train": {"probe_steps": 2}, "rounds": 2, "environment": {"train_items": 96}})

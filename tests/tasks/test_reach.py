@@ -27,24 +27,25 @@ from clawpipe.store.source import import_closure, reached_modules
 from flows.datasets import named_datasets
 from flows.nightly import the_night
 from flows.opening import dry_run_night
-from tasks import data, distillation, evaluation, export, ingest, items, model, recorded, registry, rollouts, training
+from tasks import choice, data, distillation, evaluation, export, ingest, items, model, recorded, registry, rollouts, training
 from tasks.step import Call, Step, run_by
 from tests.judging.fake_judge import fake_judge, verdict
 
-MODULES = (data, distillation, evaluation, export, ingest, items, model, recorded, registry, rollouts, training)
+MODULES = (choice, data, distillation, evaluation, export, ingest, items, model, recorded, registry, rollouts, training)
 STEPS = {name: found for module in MODULES for name, found in vars(module).items() if isinstance(found, Step)}
 TINY = project_directory() / "configs" / "tiny.yaml"
 EVERY_STEP = (
     *(
-        "rounds=1",
+        "rounds=2",
         "rollouts.items=4",
         "rollouts.chunks=1",
         "train.optimizer_steps=1",
         "environment.heldout_items=8",
         "environment.benchmark_items=8",
     ),
-    *("train.loss.kl_coef=0.1", "serving.artifact=merged"),
+    *("train.loss.kl_coef=0.1", "train.probe_steps=1", "serving.artifact=merged"),
     *("curation.near.duplicates=true", "curation.near.heldout=true", "gate.min_items=1"),
+    *("curation.demonstrations.share=0.5", "curation.slice_weights.long=2", "rollouts.difficulty.unseen=0.5"),
 )
 
 STORED = ("rollouts=null", "rounds=1", "environment.name=conversations", "evaluation.heldout_share=0.4", "train.optimizer_steps=1")
@@ -185,6 +186,10 @@ ROOMS_OF = {  # the rooms that decide the steps' results, besides config, store,
     "check_model": f"{WORKERS} children evaluation rollouts training",
     "generate_chunk": f"{WORKERS} rollouts",
     "collect_rollouts": "",
+    "draw_items": "contracts rollouts",
+    "demonstrate": f"{WORKERS} rollouts",
+    "require_slices": "contracts environments evaluation",
+    "compare_rounds choose_round": "evaluation",
     "score": "contracts environments judging wire",
     "clear_hints": "contracts judging",
     "sign": "similarity",
@@ -192,7 +197,7 @@ ROOMS_OF = {  # the rooms that decide the steps' results, besides config, store,
     "curate add_stored_pairs": "contracts curation",
     "annotate": "annotation children contracts environments policy training wire",
     "train": "children contracts environments planning policy training wire",
-    "evaluate probe_teacher": f"{WORKERS} evaluation rollouts",
+    "evaluate probe probe_teacher": f"{WORKERS} evaluation rollouts",
     "replay_calls answer_turns": f"{WORKERS} evaluation",
     "score_conversations score_pairs": f"{WORKERS} evaluation recorded",
     "prefer": "contracts environments evaluation judging wire",
@@ -207,6 +212,7 @@ ANOTHERS = {  # modules of these rooms, and packages with all that is in them, t
     "annotate": {"training.__main__", "training.run", "training.trainers", "training.checkpoint", "training.losses"},
     "curate": {"contracts.validate", "curation.stored_pairs"},
     "export": {"export.files"},
+    "choose_round": {"evaluation.gate"},
     "gate": {"evaluation.heldout", "evaluation.answers", "evaluation.likelihood"},
     "measure_fidelity": {"export.files"},
     "prefer": {"evaluation.answers", "evaluation.likelihood", "evaluation.turns"},
@@ -243,13 +249,38 @@ def test_an_edited_verifier_is_another_key_wherever_it_judges(name: str, tmp_pat
     assert source_digest("letters") != source_digest("shop")
 
 
-def _key(name: str, file: Path) -> str | None:
+@pytest.mark.parametrize("name", ["score", "evaluate", "generate_chunk"])
+def test_a_key_holds_the_packages_of_another_python(name, tmp_path):
+    """Wherever it lies; another version of one of them, and the step runs again."""
+    file = tmp_path / "mine.py"
+    file.write_text("class Mine: name, kind = 'mine', 'chat'\n")
+    one, same, newer = (_python(tmp_path / folder, version) for folder, version in (("a", "1.0"), ("b", "1.0"), ("c", "1.1")))
+    keys = [_key(name, file, python) for python in (None, one, same, newer)]
+    assert keys[1] == keys[2]
+    assert len(set(keys)) == 3
+    several = [_key(name, file, python, {"name": "letters"}) for python in (one, same, newer)]
+    assert several[0] == several[1] != several[2]
+
+
+def _python(folder: Path, version: str) -> str:
+    """Write a program that answers as a Python with one package does."""
+    folder.mkdir()
+    program = folder / "python"
+    program.write_text(f'#!/bin/sh\necho \'[[3, 11, 2], [["numpy", "{version}"]]]\'\n')
+    program.chmod(0o755)
+    return str(program)
+
+
+def _key(name: str, file: Path, python: str | None = None, other: dict[str, str] | None = None) -> str | None:
+    from clawpipe.config.environment import Environments
     from clawpipe.config.night import EnvironmentSpec, Generation, Runtime
     from clawpipe.policy.version import base_ref
     from clawpipe.rollouts.generate import Chunk
 
     rows, policy = DatasetRef(name="rows", digest="d", rows=1), base_ref("random", "b", "pythonic", "float32")
-    common = {"items": rows, "environment": EnvironmentSpec(name=f"{file}:Mine")}
+    own_spec = {"name": f"{file}:Mine", "python": python}
+    environment = Environments.model_validate({"parts": [own_spec, other]}) if other else EnvironmentSpec.model_validate(own_spec)
+    common = {"items": rows, "environment": environment}
     engine = {"policy": policy, "config": Generation(), "seed": 0, "runtime": Runtime()}
     own = {
         "score": {"trajectories": rows},

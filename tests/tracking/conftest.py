@@ -85,6 +85,9 @@ class Telling:
     def trained(self, part: str, updates: list[dict[str, float]], weights: float = 0.5) -> None:
         self._finish(f"{part}/train", publish_adapter(self.store, weights), updates=updates)
 
+    def probed(self, part: str, *probes: dict[str, float]) -> None:
+        self._finish(f"{part}/probe", None, probes=list(probes))
+
     def judged(self) -> Verdict:
         verdict = verdict_of()
         self._finish("gate", None, **verdict.model_dump(mode="json"))
@@ -128,6 +131,7 @@ class Memory:
     curve: list[tuple[int, dict[str, float]]] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
     verdicts: list[str] = field(default_factory=list)
+    probes: list[dict[int, Mapping[str, float]]] = field(default_factory=list)
 
     def open(self, attempt: int) -> int:
         return max((step for step, _ in self.curve), default=0)
@@ -139,6 +143,9 @@ class Memory:
 
     def keep(self, part: str, directory: Path) -> None:
         self.kept.append(part)
+
+    def probed(self, curve: Mapping[int, Mapping[str, float]]) -> None:
+        self.probes.append(dict(curve))
 
     def conclude(self, verdict: Verdict) -> None:
         self.verdicts.append(str(verdict.decision))

@@ -69,6 +69,21 @@ def test_a_run_is_described_by_its_verdict(tell, new_sink, client, tracking):
     assert [name for name in tags if not name.startswith("mlflow.")][:3] == ["verdict", "method", "clawpipe.run_key"]
 
 
+def test_probes_stand_at_their_steps_once(tell, new_sink, client, tracking):
+    for _ in range(2):
+        night = tell(new_sink())
+        night.trained("round-1", [ONE, TWO, THREE])
+        night.probed("round-1", {"step": 2, "success": 0.25, "items": 4}, {"step": 3, "success": 0.5, "items": 4})
+        night.judged()
+    [run] = runs(client, tracking)
+    sink = new_sink()
+    sink.open(1)
+    sink.probed({2: {"probe/success": 0.25}})  # of a night that was killed before it could note it down
+    points = client.get_metric_history(run.info.run_id, "probe/success")
+    assert [(point.step, point.value) for point in points] == [(2, 0.25), (3, 0.5)]
+    assert run.data.metrics["step"] == 3
+
+
 def test_the_registry_knows_the_same_run(tell, new_sink, client, tracking):
     night = tell(new_sink())
     night.trained("round-1", [ONE])

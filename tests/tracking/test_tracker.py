@@ -116,3 +116,14 @@ def test_a_night_in_which_nothing_is_told_opens_nothing(tell, memory):
     night.scored("round-1", [1.0])
     night.tracker.close(failed=True)
     assert night.warnings == []
+
+
+def test_probes_go_to_the_steps_that_they_followed_once(tell, memory):
+    for _ in range(2):  # the second night finds everything cached
+        night = tell(memory)
+        night.trained("round-1", [ONE, TWO])
+        night.probed("round-1", {"step": 2, "success": 0.25, "items": 4})
+        night.trained("round-2", [ONE, TWO, THREE])
+        night.probed("round-2", {"step": 1, "success": 0.5, "items": 4}, {"step": 3, "items": 0})  # where none was verified
+        night.judged()
+    assert memory.probes == [{2: {"probe/success": 0.25}, 3: {"probe/success": 0.5}}]

@@ -97,6 +97,19 @@ def test_a_night_is_one_run_however_often_it_was_killed(tell, new_sink, run_dir,
     assert capfd.readouterr() == ("", "")
 
 
+def test_probes_have_an_axis_of_their_own(tell, new_sink, run_dir, capfd):
+    night = tell(new_sink())
+    night.trained("round-1", [ONE, TWO, THREE])
+    night.probed("round-1", {"step": 1, "success": 0.25, "items": 4}, {"step": 3, "success": 0.5, "items": 4})
+    night.judged()
+    night.tracker.close(failed=False)
+    wandb.teardown()
+    rows = [row for row in history(run_dir) if "probe/step" in row]
+    assert [(row["probe/step"], row["probe/success"]) for row in rows] == [(1, 0.25), (3, 0.5)]
+    assert [row["step"] for row in history(run_dir) if "step" in row] == [1, 2, 3]
+    assert capfd.readouterr() == ("", "")
+
+
 def test_the_key_is_in_no_file_and_nothing_lies_elsewhere(tell, new_sink, run_dir, tmp_path):
     night = tell(new_sink())
     night.trained("round-1", [ONE])

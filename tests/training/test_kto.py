@@ -19,7 +19,7 @@ from clawpipe.errors import DataError
 from clawpipe.training.data.pairs import plan_pairs
 from clawpipe.training.data.samples import Sample
 from clawpipe.training.losses.kto import kto_loss, reference_point, row_sums
-from clawpipe.training.trainers.kto import KtoTrainer, require_both_labels, with_mismatched
+from clawpipe.training.trainers.kto import KtoTrainer, one_label_each, require_both_labels, with_mismatched
 
 LABELS = torch.tensor([True, False, False, True, True])
 
@@ -119,6 +119,15 @@ def labelled(rows: list[Sample], reference: float = -5.0) -> list[Sample]:
     return [
         replace(row, streams={"advantages": label, "reference": part}) for row, label, part in zip(rows, labels, known, strict=True)
     ]
+
+
+def test_a_talk_with_turns_of_both_labels_becomes_two_rows(make_sample):
+    mixed, plain = make_sample([1, 2, 3, 4, 5], [1, 3, 4], [-1.0, -2.0, -3.0], [1.0, -1.0, 1.0]), make_sample([1, 7], [1])
+    first, second, third = one_label_each([mixed, plain])
+    assert (first.trained.tolist(), first.streams["behaviour"].tolist()) == ([1, 4], [-1.0, -3.0])
+    assert (second.trained.tolist(), second.streams["advantages"].tolist()) == ([3], [-1.0])
+    assert third.trained.tolist() == [1]
+    require_both_labels([first, second])
 
 
 def test_a_mismatched_row_has_the_answer_to_another_question(make_sample):

@@ -13,7 +13,8 @@ from torch import nn
 from clawpipe.config.training import Lora
 from clawpipe.errors import ConfigError, TrainingError
 from clawpipe.policy.weights import finite
-from clawpipe.training.checkpoint.state import Movement, nothing_learnt, trainable
+from clawpipe.training.checkpoint.moments import trainable
+from clawpipe.training.checkpoint.state import Movement, nothing_learnt
 from clawpipe.training.model.build import build_model
 from clawpipe.training.produce import run_training
 from clawpipe.training.trainers.base import PackedTrainer

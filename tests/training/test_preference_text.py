@@ -10,8 +10,10 @@ import torch
 from peft import get_peft_model_state_dict
 from transformers import TrainingArguments
 
+from clawpipe.config.environment import EnvironmentSpec
 from clawpipe.config.training import Dpo, Lora, Train
 from clawpipe.contracts.schema import schema_of
+from clawpipe.environments.openings import openings
 from clawpipe.errors import ConfigError, DataError, TrainingError
 from clawpipe.messages import Message, ToolCall, ToolSpec
 from clawpipe.policy.renderer import Renderer
@@ -21,8 +23,8 @@ from clawpipe.store.datasets import write_parquet
 from clawpipe.training.data.text_pairs import load_text_pairs
 from clawpipe.training.losses.preference import preference_loss
 from clawpipe.training.metrics import METRICS
-from clawpipe.training.model.adapter import attach_trainable
-from clawpipe.training.request import Rendering
+from clawpipe.training.model.adapter import attach_trainable, save_adapter
+from clawpipe.training.request import Reference, Rendering
 from clawpipe.training.trainers.trl_dpo import pairs_per_step, train_text_preferences
 
 TOOLS = (ToolSpec("stock", "How many are left.", {"item": "string"}),)
@@ -159,17 +161,17 @@ def test_nothing_to_train_on_is_a_data_error(stored, renderer):
 
 
 @pytest.fixture
-def fit(tmp_path, tokenizer):
-    """fit(model, rows, ...): train; the metrics of each update."""
+def train_pairs(tmp_path, tokenizer):
+    """train_pairs(model, rows, ...): train; the trainer."""
 
-    def run(model, rows, on_step=lambda facts: None, **settings):
+    def run(model, rows, on_step=lambda facts: None, reference=None, **settings):
         config = Train(method="dpo", **{"optimizer_steps": 1, "learning_rate": 1e-3} | settings)
         arguments = TrainingArguments(
             output_dir=str(tmp_path / "work"),
             use_cpu=True,
             per_device_train_batch_size=1,
             gradient_accumulation_steps=pairs_per_step(config, len(rows), 0),
-            learning_rate=config.rate,
+            learning_rate=config.learning_rate,
             lr_scheduler_type="constant",
             optim="adamw_torch",
             activation_checkpointing=False,
@@ -181,9 +183,15 @@ def fit(tmp_path, tokenizer):
             report_to="none",
             disable_tqdm=True,
         )
-        return train_text_preferences(model, tokenizer, rows, config, arguments, on_step)
+        return train_text_preferences(model, tokenizer, rows, config, arguments, on_step, reference=reference)
 
     return run
+
+
+@pytest.fixture
+def fit(train_pairs):
+    """fit(model, rows, ...): train; the metrics of each update."""
+    return lambda *arguments, **settings: train_pairs(*arguments, **settings).steps
 
 
 @pytest.fixture
@@ -250,6 +258,31 @@ def test_going_on_from_an_adapter_takes_it_as_the_reference(fit, tiny_llama, row
     assert step["loss"] == pytest.approx(math.log(2), abs=1e-6)
 
 
+@pytest.mark.parametrize("kept", [True, False], ids=["champion", "base"])
+def test_a_later_round_compares_with_the_nights_start(tiny_llama, rows, tmp_path, train_pairs, kept):
+    """TRL copies the adapter that it is given: each round was its own reference."""
+    model = attach_trainable(tiny_llama(), Lora(rank=4))
+    torch.manual_seed(1)
+    stir(model)
+    save_adapter(model, tmp_path / "start", "ab12")
+    wanted = torch.tensor([side_sums(model if kept else tiny_llama(), row) for row in rows[:1]])[0]
+    stir(model)  # the rounds since
+    chosen, rejected = side_sums(model, rows[0])
+    reference = Reference(base="", adapter=str(tmp_path / "start") if kept else None, version="v")
+    trainer = train_pairs(model, rows[:1], reference=reference, dpo=Dpo(nll_coef=0))
+    margin = 0.1 * ((chosen - rejected) - float(wanted[0] - wanted[1]))
+    assert trainer.steps[0]["loss"] == pytest.approx(-math.log(1 / (1 + math.exp(-margin))), abs=1e-4)
+    assert list(model.peft_config) == ["default"]
+    assert abs(margin) > 1e-3
+
+
+def stir(model):
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_(std=0.1)
+
+
 def test_labels_that_trl_cannot_smooth_are_refused(fit, tiny_llama, rows):
     with pytest.raises(ConfigError, match="smooths no labels of sigmoid_norm"):
         fit(tiny_llama(), rows, dpo=Dpo(variant="sigmoid_norm", label_smoothing=0.1))
@@ -308,7 +341,7 @@ def test_pairs_are_dealt_to_the_updates_of_an_epoch(pairs, updates, expected):
 def test_a_request_for_text_pairs_leaves_an_ordinary_outcome(request_for, here, stored, tokenizer, tmp_path):
     """Rendered for the shop, whose preamble every prompt gets; the same request gives the same bytes."""
     tokenizer.save_pretrained(tmp_path / "base")
-    rendering = Rendering(environment="shop", options={}, tool_call_format="pythonic")
+    rendering = Rendering(opening=openings(EnvironmentSpec())[0], tool_call_format="pythonic")
     samples = stored(pair(), pair("Pans?", "12", "x"), (*pair()[:2], ()))
     outcomes = [
         here(request_for(name, {"method": "dpo", "pack_tokens": 64}, samples=samples, rendering=rendering))

@@ -9,7 +9,7 @@ from clawpipe.contracts.schema import schema_of
 from clawpipe.errors import ConfigError
 from clawpipe.store.datasets import write_parquet
 from clawpipe.training.data.samples import load_samples
-from clawpipe.training.methods import needs, rate_of, require_token_scores, weights_of
+from clawpipe.training.methods import needs, require_token_scores, weights_of
 
 BEHAVIOUR, TEACHER = [-1.0, -2.0], [-0.5, -9.0]
 ROW = {
@@ -156,7 +156,5 @@ def test_what_a_method_needs_and_nobody_gave_is_an_error():
         require_token_scores(train, there=True)
 
 
-def test_weights_and_rates():
+def test_weights():
     assert [weights_of(Train(method=name)) for name in ("sft", "grpo", "ppo", "opd")] == [(1, 0), (1, 0), (1, 0), (0, 1)]
-    assert rate_of(Train(adapter="full")) == pytest.approx(Train().rate / 10)
-    assert rate_of(Train(adapter="full", learning_rate=1e-3)) == 1e-3

@@ -10,7 +10,7 @@ from clawpipe.ingest.options import Options
 from clawpipe.ingest.run import ingest
 from clawpipe.judging.exchanges import exchanges_of
 from clawpipe.judging.rules import RulesJudge
-from clawpipe.judging.turn_faults import FAILED, fault_of
+from clawpipe.judging.turn_faults import FAILED, signs_of_fault
 from clawpipe.store.datasets import read_dataset
 from clawpipe.store.open import open_store
 from clawpipe.wire.failures import call_failed, failed_results, mark_of, reports_failure
@@ -136,7 +136,7 @@ def test_a_mark_reaches_counts_and_judges(write, text, mark, failed, home, tmp_p
     assert row["tool_errors"] == failed
     assert failed_results(row["extra"]) == ({} if mark is None else {2: mark})
     [turn, _] = exchanges_of(row)
-    assert (fault_of(turn, offered=True) == FAILED) is bool(failed)
+    assert (FAILED in signs_of_fault(turn, offered=True)) is bool(failed)
     assert [score.reason for score in RulesJudge().score({}, row) if score.turn == 0] == ["failed-call"] * failed
 
 

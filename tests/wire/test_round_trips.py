@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from clawpipe.capture.chains import chains_of
 from clawpipe.capture.sessions import sessions_of
-from clawpipe.gateway.responses import messages_of as messages_of_items
 from clawpipe.importers.capture import conversation_of
 from clawpipe.importers.chat import read_chat
 from clawpipe.importers.hermes import write_hermes
@@ -24,6 +23,7 @@ from clawpipe.policy.calls import codec
 from clawpipe.serving.conversation import message_body, to_messages
 from clawpipe.serving.protocol import RequestMessage
 from clawpipe.wire.arguments import comparable
+from clawpipe.wire.dialects.responses_in import messages_of as messages_of_items
 from clawpipe.wire.thoughts import split_thought, with_thoughts, words_of
 from tests.capture.test_sessions import turn
 

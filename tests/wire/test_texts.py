@@ -3,10 +3,10 @@
 import pytest
 
 from clawpipe.capture.sessions import sessions_of
-from clawpipe.gateway.responses import messages_of
 from clawpipe.importers.message import read_messages
 from clawpipe.serving.conversation import to_messages
 from clawpipe.serving.protocol import RequestMessage
+from clawpipe.wire.dialects.responses_in import messages_of
 from clawpipe.wire.texts import joined_texts, texts_of
 from tests.capture.test_sessions import turn
 

@@ -14,6 +14,7 @@ select
         when tokens = 'recorded' and temperature = 0 then 'sampled at temperature 0'
         when not finite then 'log-prob not finite'
         when logprobs_fault is not null then logprobs_fault
+        when demonstration and success is not true then 'demonstration without success'
         when len($filters_endings::varchar[]) > 0 and not list_contains($filters_endings::varchar[], ending) then 'attempt ' || ending
         when len($filters_endings::varchar[]) = 0 and source <> 'rollout' and ending in ('truncated', 'aborted')
         then 'attempt ' || ending

@@ -1,20 +1,33 @@
 -- Filter rows without a signal for any term of the loss.
 -- Why: an advantage is a difference within a group; a group of one and a group of equal rewards have none, and counting their
 -- tokens in the loss's normaliser would only shrink the others' step. Turn by turn, a score of 0 is neutral. A teacher
--- has a signal for turns with hindsight. A term with weight 0 has no signal.
+-- has a signal for turns with hindsight. A term with weight 0 has no signal. A demonstration is imitated: it is compared with nothing,
+-- and no rollout with it.
 -- Filtered: rows without a signal from any term. A setting keeps zero-variance groups; their advantages are then 0.
-with spread as (
-    select group_id, count(reward) as rollouts, differ(max(reward), min(reward)) as varied from previous group by group_id
+-- Where parts of rewards are compared, it is enough that one of them differs: of (0, 1) and (1, 0) the sums are equal.
+with part_values as (
+    select group_id, unnest(map_entries(parts)) as part from previous where $advantage = 'parts' and not demonstration
+),
+part_spread as (
+    select group_id, bool_or(varied) as varied from (
+        select group_id, differ(max(part.value), min(part.value)) as varied from part_values group by group_id, part.key
+    ) group by group_id
+),
+spread as (
+    select
+        group_id, count(reward) as rollouts,
+        coalesce(any_value(part_spread.varied), differ(max(reward), min(reward))) as varied
+    from previous left join part_spread using (group_id) where not demonstration group by group_id
 ),
 signals as (
     select
         previous.*, varied,
-        $w_rl > 0 and case $credit
+        not demonstration and $w_rl > 0 and case $credit
             when 'turn' then len(list_filter(turn_scores, lambda s: s <> 0)) > 0
             when 'step' then len(list_filter(turn_scores, lambda s: s is not null)) > 0
             else reward is not null and (varied or not $drop_zero_variance_groups)
         end as rewarded,
-        $w_opd > 0 and list_bool_or(hinted) as taught,
+        not demonstration and $w_opd > 0 and list_bool_or(hinted) as taught,
         case
             when $credit in ('turn', 'step') and len(list_filter(turn_scores, lambda s: s is not null)) = 0 then 'no turn score'
             when $credit = 'turn' then 'only neutral turns'
@@ -22,12 +35,12 @@ signals as (
             when rollouts = 1 then 'group of one'
             else 'zero-variance group'
         end as reason_without_signal
-    from previous join spread using (group_id)
+    from previous left join spread using (group_id)
 )
 select
     * exclude (reason_without_signal),
     case
-        when rewarded or taught then null
+        when rewarded or taught or demonstration then null
         when $w_rl = 0 then 'no hint'
         when $w_opd = 0 then reason_without_signal
         else reason_without_signal || ', no hint'

@@ -1,7 +1,7 @@
 -- Make pairs of rows: a success and a failure of one group, with the narrow columns of both.
 -- Three kinds. Whole trajectories of one prompt. By strategy same-prefix single turns after the same tokens, where groups branch:
 -- the value of a turn is the mean reward of the rollouts that took it, the chosen turn is one that led to a success and the rejected
--- one led to a failure. And, by the setting, a reply that a user corrected against the reply after the correction.
+-- one led to a failure. And, by the setting, a reply that a user corrected against the later reply that the user accepted.
 -- Why the checks: a preference between answers to two prompts, or at two temperatures, means nothing; where both sides say the
 -- same but for case and spacing, the tokens that differ are noise; and where one side is much longer, length is what is learnt.
 -- Rounded, because 0.6 - 0.5 is a little less than 0.1. `prompt_turn` is null for whole trajectories; else the pair is of two turns
@@ -13,7 +13,7 @@ with sides as (
         {
             trajectory_id: trajectory_id, environment: environment, source: source, session_id: session_id, item_id: item_id,
             group_id: group_id, policy_version: policy_version, temperature: temperature, rollout_index: rollout_index,
-            file_index: file_index, file_row_number: file_row_number
+            file_index: file_index, file_row_number: file_row_number, demonstration: demonstration, replayed: replayed
         } as side
     from previous
 ),
@@ -68,9 +68,9 @@ forks as (
 ),
 corrections as (
     select
-        'correction' as strategy, side as chosen, side as rejected, turn as prompt_turn,
-        acts[turn + 1] as chosen_act, acts[turn] as rejected_act, acts[turn + 1].score - acts[turn].score as margin
-    from (select side, acts, unnest(corrected) as turn from turned)
+        'correction' as strategy, side as chosen, side as rejected, c.turn as prompt_turn,
+        acts[c.accepted] as chosen_act, acts[c.turn] as rejected_act, acts[c.accepted].score - acts[c.turn].score as margin
+    from (select side, acts, unnest(corrected) as c from turned)
 ),
 single as (
     select
@@ -87,7 +87,7 @@ select
     strategy, chosen_id, rejected_id, prompt_turn, chosen_turn, rejected_turn, margin, length, asked, chosen_says, rejected_says,
     lot(chosen_id || ' ' || rejected_id) as lot,
     chosen.environment, chosen.source, chosen.session_id,
-    chosen.item_id, chosen.group_id, chosen.policy_version, chosen.temperature,
+    chosen.item_id, chosen.group_id, chosen.policy_version, chosen.temperature, chosen.demonstration, chosen.replayed, 1.0::double as weight,
     chosen.file_index as chosen_file, chosen.file_row_number as chosen_row, chosen.rollout_index as chosen_index,
     rejected.file_index as rejected_file, rejected.file_row_number as rejected_row, rejected.rollout_index as rejected_index,
     chosen_trained + rejected_trained as trained,

@@ -2,11 +2,11 @@
 -- the difficulty band, then the balance, the mixture, the size, and last the share of older policies, which therefore holds exactly.
 -- Why by group: a draw takes the rows of a group together as far as it can, because they teach by their differences; the advantage
 -- of a row that stays is that among its whole group. The lot is a digest of ids and falls the same on every night.
--- A group's pass rate is that of all its verified rollouts, also filtered ones; a group without a pass rate stays.
+-- A group's pass rate is that of all its verified rollouts, also filtered ones, without its demonstration; a group without a pass rate stays.
 -- Filtered, if a setting asks for it: rows that are not drawn.
 with passed as (
     select group_id, count_if(success) / count(success) as rate
-    from "10_join" where reason is null and success is not null group by group_id
+    from "10_join" where reason is null and success is not null and not demonstration group by group_id
 ),
 kinds as (
     select item_id, any_value(kind order by kind) as kind, any_value(slice order by slice) as slice
@@ -16,7 +16,7 @@ judged as (
     select
         previous.lot, lot(group_id) as group_lot, source,
         case $sampling_balance::varchar when 'environment' then environment when 'kind' then kind when 'slice' then slice end as class,
-        list_position($versions::varchar[], policy_version) as age,
+        list_position($versions::varchar[], policy_version) + case when replayed then 1 else 0 end as age,
         case when rate < $sampling_low or rate > $sampling_high then 'outside the difficulty band' end as cut
     from previous left join passed using (group_id) left join kinds using (item_id)
     where $sampling_low > 0 or $sampling_high < 1 or len($sampling_sources::varchar[]) > 0
@@ -59,7 +59,8 @@ sized as (
     end) as cut)
     from turns
 ),
--- Of older policies the newest go first; a row by none of the known ones is the oldest.
+-- Of older policies the newest go first; a row by none of the known ones is the oldest. What an earlier night rolled out is older than
+-- what tonight did by the same policy.
 replayed as (
     select * replace (coalesce(cut, case
         when $sampling_replay::double < 1 and age is distinct from 1

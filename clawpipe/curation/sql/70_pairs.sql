@@ -8,7 +8,7 @@
 with placed as (
     select
         row_number() over (order by group_id, margin desc, chosen_id, rejected_id) - 1 as pair,
-        ('0x' || sha256(to_json([chosen_id, rejected_id])::varchar)[:16])::ubigint as bits, strategy, margin, prompt_turn,
+        ('0x' || sha256(to_json([chosen_id, rejected_id])::varchar)[:16])::ubigint as bits, strategy, margin, prompt_turn, weight,
         unnest([
             {rejected: false, file_index: chosen_file, file_row_number: chosen_row, side_turn: chosen_turn},
             {rejected: true, file_index: rejected_file, file_row_number: rejected_row, side_turn: rejected_turn}
@@ -54,7 +54,7 @@ select
     policy_version, renderer_digest, prompt_tokens,
     stream_of(token_ids, prompt_tokens, turns[side_turn]) as token_ids,
     mask_of(loss_mask, prompt_tokens, turns[side_turn]) as loss_mask,
-    temperature, 1.0::double as weight, tokens,
+    temperature, weight, tokens,
     case when not rejected then messages[:places[coalesce(prompt_turn, 1)] - 1] end as prompt,
     messages[places[coalesce(side_turn, 1)]:coalesce(places[side_turn], len(messages))] as reply,
     null::varchar as session_id, null::varchar as user_id,  -- their trajectories hold session, user and origin

@@ -1,5 +1,6 @@
 -- Read the samples: the remaining rows with their recorded tokens and log-probs.
--- Rendered text has its rendered tokens, and the recomputed log-probs at temperature 1; imitation needs none.
+-- Rendered text has its rendered tokens, and the recomputed log-probs at temperature 1; imitation needs none. No policy said what a
+-- demonstration says, so its policy version is "text".
 -- A turn without credit (a side turn, a neutral one) is not trained on: its tokens leave the mask.
 -- Turn by turn there are no groups, so each row is its own: a group is never split between optimizer steps, and conversations that begin
 -- alike, as with one greeting, may be all that there are.
@@ -27,14 +28,14 @@ masked as (
     select * replace ([m and credit[turn[i]] is not null for m, i in loss_mask] as loss_mask) from payload
 )
 select
-    trajectory_id, item_id, case when $credit = 'turn' then trajectory_id else group_id end as group_id, coalesce(asked, policy_version, 'text') as policy_version, renderer_digest, rollout_index,
+    trajectory_id, item_id, case when $credit = 'turn' then trajectory_id else group_id end as group_id, coalesce(asked, case when not demonstration then policy_version end, 'text') as policy_version, renderer_digest, rollout_index,
     token_ids,
     loss_mask,
     [case when loss_mask[i] then p else 0 end for p, i in logprobs] as logprobs,
     [case when m then credit[turn[i]]::float else 0 end for m, i in loss_mask] as advantages,
     prompt_tokens,
     shown_at::double as temperature,
-    1.0::double as weight,
+    weight,
     case
         when turn_rewards is not null
         then [case when m and i = turns[turn[i]]."end" then turn_rewards[turn[i]]::float else 0 end for m, i in loss_mask]

@@ -149,6 +149,21 @@ create temp macro fault_of_logprobs(kind, source, temperature, logprobs, turns) 
         when padded_with_zeros(logprobs, turns) then 'log-probs padded with zeros'
     end;
 
+-- Numbers by name that a score's evidence holds at a path; null where it holds none, or something else.
+create temp macro numbers_at(evidence, path) as list_filter(
+    [try_cast(json_extract(evidence, path) as map(varchar, double))],
+    lambda found: len(map_keys(found)) > 0 and len(list_filter(map_values(found), lambda value: isfinite(value))) = len(map_keys(found))
+)[1];
+
+-- The parts of a reward, by name: the verifier's own `parts`, or its value, and those of other scorers that count in its `reward`.
+create temp macro parts_of(evidence, scorer, value) as map_from_entries(
+    map_entries(coalesce(numbers_at(evidence, '$.parts'), map {scorer: coalesce(numbers_at(evidence, '$.reward')[scorer], value)}))
+    || list_filter(
+        coalesce(map_entries(numbers_at(evidence, '$.reward')), []),
+        lambda part: part.key <> scorer and not list_contains(coalesce(map_keys(numbers_at(evidence, '$.parts')), []), part.key)
+    )
+);
+
 -- The place of an id in a draw: as good as random, the same on every night, and no two ids share one.
 create temp macro lot(id) as ('0x' || sha256(id)[:32])::uhugeint;
 
@@ -170,3 +185,19 @@ create temp macro mask_of(mask, prompt, turn) as
 -- Whether some pair with the same prompt prefers what this one rejects, and rejects what it prefers.
 create temp macro contradicted(asked, chosen, rejected) as
     count(distinct chosen > rejected) over (partition by asked, least(chosen, rejected), greatest(chosen, rejected)) > 1;
+
+-- The side that a score of the whole takes: 1 for a success, -1 for a failure, 0 for neither.
+create temp macro side_taken(success, value) as case when success then 1 when success = false then -1 else sign(value) end::tinyint;
+
+-- Whether what somebody else says of a turn is the opposite of what is said of the whole.
+create temp macro disputed(value, own, word) as coalesce(not own and value * word < 0, false);
+
+-- Pairs of turns (k, m): k was blamed, m is the first later one that was praised, and between them the user only ever spoke, and only
+-- ever blamed the turns.
+create temp macro first_accepted(k, answered, blamed, scores) as list_min([
+    m for m in range(k + 1, len(blamed) + 1) if scores[m] > 0 and list_bool_and(answered[k:m - 1]) and list_bool_and(blamed[k:m - 1])
+]);
+create temp macro corrections_in(answered, blamed, scores) as [
+    {turn: k, accepted: first_accepted(k, answered, blamed, scores)}
+    for k in range(1, len(blamed)) if blamed[k] and first_accepted(k, answered, blamed, scores) is not null
+];

@@ -2,7 +2,8 @@
 -- This is not a step.
 -- Why: it depends on the trajectory and the settings alone, so it is kept beside each dataset and a night measures only new ones.
 -- Expensive measures that are not needed are null. Imitation and preferences need no log-probs, so for them text that was rendered counts
--- as its tokens, its turns being those of the mask; for methods with a teacher it does where a policy has scored it.
+-- as its tokens, its turns being those of the mask; for methods with a teacher it does where a policy has scored it. A demonstration is
+-- text that is imitated, so it does for every method.
 -- An act is a turn as a side of a pair.
 with stored as (
     from trajectories_layout union all by name
@@ -17,17 +18,20 @@ given as (
     ),
     turn_places(messages, turns, case when as_text then kinds end) as places
     from (
-        select *, tokens = 'none' and case $wants_rendered
-            when 'all' then rendered_ids is not null
-            when 'scored' then rendered_logprobs is not null
-            else false
-        end as as_text
+        select
+            *,
+            source = 'rollout' and coalesce(origin.format = 'demonstration', false) as demonstration,
+            tokens = 'none' and case
+                when $wants_rendered = 'all' or demonstration then rendered_ids is not null
+                when $wants_rendered = 'scored' then rendered_logprobs is not null
+                else false
+            end as as_text
         from stored
     )
 )
 select
     file_index::int as file, file_row_number::bigint as row,
-    trajectory_id, item_id, group_id, rollout_index, policy_version, split, tokens, temperature,
+    trajectory_id, item_id, group_id, rollout_index, policy_version, split, tokens, temperature, demonstration,
     turns, environment, source, session_id, user_id,
     turn_numbers(messages, places, source, turns) as numbers,
     coalesce(status, case coalesce(finish_reason, 'stop') when 'stop' then 'completed' else 'truncated' end) as ending,

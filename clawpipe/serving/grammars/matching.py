@@ -6,6 +6,7 @@ Why llguidance: docs/benchmarks.md, "Grammars".
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,6 +22,9 @@ from clawpipe.messages import ToolSpec, WrittenFormat
 from clawpipe.serving.errors import ApiError
 from clawpipe.serving.grammars.calls import answer, calls
 from clawpipe.serving.grammars.rules import Rules, choice
+
+# Where in the grammar's text the library stood, which says nothing of the schema.
+_PLACE = re.compile(r"\A(at \d+\(\d+\): )?(failed to compile JSON schema: )?")
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,8 @@ class Grammars:
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, format: WrittenFormat, end: int, size: int) -> None:
-        self._tokenizer, self._format, self._end, self._size = tokenizer, format, end, size
+        self._format: WrittenFormat = format
+        self._tokenizer, self._end, self._size = tokenizer, end, size
 
     def constraint(self, held: Held) -> Fitting:
         """Return the constraint of one answer.
@@ -106,7 +111,7 @@ class Fitting:
 
 def _reason(obstacle: str) -> str:
     """Return the library's words in one line that names the keyword."""
-    first, *others = obstacle.strip().splitlines()
+    first, *others = _PLACE.sub("", obstacle.strip()).splitlines()
     if first.startswith("regex parse error"):
         return f"pattern: {others[-1].strip() if others else first}"
     named = {"Unknown format": "format", "Resource": "$ref", "Pointer": "$ref"}

@@ -29,10 +29,11 @@ from clawpipe.json_types import JsonObject
 from clawpipe.policy.weights import save_model
 from clawpipe.store.digests import sha256_file
 from clawpipe.store.files import fsync
+from clawpipe.training.checkpoint.moments import gathered_moments, moments_of, set_moment, steps_before, trainable, write_moments
 from clawpipe.training.model.adapter import adapter_tensors, model_tensors, save_adapter
 from clawpipe.training.model.value_head import save_value_head, value_head_tensors
 from clawpipe.training.process.collectives import all_gather, as_held, full_tensor, gathered_weights, is_sharded, local_part
-from clawpipe.training.request import METRICS, SUMMARY, TrainRequest
+from clawpipe.training.request import METRICS, OPTIMIZER, SUMMARY, TrainRequest, snapshot_name
 
 _WEIGHTS, _OPTIMIZER, _BEST = "weights", "optimizer", "best"
 _SCHEDULE, _RANDOM = "schedule.json", "random.safetensors"
@@ -44,12 +45,7 @@ def save_state(
     directory: Path, model: nn.Module, optimizer: Optimizer, scheduler: LRScheduler, best: dict[str, Tensor] | None = None
 ) -> None:
     """Write the state, and `best`, the best trainable weights so far, if there are any. Every process has to call it."""
-    weights = {name: parameter.detach() for name, parameter in trainable(model)}
-    moments = {
-        f"{name}|{key}": value
-        for name, parameter in trainable(model)
-        for key, value in optimizer.state.get(parameter, {}).items()  # empty before the first step
-    }
+    weights, moments = {name: parameter.detach() for name, parameter in trainable(model)}, moments_of(model, optimizer)
     sharded = is_sharded(weights.values())
     for kind, tensors in ((_WEIGHTS, weights), (_OPTIMIZER, moments), (_BEST, best or {})):
         if (tensors or kind != _BEST) and (sharded or ranks().is_main):
@@ -78,9 +74,7 @@ def load_optimizer(directory: Path, model: nn.Module, optimizer: Optimizer, sche
     parameters = dict(trainable(model))
     for key, value in _stored(directory, _OPTIMIZER, parameters):
         name, _, moment = key.rpartition("|")
-        parameter = parameters[name]
-        # AdamW counts its steps on the CPU
-        optimizer.state[parameter][moment] = value if moment == "step" else as_held(value, parameter)
+        set_moment(optimizer, parameters[name], moment, value)
     scheduler.load_state_dict(json.loads((directory / _SCHEDULE).read_text()))
     for group, rate in zip(optimizer.param_groups, scheduler.get_last_lr(), strict=True):
         group["lr"] = rate  # a scheduler sets it when it steps, not when it is loaded
@@ -93,11 +87,6 @@ def load_random(directory: Path) -> None:
     torch.set_rng_state(states[f"cpu-{rank}"])
     if torch.cuda.is_available() and f"cuda-{rank}" in states:
         torch.cuda.set_rng_state(states[f"cuda-{rank}"])
-
-
-def trainable(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    """Return the named parameters that require a gradient; tied parameters once."""
-    return ((name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad)
 
 
 def _random_states() -> dict[str, Tensor]:
@@ -166,7 +155,9 @@ def _spread(weight: Tensor) -> _Part:
     return _Part(weight.detach().flatten()[::each].cpu().clone(), each)
 
 
-def commit(request: TrainRequest, model: Any, steps: list[dict[str, float]], summary: JsonObject) -> None:
+def commit(
+    request: TrainRequest, model: Any, steps: list[dict[str, float]], summary: JsonObject, optimizer: Optimizer | None = None
+) -> None:
     """Write the outcome to a temporary directory, sync it, and rename it into place.
 
     Args:
@@ -174,10 +165,12 @@ def commit(request: TrainRequest, model: Any, steps: list[dict[str, float]], sum
         model: the trained policy.
         steps: metrics of each optimizer step.
         summary: fields of the summary file known so far; `moved` is the relative norm of the weights' change.
+        optimizer: the one whose moments the night's next round starts with; None if they cannot be written.
 
     Raises:
         TrainingError: a weight is not finite; nothing is committed.
     """
+    moments = gathered_moments(model, optimizer) if optimizer is not None and request.is_gone_on_from else {}
     if not ranks().is_main:
         _collect_with_others(request, model)
         return
@@ -185,13 +178,13 @@ def commit(request: TrainRequest, model: Any, steps: list[dict[str, float]], sum
     staging = output.with_name(f".{output.name}.partial")
     shutil.rmtree(staging, ignore_errors=True)
     weights = staging / request.weights.name
-    if request.config.adapter == "full":
-        save_model(model, model_tensors(model), weights, Path(request.base))
-    else:
-        save_adapter(model, weights, request.base_digest)
-    save_value_head(model, weights)
-    files = {file.name: sha256_file(file) for file in sorted(weights.iterdir())}
-    summary |= {"identity": request.identity(), "files": files, "steps": len(steps), "last": steps[-1]}
+    _write_weights(request, model, weights)
+    if request.snapshots.exists():
+        shutil.copytree(request.snapshots, staging / request.snapshots.name)
+    if request.is_gone_on_from:
+        write_moments(staging / OPTIMIZER, moments, steps_before(request.moments) + len(steps))
+    summary |= {"files": _digests(weights), "optimizer": _digests(staging / OPTIMIZER)}
+    summary |= {"identity": request.identity(), "steps": len(steps), "last": steps[-1]}
     summary["nonfinite"] = sum(step["nonfinite"] for step in steps)
     norms = [step["grad_norm"] for step in steps if "grad_norm" in step]
     summary |= {"grad_norm_max": max(norms)} if norms else {}
@@ -204,6 +197,36 @@ def commit(request: TrainRequest, model: Any, steps: list[dict[str, float]], sum
     shutil.rmtree(output, ignore_errors=True)
     os.replace(staging, output)
     fsync(output.parent)
+
+
+def keep_snapshot(request: TrainRequest, model: Any, step: int) -> None:
+    """Keep the weights after an optimizer step, as an outcome holds them; every process has to call it.
+
+    Raises:
+        TrainingError: a weight is not finite.
+    """
+    with gathered_weights(model):
+        if not ranks().is_main:
+            _collect_with_others(request, model)
+            return
+        final = request.snapshots / snapshot_name(step)
+        staging = final.with_name(f".{final.name}.partial")
+        shutil.rmtree(staging, ignore_errors=True)
+        _write_weights(request, model, staging)
+        shutil.rmtree(final, ignore_errors=True)  # of a run that was killed before its next checkpoint
+        os.replace(staging, final)
+
+
+def _write_weights(request: TrainRequest, model: Any, directory: Path) -> None:
+    if request.config.adapter == "full":
+        save_model(model, model_tensors(model), directory, Path(request.base))
+    else:
+        save_adapter(model, directory, request.base_digest)
+    save_value_head(model, directory)
+
+
+def _digests(directory: Path) -> dict[str, str]:
+    return {file.name: sha256_file(file) for file in sorted(directory.glob("*"))}
 
 
 def _collect_with_others(request: TrainRequest, model: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from clawpipe.config.training import Opd, Train
-from clawpipe.contracts.logprobs import HIGHEST, LOWEST
+from clawpipe.contracts.logprobs import HIGHEST, LOWEST, UNSAMPLED
 from clawpipe.errors import DataError
 from clawpipe.json_types import Row
 from clawpipe.training.methods import loss_of, needs, weights_of
@@ -30,6 +30,8 @@ def streams_of(train: Train, row: Mapping[str, Any], scores: Mapping[str, Any] |
         scores: the row of `token_scores`, lists as arrays over the true positions of the mask; None if there is none.
         trained: int [N], positions that carry loss, all within the mask.
     """
+    if row.get("imitated"):
+        return _imitated(train, row, trained)
     w_rl, _ = weights_of(train)
     streams = {"behaviour": _recorded(train, row)[trained], "advantages": np.float32(w_rl) * row["advantages"][trained]}
     if train.spec.critic:
@@ -47,6 +49,17 @@ def streams_of(train: Train, row: Mapping[str, Any], scores: Mapping[str, Any] |
             return MISSING
         streams[name] = scores[name][places]
     return _with_teacher(train, streams, scores, places, row["loss_mask"].sum()) if "teacher" in wanted else streams
+
+
+def _imitated(train: Train, row: Mapping[str, Any], trained: np.ndarray) -> Streams:
+    """Return the streams of a row that no policy sampled: placeholders, but for the advantage 1, where a loss takes a ratio."""
+    wanted, nothing = needs(train), np.zeros(len(trained), np.float32)
+    streams = {"behaviour": nothing, "advantages": row["advantages"][trained]}
+    streams |= dict.fromkeys([*(["rewards"] if train.spec.critic else []), *sorted(wanted & {"reference", "proximal"})], nothing)
+    if "teacher" in wanted:
+        streams["distil"] = nothing
+        streams |= _compared(train.opd.top_k, None, trained) if train.opd.form == "topk" else {}
+    return streams
 
 
 def _recorded(train: Train, row: Mapping[str, Any]) -> np.ndarray:
@@ -109,6 +122,7 @@ class Sample:
     temperature: float
     weight: float
     streams: Mapping[str, np.ndarray]
+    imitated: bool = False  # no policy sampled it, although the loss takes ratios
 
 
 def load_samples(
@@ -129,13 +143,22 @@ def load_samples(
     scored = bool(needs(train))
     columns = COLUMNS + ["trajectory_id"] * scored + ["rewards"] * train.spec.critic
     scores = {row["row_id"]: row for row in read_rows(token_scores, _SCORES, ["taught"])} if scored else {}
-    rows = read_rows(paths, columns)
+    rows = read_rows(paths, columns, ["policy_version"] if train.spec.uses_ratios else [])
     results = [_sample(row, scores.get(row.get("trajectory_id")), train, temperature, vocabulary) for row in rows]
-    samples = [result for result in results if isinstance(result, Sample)]
+    samples = _marked([result for result in results if isinstance(result, Sample)])
     filtered = dict(Counter(result for result in results if isinstance(result, str)))
     if not samples:
         raise DataError("no sample remains to train on", ", ".join(paths), f"filtered: {filtered}")
     return samples, filtered
+
+
+def _marked(samples: list[Sample]) -> list[Sample]:
+    """Return the samples with the stream `imitated`, bool [N], if some of them are."""
+    if not any(sample.imitated for sample in samples):
+        return samples
+    return [
+        replace(sample, streams={**sample.streams, "imitated": np.full(len(sample.trained), sample.imitated)}) for sample in samples
+    ]
 
 
 def read_rows(paths: Sequence[str], columns: Sequence[str], later: Sequence[str] = ()) -> Iterator[Row]:
@@ -193,7 +216,8 @@ def _sample(row: Row, scores: Mapping[str, Any] | None, train: Train, temperatur
     trained = np.flatnonzero(mask & (advantages > 0) if loss_of(train).objective == "sft" else mask)
     if fault := fault_of_tokens(row["token_ids"], trained, vocabulary):
         return fault
-    streams = streams_of(train, row | {"loss_mask": mask}, scores, trained)
+    imitated = row.get("policy_version") == UNSAMPLED
+    streams = streams_of(train, row | {"loss_mask": mask, "imitated": imitated}, scores, trained)
     if isinstance(streams, str):
         return streams
     if not all(np.isfinite(values).all() for values in (row["weight"], *streams.values())):
@@ -207,4 +231,5 @@ def _sample(row: Row, scores: Mapping[str, Any] | None, train: Train, temperatur
         temperature=float(row["temperature"] or temperature),
         weight=float(row["weight"]),
         streams=streams,
+        imitated=imitated,
     )

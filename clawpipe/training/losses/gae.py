@@ -34,7 +34,8 @@ def with_advantages(samples: Sequence[Sample], values: Sequence[np.ndarray], ppo
     """Return samples with the streams values, returns and advantages in place of rewards.
 
     Returns, the critic's targets, are advantages plus values: R = A + V. Then advantages become (A - mean) / (std + 1e-8) over all
-    trained tokens of the run, in population form, so that the learning rate does not depend on the scale of rewards.
+    trained tokens of the run, in population form, so that the learning rate does not depend on the scale of rewards. Rows that are
+    imitated count for neither, keep their advantages, and have no returns but the values themselves.
 
     Args:
         samples: rows with the stream `rewards` [N].
@@ -44,10 +45,13 @@ def with_advantages(samples: Sequence[Sample], values: Sequence[np.ndarray], ppo
         gae(sample.streams["rewards"].astype(float), value.astype(float), ppo.gamma, ppo.gae_lambda)
         for sample, value in zip(samples, values, strict=True)
     ]
-    tokens = np.concatenate(raw)
+    sampled = [part for sample, part in zip(samples, raw, strict=True) if not sample.imitated]
+    tokens = np.concatenate(sampled) if sampled else np.zeros(1)
     mean, deviation = tokens.mean(), tokens.std()
     return [
-        _with_streams(sample, values=value, returns=part + value, advantages=(part - mean) / (deviation + 1e-8))
+        _with_streams(sample, values=value, returns=value)
+        if sample.imitated
+        else _with_streams(sample, values=value, returns=part + value, advantages=(part - mean) / (deviation + 1e-8))
         for sample, value, part in zip(samples, values, raw, strict=True)
     ]
 

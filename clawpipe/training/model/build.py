@@ -8,13 +8,14 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from transformers import TrainingArguments, set_seed
+from transformers import AutoConfig, TrainingArguments, set_seed
 
 from clawpipe.children.ranks import ranks
 from clawpipe.config.quantization import SHARDABLE
+from clawpipe.config.rates import rate_of
 from clawpipe.errors import ConfigError
 from clawpipe.policy.load import load_base, resolve_device
-from clawpipe.training.methods import rate_of, require_trainable
+from clawpipe.training.methods import require_trainable
 from clawpipe.training.model.adapter import attach_trainable, unfreeze
 from clawpipe.training.model.tree_attention import packs, use_packs
 from clawpipe.training.model.value_head import add_value_head
@@ -82,7 +83,7 @@ def training_arguments(request: TrainRequest, work: Path, packs_per_step: int) -
         gradient_accumulation_steps=packs_per_step,
         num_train_epochs=1,  # the plan holds all epochs
         train_sampling_strategy="sequential",
-        learning_rate=rate_of(request.config),
+        learning_rate=rate_of(request.config, _width(request)),
         lr_scheduler_type=request.config.lr_scheduler_type,
         warmup_steps=request.config.warmup_steps or request.config.warmup_ratio,  # below 1: a share of the optimizer steps
         optim="adamw_torch",
@@ -102,6 +103,11 @@ def training_arguments(request: TrainRequest, work: Path, packs_per_step: int) -
     )
     shard_on_cpu_too(arguments)
     return arguments
+
+
+def _width(request: TrainRequest) -> int:
+    """Return the base's hidden size."""
+    return AutoConfig.from_pretrained(request.base, trust_remote_code=False).get_text_config().hidden_size
 
 
 def _device(request: TrainRequest) -> torch.device:

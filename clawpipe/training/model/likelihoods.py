@@ -100,7 +100,8 @@ def require_likely_zeros(model: Any, samples: Sequence[Sample], pack_tokens: int
     Raises:
         DataError: it names the row's group and both numbers.
     """
-    suspects = sorted(samples, key=lambda sample: -_zeros(sample).sum())[:_LOOKED_AT]
+    recorded = [sample for sample in samples if not sample.imitated]
+    suspects = sorted(recorded, key=lambda sample: -_zeros(sample).sum())[:_LOOKED_AT]
     if sum(_zeros(sample).sum() for sample in suspects) < _LEAST:
         return
     model.eval()

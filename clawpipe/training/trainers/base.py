@@ -16,7 +16,8 @@ from transformers import PrinterCallback, TrainerCallback, TrainerControl, Train
 from clawpipe import faults
 from clawpipe.errors import ConfigError, TrainingError
 from clawpipe.training.checkpoint.files import Checkpoints
-from clawpipe.training.checkpoint.state import load_best, load_optimizer, load_random, load_weights, save_state, trainable
+from clawpipe.training.checkpoint.moments import trainable
+from clawpipe.training.checkpoint.state import load_best, load_optimizer, load_random, load_weights, save_state
 from clawpipe.training.data.packing import Pack, build_pack
 from clawpipe.training.data.samples import Sample
 from clawpipe.training.model.scoring_head import Scores, install_scoring_head, score_pack
@@ -24,7 +25,7 @@ from clawpipe.training.process.collectives import all_gather, barrier, broadcast
 from clawpipe.training.trainers.accumulator import Accumulator
 from clawpipe.training.trainers.early_stopping import Limits, best_step, stop_reason
 from clawpipe.training.trainers.optimizer import KeepsMasterWeights
-from clawpipe.training.trainers.schedule import SchedulesRate
+from clawpipe.training.trainers.schedule import InANight, Stretch
 
 
 class Rhythm(NamedTuple):
@@ -75,7 +76,7 @@ class PackDataset(Dataset):
         return build_pack([self.samples[sample] for sample in self.packs[index]], self.share)
 
 
-class PackedTrainer(KeepsMasterWeights, SchedulesRate):
+class PackedTrainer(KeepsMasterWeights, InANight):
     """Trains on packs, one per micro-batch; a subclass computes the loss of a pack, and the number that it is divided by.
 
     A micro-batch whose loss is not finite contributes nothing, and an optimizer step whose gradient is not finite is not taken;
@@ -87,6 +88,7 @@ class PackedTrainer(KeepsMasterWeights, SchedulesRate):
         on_step: called after each optimizer step with its number, the number of steps, and its metrics.
         validation: packs whose loss is computed after each optimizer step.
         limits: when to end early.
+        stretch: the part of the night's training that this is.
     """
 
     loss_is_scaled_for_ga = True  # by compute_loss, over the whole accumulation window
@@ -105,11 +107,13 @@ class PackedTrainer(KeepsMasterWeights, SchedulesRate):
         *,
         validation: PackDataset | None = None,
         limits: Limits = Limits(),  # noqa: B008  # a tuple
+        stretch: Stretch = Stretch(),  # noqa: B008  # a tuple
     ) -> None:
         install_scoring_head(model)
         callbacks: list[TrainerCallback] = [SaveCheckpoints(rhythm)]
         super().__init__(model=model, args=args, train_dataset=dataset, data_collator=_only, callbacks=callbacks)
         self.remove_callback(PrinterCallback)
+        self.join(stretch)
         if validation is not None and self.is_deepspeed_enabled:
             message = "DeepSpeed's weights cannot be kept to go back to"
             raise ConfigError(message, "train.validation", "set it to 0, or use fsdp2.yaml")

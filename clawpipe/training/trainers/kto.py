@@ -7,7 +7,7 @@ depend on how many packs a step has.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -24,6 +24,7 @@ from clawpipe.training.data.pairs import plan_pairs
 from clawpipe.training.data.samples import Sample, load_samples
 from clawpipe.training.losses.kto import kto_loss, reference_point, row_sums
 from clawpipe.training.model.likelihoods import likelihoods
+from clawpipe.training.model.reference import reference_model
 from clawpipe.training.model.scoring_head import Scores, base_of, score_pack
 from clawpipe.training.process.collectives import broadcast_from_main
 from clawpipe.training.request import TrainRequest
@@ -39,15 +40,29 @@ def training_job(request: TrainRequest) -> TrainingJob:
     """
     config = request.config
     samples, filtered = load_samples(request.samples, config, request.temperature, request.token_scores, vocabulary_of(request))
+    samples = one_label_each(samples)
     require_both_labels(samples)
     return TrainingJob(
         rows=with_mismatched(samples),
         filtered=filtered,
         plan=partial(plan_pairs, share=config.share_prefixes),
         trainer=partial(KtoTrainer, kto=config.kto),
-        prepare=partial(_with_references, config.pack_tokens),
+        prepare=partial(_with_references, request),
         rows_each=2,
     )
+
+
+def one_label_each(samples: Sequence[Sample]) -> list[Sample]:
+    """Return samples of one label each: of a conversation with turns of both labels, one row trains each kind of turn."""
+    return [part for sample in samples for part in _by_label(sample)]
+
+
+def _by_label(sample: Sample) -> Iterator[Sample]:
+    signs = np.sign(sample.streams["advantages"])
+    for sign in np.unique(signs)[::-1]:
+        of_label = signs == sign
+        streams = {name: values[of_label] for name, values in sample.streams.items()}
+        yield replace(sample, trained=sample.trained[of_label], streams=streams)
 
 
 def require_both_labels(samples: Sequence[Sample]) -> None:
@@ -94,13 +109,18 @@ def _mismatched(sample: Sample, other: Sample, longest: int) -> Sample:
     return replace(sample, token_ids=ids, trained=trained, streams={"label": np.zeros(len(trained), np.float32)})
 
 
-def _with_references(pack_tokens: int, model: Any, rows: list[Sample], packs: list[Pack]) -> list[Sample]:
-    """Add the mismatched rows' log-probs under the untrained model: the round's first policy, which the reference is."""
+def _with_references(request: TrainRequest, model: Any, rows: list[Sample], packs: list[Pack]) -> list[Sample]:
+    """Add the mismatched rows' log-probs under the reference, the policy that the night started from."""
     model.eval()
-    found = broadcast_from_main(lambda: [row.logprobs for row in likelihoods(base_of(model), rows[1::2], pack_tokens)])
+    found = broadcast_from_main(lambda: _mismatched_logprobs(request, model, rows[1::2]))
     complete = list(rows)
     complete[1::2] = [replace(row, streams={**row.streams, "reference": part}) for row, part in zip(rows[1::2], found, strict=True)]
     return complete
+
+
+def _mismatched_logprobs(request: TrainRequest, model: Any, rows: list[Sample]) -> list[np.ndarray]:
+    with reference_model(model, request) as reference:
+        return [row.logprobs for row in likelihoods(base_of(reference.eval()), rows, request.config.pack_tokens)]
 
 
 class KtoTrainer(PackedTrainer):

@@ -24,6 +24,10 @@ from clawpipe.training.request import TrainRequest
 from clawpipe.training.trainers.base import Batch, Metrics, PackedTrainer
 from clawpipe.training.trainers.job import Steps, TrainingJob, vocabulary_of
 
+_STREAMS = (  # of a pack, that the loss of sampled tokens reads
+    *("score", "rows", "behaviour", "advantages", "proximal", "reference", "distil", "top_teacher", "returns", "values"),
+)
+
 
 def training_job(request: TrainRequest) -> TrainingJob:
     """Read samples to train on with the policy loss, and with a critic where the method has one.
@@ -66,13 +70,37 @@ class PolicyTrainer(PackedTrainer):
         rows = int(batch["rows"].max()) + 1 if len(batch["rows"]) else 0
         return rows * (self._loss.normaliser or 1)
 
+    def _count(self, batch: Batch) -> int:
+        """Return the number of tokens that a policy sampled: imitated ones have a metric of their own."""
+        return len(batch["score"]) - int(batch["imitated"].sum()) if "imitated" in batch else len(batch["score"])
+
     def _summed_loss(self, scores: Scores, inputs: Batch) -> tuple[Tensor, Metrics]:
-        index, rows = inputs["score"], inputs["rows"]
+        rows, weights = inputs["rows"], inputs["weights"]
+        per_token, metrics = self._beside_imitation(scores, inputs) if "imitated" in inputs else self._terms(scores, inputs)
+        if self._loss.normalise == "sequence":
+            weights = weights / rows.bincount()[rows]
+        return (per_token * weights).sum(), metrics
+
+    def _beside_imitation(self, scores: Scores, inputs: Batch) -> tuple[Tensor, Metrics]:
+        """Return the loss [N] of a pack with rows that no policy sampled: of their tokens it is the negative log-likelihood."""
+        imitated = inputs["imitated"]
+        sampled = {name: inputs[name][~imitated] for name in _STREAMS if name in inputs}
+        per_token, metrics = scores.logprobs.new_zeros(len(imitated)), {}
+        if imitated.any():
+            per_token[imitated] = nll = -scores.logprobs[inputs["score"][imitated]]
+            self._accumulator.add({"imitated_nll": nll.detach().mean()}, len(nll), 0, 0)
+        if len(sampled["score"]):
+            per_token[~imitated], metrics = self._terms(scores, sampled)
+        return per_token, metrics
+
+    def _terms(self, scores: Scores, inputs: Batch) -> tuple[Tensor, Metrics]:
+        """Return the loss [N] of tokens that a policy sampled, and metrics over them; `inputs` are their streams."""
+        index = inputs["score"]
         per_token, metrics = policy_loss(
             scores.logprobs[index],
             inputs["behaviour"],
             inputs["advantages"],
-            rows,
+            inputs["rows"],
             self._loss,
             proximal=inputs.get("proximal"),
             reference=inputs.get("reference"),
@@ -86,10 +114,7 @@ class PolicyTrainer(PackedTrainer):
         if scores.values is not None and self._critic is not None:
             critic, more = _critic_loss(scores.values[index], inputs, self._critic)
             per_token, metrics = per_token + self._critic.value_coef * critic, metrics | more
-        weights = inputs["weights"]
-        if self._loss.normalise == "sequence":
-            weights = weights / rows.bincount()[rows]
-        return (per_token * weights).sum(), metrics
+        return per_token, metrics
 
     def _finish(self, metrics: dict[str, float]) -> dict[str, float]:
         """Replace moments, which are means over packs, by the deviations and the explained variance that they give."""

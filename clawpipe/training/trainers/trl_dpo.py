@@ -1,6 +1,6 @@
 """DPO on pairs that exist only as text, through TRL's DPOTrainer.
 
-Log-probs are taken at temperature 1; the reference is the policy that training starts from; dropout is off. One pair is a
+Log-probs are taken at temperature 1; the reference is the policy that the night starts from; dropout is off. One pair is a
 micro-batch, so that the likelihood of TRL's `sft` term is a mean over each pair's own tokens, and an optimizer step the mean over
 its pairs, as they are for recorded pairs. A run that is killed starts again.
 """
@@ -22,7 +22,6 @@ from trl.trainer.dpo_config import DPOConfig
 from trl.trainer.dpo_trainer import DataCollatorForPreference, DPOTrainer
 
 from clawpipe.config.training import Dpo, Train
-from clawpipe.environments.discovery import load_environment
 from clawpipe.errors import ConfigError, TrainingError
 from clawpipe.json_types import Options
 from clawpipe.policy.text import TextPair, renderers
@@ -30,10 +29,11 @@ from clawpipe.policy.vocabulary import load_tokenizer
 from clawpipe.training.checkpoint.state import Movement, commit
 from clawpipe.training.data.text_pairs import load_text_pairs
 from clawpipe.training.model.build import build_model, training_arguments
-from clawpipe.training.request import TrainRequest
+from clawpipe.training.model.reference import load_reference, set_adapter_weights
+from clawpipe.training.request import Reference, TrainRequest
 from clawpipe.training.trainers.accumulator import Accumulator
 from clawpipe.training.trainers.optimizer import KeepsMasterWeights
-from clawpipe.training.trainers.schedule import SchedulesRate
+from clawpipe.training.trainers.schedule import InANight, Stretch, stretch_of
 
 Steps = list[dict[str, float]]
 OnStep = Callable[[dict[str, float]], None]
@@ -83,16 +83,26 @@ def train_on_text(request: TrainRequest, work: Path, on_step: OnStep) -> None:
     rendering, config = request.rendering, request.config
     if rendering is None:
         raise ConfigError("pairs of text need an environment, whose preamble and tools they are rendered with", "rendering")
-    environment, tokenizer = load_environment(rendering.environment, rendering.options), load_tokenizer(Path(request.base))
-    renderer_of = renderers(tokenizer, rendering.tool_call_format, environment.tools())
-    pairs, filtered = load_text_pairs(request.samples, renderer_of, environment.preamble())
+    opening, tokenizer = rendering.opening, load_tokenizer(Path(request.base))
+    renderer_of = renderers(tokenizer, rendering.tool_call_format, opening.specs())
+    pairs, filtered = load_text_pairs(request.samples, renderer_of, opening.messages())
     model = build_model(request)
+    reference = _reference(model, request)
     movement = Movement(model)
     tokens = sum(len(pair["chosen_ids"]) + len(pair["rejected_ids"]) for pair in pairs)
     arguments = training_arguments(request, work, pairs_per_step(config, len(pairs), tokens))
-    steps = train_text_preferences(model, tokenizer, pairs, config, arguments, on_step)
+    trained = train_text_preferences(
+        model, tokenizer, pairs, config, arguments, on_step, reference=reference, stretch=stretch_of(request)
+    )
     summary = {"samples": len(pairs), "held_out": 0, "filtered": filtered, "stopped": None}
-    commit(request, model, steps, summary | {"moved": movement.relative(model)})
+    commit(request, model, trained.steps, summary | {"moved": movement.relative(model)}, trained.optimizer)
+
+
+def _reference(model: Any, request: TrainRequest) -> Reference | PreTrainedModel | None:
+    """Return the reference where it is not what training starts from: a whole model, or what the adapter's model will play."""
+    if request.reference is None or isinstance(model, PeftModel):
+        return request.reference
+    return load_reference(request.reference, request, next(model.parameters()).device)
 
 
 def pairs_per_step(config: Train, pairs: int, tokens: int) -> int:
@@ -107,30 +117,46 @@ def train_text_preferences(
     config: Train,
     arguments: TrainingArguments,
     on_step: OnStep,
-) -> Steps:
-    """Train `model` in place; return the metrics of each step, under the names of `preference_loss`.
+    *,
+    reference: Reference | PreTrainedModel | None = None,
+    stretch: Stretch = Stretch(),  # noqa: B008  # a tuple
+) -> TextPreferenceTrainer:
+    """Train `model` in place; return the trainer, with the metrics of each step under the names of `preference_loss`.
 
     Args:
         model: with a trainable adapter on a frozen base, or trainable as a whole.
         arguments: of the loop over recorded pairs, one pair per micro-batch and `pairs_per_step` micro-batches per optimizer step.
         on_step: called after each optimizer step with its number, the number of steps, and its metrics.
+        reference: the reference, of an adapter's model its directories; None: `model` as it is now.
+        stretch: the part of the night's training that this is.
 
     Raises:
         TrainingError: a loss or gradient was not finite.
     """
-    trainer = _TextPreferenceTrainer(
+    trainer = TextPreferenceTrainer(
         model=model,
-        ref_model=None if isinstance(model, PeftModel) else copy.deepcopy(model),
+        ref_model=None if isinstance(model, PeftModel) else reference or copy.deepcopy(model),
         args=_dpo_config(config, arguments, len(pairs)),
         data_collator=_Collator(pad_token_id=0),
         train_dataset=Dataset.from_list([dict(pair) for pair in pairs]),
         processing_class=tokenizer,
         on_step=on_step,
     )
+    trainer.join(stretch)
+    if isinstance(model, PeftModel) and isinstance(reference, Reference):
+        _play(model, reference)
     trainer.train()
-    if isinstance(model, PeftModel):
+    if isinstance(model, PeftModel) and _REFERENCE in model.peft_config:
         model.delete_adapter(_REFERENCE)
-    return trainer.steps
+    return trainer
+
+
+def _play(model: PeftModel, reference: Reference) -> None:
+    """Give TRL's copy of the adapter the reference's weights; without that copy, TRL's reference is the base."""
+    if reference.adapter is None:
+        model.delete_adapter(_REFERENCE)
+    else:
+        set_adapter_weights(model, reference.adapter, _REFERENCE)
 
 
 def _dpo_config(config: Train, arguments: TrainingArguments, pairs: int) -> DPOConfig:
@@ -169,8 +195,10 @@ class _Collator(DataCollatorForPreference):
         return super().torch_call([dict(example) for example in examples]) | {"weights": weights}
 
 
-class _TextPreferenceTrainer(KeepsMasterWeights, SchedulesRate, DPOTrainer):
+class TextPreferenceTrainer(KeepsMasterWeights, InANight, DPOTrainer):
     """TRL's trainer on rows of token ids; it reports as `clawpipe.training.trainers.base.PackedTrainer` does."""
+
+    optimizer: Any  # which the declared types do not know while it trains
 
     def __init__(self, *arguments: Any, on_step: OnStep, **options: Any) -> None:
         super().__init__(*arguments, **options)

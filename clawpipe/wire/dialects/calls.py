@@ -135,10 +135,10 @@ class Fragment:
 
 
 class Calls:
-    """The calls of one answer, in the order in which they began."""
+    """The calls of one answer, in the order in which they began: `listed`."""
 
     def __init__(self) -> None:
-        self._calls: list[Call] = []
+        self.listed: list[Call] = []
         self._by_id: dict[str, Call] = {}
         self._by_index: dict[int, Call] = {}
 
@@ -157,18 +157,18 @@ class Calls:
 
     def written(self) -> list[JsonObject]:
         """Return the calls as a whole answer has them. Raises UnheldError if one has no name."""
-        return [call.written() for call in self._calls]
+        return [call.written() for call in self.listed]
 
     def _of(self, fragment: Fragment, taken: Sequence[Call]) -> Call:
         at_index = self._by_index.get(fragment.index if fragment.index is not None else -1)
         known = at_index if at_index and fragment.id and at_index.id == fragment.id else self._by_id.get(fragment.id or "")
         if known and fragment.repeats(known):
             return known
-        last = self._calls[-1] if self._calls else None
+        last = self.listed[-1] if self.listed else None
         before = last if fragment.index is None else self._by_index.get(fragment.index)
         if known or before is None or self._is_next(fragment, before, taken):
-            self._calls.append(Call())
-            return self._calls[-1]
+            self.listed.append(Call())
+            return self.listed[-1]
         return before
 
     def _is_next(self, fragment: Fragment, before: Call, taken: Sequence[Call]) -> bool:

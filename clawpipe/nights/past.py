@@ -1,0 +1,73 @@
+"""Rounds of earlier nights that a night looks back at: their rollouts and scores, for pass rates of items and for replay."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from clawpipe.config.night import NightConfig
+from clawpipe.errors import ClawpipeError
+from clawpipe.json_types import JsonObject
+from clawpipe.nights.record import NightStatus, PastRound, has_verdict, list_nights, night_id, read_status, run_dir
+from clawpipe.store.artifacts import Store
+from clawpipe.store.home import Home
+from clawpipe.store.refs import DatasetRef, ModelRef
+from clawpipe.store.replaced import current_digest
+
+_NIGHTS = 30  # whose rounds say how hard an item is; policies from before then were others
+
+
+def past_rounds(home: Home, store: Store, config: NightConfig) -> tuple[PastRound, ...]:
+    """Return the rounds of earlier nights, newest first, if the settings look back.
+
+    Other nights with a verdict count whose environment, with its options, base and tool-call format are the same. Rounds of which
+    the store has lost anything are left out; of what was forgotten in part, the rest counts.
+    """
+    drawn = bool(config.rollouts and config.rollouts.difficulty)
+    nights = max(_NIGHTS if drawn else 0, config.curation.sampling.replay_nights)
+    if not nights:
+        return ()
+    asked, lineage = night_id(config), _lineage(config.model_dump(mode="json"))
+    names = [name for name in reversed(list_nights(home)) if name != asked and has_verdict(home, name)]
+    found = [name for name in names if _settings(home, name) == lineage][:nights]
+    rounds = [one for name in found for one in reversed(list(_rounds(home, name)))]
+    return tuple(one for one in rounds if _is_there(store, one))
+
+
+def _lineage(settings: JsonObject) -> list[object]:
+    several, one, model = settings.get("environments"), settings["environment"], settings["model"]
+    return [several or [one["name"], one["options"]], model["base"], model["tool_call_format"]]
+
+
+def _settings(home: Home, night: str) -> list[object] | None:
+    """Return what a night has to share; None for settings of another version that cannot be read."""
+    try:
+        return _lineage(json.loads((run_dir(home, night) / "config.json").read_bytes()))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _rounds(home: Home, night: str) -> Iterator[PastRound]:
+    try:
+        status = read_status(home, night)
+    except ClawpipeError:  # a damaged record
+        return
+    for part in dict.fromkeys(step.name.split("/")[0] for step in status.steps if step.name.startswith("round-")):
+        rollouts, scores = _made(status, f"{part}/generate_rollouts"), _made(status, f"{part}/score")
+        if rollouts and scores:
+            yield PastRound(night=night, trajectories=rollouts, scores=scores, trained=_trained(status, f"{part}/train"))
+
+
+def _made(status: NightStatus, name: str) -> str | None:
+    """Return the digest that the last step of a name made: stored datasets come before a round's own rollouts."""
+    return next((step.digest for step in reversed(status.steps) if step.name == name), None)
+
+
+def _trained(status: NightStatus, name: str) -> str | None:
+    made = next((step.artifacts.get("output") for step in status.steps if step.name == name), None)
+    return made.policy_version if isinstance(made, ModelRef) else None
+
+
+def _is_there(store: Store, one: PastRound) -> bool:
+    named = {"trajectories": one.trajectories, "scores": one.scores}.items()
+    return all(store.has(DatasetRef(name=name, digest=current_digest(store, digest), rows=0)) for name, digest in named)

@@ -1,0 +1,128 @@
+"""A sandbox in a container of podman or docker, by its command line: any image, and the limits of its control group."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import select
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from clawpipe.errors import BusyError, ConfigError
+from clawpipe.sandbox.base import WORK, Excess, Limits, Result
+from clawpipe.sandbox.running import close_pipes, memory_file, run, variables
+
+_START_SECONDS = 120.0  # an image may have to be unpacked
+_USER = "1000:1000"
+_READY = b"ready\n"
+_WAIT = f"test -w {WORK} || {{ echo 'user 1000 cannot write into the {WORK} of the image' >&2; exit 1; }}; echo ready; read -r _"
+_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*")
+
+
+class Container:
+    """An image's files, read only; /work, /tmp and /dev/shm of its own, in memory; no network.
+
+    The image needs `sh`; and `tar` with GNU's options where snapshots are taken. It is never pulled: a night downloads nothing.
+    The container ends with this process: its first program waits for the end of a pipe that this process holds open.
+
+    Args:
+        limits: see there; `files` is not kept: the group's memory bounds them.
+        image: its name or id.
+        program: podman or docker; its own settings (runtime, control groups, storage) are its own files'.
+
+    Raises:
+        ConfigError: no such program or image, or the container does not start; says why.
+        BusyError: it did not start in two minutes.
+    """
+
+    def __init__(self, limits: Limits, image: str, program: Literal["podman", "docker"] = "podman") -> None:
+        if program not in ("podman", "docker") or not (found := shutil.which(program)):
+            raise ConfigError(f"no program {program!r} on this machine", "sandbox.options.program", "install podman or docker")
+        if not _IMAGE.fullmatch(image):
+            raise ConfigError("no name of an image", f"sandbox.options.image: {image!r}", "like debian:12 or sha256:...")
+        self._limits, self._program = limits, found
+        self._name = f"clawpipe-{secrets.token_hex(8)}"
+        self._holder = self._start(image)
+
+    def exec(
+        self,
+        command: str | Sequence[str],
+        *,
+        stdin: bytes = b"",
+        seconds: float | None = None,
+        env: Mapping[str, str] | None = None,
+        output_bytes: int | None = None,
+    ) -> Result:
+        if self._holder.poll() is not None:
+            return Result(None, b"", b"", "died")
+        limits = self._limits
+        bounds = (limits.seconds if seconds is None else seconds, limits.output_bytes if output_bytes is None else output_bytes)
+        argv = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
+        return run(self._enter(argv, env), stdin, bounds, self._excess, self.end_processes)
+
+    def end_processes(self) -> None:
+        if self._holder.poll() is None:
+            process = self._enter(["/bin/sh", "-c", "kill -9 -1"], None)
+            process.wait()
+            close_pipes(process)
+
+    def close(self) -> None:
+        close_pipes(self._holder)  # the end of its input ends it
+        self._holder.wait()
+
+    def _start(self, image: str) -> subprocess.Popen[bytes]:
+        pipe = subprocess.PIPE
+        holder = subprocess.Popen([self._program, "run", *self._flags(), image, "/bin/sh", "-c", _WAIT],
+                                  stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)  # fmt: skip
+        assert holder.stdout is not None
+        in_time = bool(select.select([holder.stdout], [], [], _START_SECONDS)[0])
+        if in_time and holder.stdout.readline() == _READY:
+            return holder
+        holder.kill()  # without effect on one that has ended
+        _, said = holder.communicate()
+        subprocess.run([self._program, "rm", "--force", self._name], capture_output=True, check=False)
+        raise _refusal(in_time, said.decode(errors="replace"), image)
+
+    def _enter(self, argv: list[str], env: Mapping[str, str] | None) -> subprocess.Popen[bytes]:
+        """Start a command inside. Its variables come from a file in memory: command lines can be read by others."""
+        pipe, script = subprocess.PIPE, memory_file(_env_file(variables(env)))
+        options = ["--interactive", f"--env-file=/proc/self/fd/{script}"]
+        try:
+            return subprocess.Popen(
+                [self._program, "exec", *options, self._name, *argv],
+                stdin=pipe, stdout=pipe, stderr=pipe, pass_fds=(script,), start_new_session=True,
+            )  # fmt: skip
+        finally:
+            os.close(script)
+
+    def _excess(self) -> Excess | None:
+        return None if self._holder.poll() is None else "died"  # the control group and the file systems keep the limits
+
+    def _flags(self) -> list[str]:
+        limits = self._limits
+        place = f"rw,size={limits.disk_bytes},mode=1777,nosuid,nodev,exec"
+        return [
+            "--rm", "--interactive", "--name", self._name, "--pull=never", "--network=none", "--read-only", "--cap-drop=all",
+            "--security-opt=no-new-privileges", f"--user={_USER}", f"--workdir={WORK}", "--hostname=sandbox",
+            f"--pids-limit={limits.processes}", f"--memory={limits.memory_bytes}", f"--memory-swap={limits.memory_bytes}",
+            "--ulimit=core=0:0", "--ulimit=nofile=1024:1024", f"--ulimit=nproc={limits.processes}:{limits.processes}",
+            "--entrypoint=",
+            *(f"--tmpfs={folder}:{place}" for folder in (WORK, "/tmp", "/dev/shm")),
+        ]  # fmt: skip
+
+
+def _refusal(in_time: bool, said: str, image: str) -> ConfigError | BusyError:
+    if not in_time:
+        return BusyError(f"the container did not start in {_START_SECONDS:.0f} seconds", f"sandbox: {image}", "try again")
+    last = (said.strip().splitlines() or ["no reason given"])[-1]
+    return ConfigError(f"the container does not start: {last}", f"sandbox: {image}", "try the image with podman or docker run")
+
+
+def _env_file(env: Mapping[str, str]) -> bytes:
+    for name, value in env.items():
+        if "\n" in value:
+            raise ConfigError("a container takes variables of one line", f"env: {name}", "write the value into a file")
+    return "".join(f"{name}={value}\n" for name, value in env.items()).encode(errors="surrogateescape")

@@ -1,0 +1,57 @@
+"""Steps compare_rounds and choose_round: what a night's own rollouts say of the policies that sampled them."""
+
+from __future__ import annotations
+
+from clawpipe.evaluation.drift import signs_between
+from clawpipe.evaluation.rounds import START
+from clawpipe.evaluation.rounds import choose_round as choose
+from clawpipe.evaluation.sampled import lengths, numbered, read_sampled
+from clawpipe.store.home import Home
+from clawpipe.store.open import open_store
+from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+from tasks.step import step
+
+
+@step()
+def compare_rounds(
+    policies: dict[str, ModelRef], trajectories: list[DatasetRef], scores: list[DatasetRef], items: DatasetRef
+) -> StepResult:
+    """Look for early signs between the rollouts of two rounds: `policies` by the round that trained each, the earlier one first."""
+    store = open_store(Home.from_env())
+    by_round = {int(name.rpartition("-")[2]): policy for name, policy in policies.items()}
+    sampled = read_sampled(store, by_round, trajectories, scores, items)
+    before, after = sampled.policies
+    signs = signs_between(before, after, (lengths(store, trajectories[0]), lengths(store, trajectories[-1])))
+    return StepResult(
+        rows_in=sampled.rollouts,
+        rows_out=sampled.verified,
+        filtered=_unverified(sampled.rollouts - sampled.verified),
+        details={"signs": signs} if signs else {},
+    )
+
+
+@step()
+def choose_round(
+    start: ModelRef,
+    trained: dict[str, ModelRef],
+    trajectories: list[DatasetRef],
+    scores: list[DatasetRef],
+    items: DatasetRef,
+    alpha: float,
+) -> StepResult:
+    """Choose the candidate among the rounds' policies; the output is its ref, the details say why."""
+    store = open_store(Home.from_env())
+    policies = numbered(start, trained)
+    sampled = read_sampled(store, policies, trajectories, scores, items)
+    choice = choose(sampled.policies[START], sampled.policies[1:], alpha)
+    return StepResult(
+        output=policies[choice.round],
+        rows_in=sampled.rollouts,
+        rows_out=sampled.verified,
+        filtered=_unverified(sampled.rollouts - sampled.verified),
+        details=choice.model_dump(mode="json") | ({"warnings": [choice.reason]} if choice.all_lost else {}),
+    )
+
+
+def _unverified(count: int) -> dict[str, int]:
+    return {"not verified": count} if count else {}

@@ -1,0 +1,131 @@
+"""Which word counts: a user's on a turn, a user's on the whole, a judge's; for methods that learn from text and for grpo."""
+
+import pytest
+
+from tests.curation.test_terms import judge, masked, streams
+
+SPANS = [(2, 3), (4, 5), (6, 7), (8, 9)]
+MASK = [False, False, *[True, False] * 3, True]
+LINES = ["user q", "assistant one", "user no", "assistant two", "user no!", "assistant three", "user thanks", "assistant four"]
+
+
+def talk(tables, say, *scores, origin="judge", whole=None, judged=True):
+    """A conversation of four turns of one token; `scores` in order, None for none, and their mean if it is `judged`."""
+    tables.rollout(
+        "a", 0, None, trajectory_id="talk", source="imported",
+        messages=[say(*line.split(" ", 1)) for line in LINES],
+        token_ids=list(range(9)), loss_mask=MASK, logprobs=[-0.5 * m for m in MASK], prompt_tokens=2,
+        turns=[{"start": s, "end": e, "kind": "main", "finish_reason": "stop"} for s, e in SPANS],
+    )  # fmt: skip
+    said = {turn: value for turn, value in enumerate(scores) if value is not None}
+    for turn, value in said.items():
+        judge(tables, "talk", turn, value, origin=origin, scorer=origin)
+    if said and judged:
+        mean = sum(said.values()) / len(said)
+        tables.score("talk", mean, origin=origin, scorer=origin, success=mean > 0 if mean else None)
+    if whole is not None:
+        tables.score("talk", whole, origin="user", scorer="thumb", success=whole > 0 if whole else None)
+
+
+def credit(tables, method, **config):
+    """The advantage of each turn, None where it is not trained; None for all if the row was filtered."""
+    rows = tables.rows(tables.curate(method, **config))
+    return [rows[0]["advantages"][s] if rows[0]["loss_mask"][s] else None for s, _ in SPANS] if rows else None
+
+
+NINE = [  # turn, whole: what sft, kto and grpo (turn by turn) make of the turn
+    (1.0, 1.0, 1.0, 1.0, 1.0),
+    (0.0, 1.0, 1.0, 1.0, None),
+    (-1.0, 1.0, None, None, None),
+    (1.0, 0.0, 1.0, 1.0, 1.0),
+    (0.0, 0.0, 1.0, None, None),
+    (-1.0, 0.0, None, -1.0, -1.0),
+    (1.0, -1.0, None, None, None),
+    (0.0, -1.0, None, -1.0, None),
+    (-1.0, -1.0, None, -1.0, -1.0),
+]
+
+
+@pytest.mark.parametrize(("turn", "whole", "sft", "kto", "grpo"), NINE)
+def test_a_judges_word_on_a_turn_by_a_users_on_the_whole(turn, whole, sft, kto, grpo, tables, say):
+    talk(tables, say, turn, whole=whole)
+    found = [
+        (credit(tables, method, **config) or [None])[0]
+        for method, config in (("sft", {"imitate": "any"}), ("kto", {}), ("grpo", {"credit": "turn"}))
+    ]
+    assert found == [sft, kto, grpo]
+
+
+@pytest.mark.parametrize("whole", [1.0, 0.0, -1.0])
+@pytest.mark.parametrize("turn", [1.0, -1.0])
+def test_a_users_own_word_on_a_turn_stands(turn, whole, tables, say):
+    talk(tables, say, turn, whole=whole, origin="user", judged=False)
+    assert credit(tables, "kto")[0] == turn
+    assert credit(tables, "grpo", credit="turn")[0] == turn
+    imitated = credit(tables, "sft", imitate="any")
+    assert (imitated[0] if imitated else None) == (1.0 if turn > 0 else None)
+
+
+def test_imitation_leaves_out_the_turn_that_was_called_wrong(tables, say):
+    talk(tables, say, 1.0, -1.0, None, 1.0)
+    assert credit(tables, "sft") == [1.0, None, 1.0, 1.0]
+    assert credit(tables, "sft", imitate="any") == [1.0, None, 1.0, 1.0]
+    assert credit(tables, "kto") == [1.0, -1.0, None, 1.0]
+    assert tables.curate("sft").details["trained_tokens"] == 3
+
+
+def test_one_praised_turn_of_a_bad_talk_is_imitated_alone(tables, say):
+    talk(tables, say, -1.0, -1.0, 1.0, None)
+    assert credit(tables, "sft") == credit(tables, "sft", imitate="any") == [None, None, 1.0, None]
+
+
+def test_a_talk_in_which_every_turn_was_blamed_is_filtered(tables, say):
+    talk(tables, say, -1.0, -1.0, -1.0, -1.0)
+    for imitate, reason in (("any", "no success"), ("success", "no success"), ("chosen", "group of one")):
+        assert tables.curate("sft", imitate=imitate).filtered == {reason: 1}
+    assert credit(tables, "kto") == [-1.0] * 4
+
+
+def test_turns_that_users_judged_need_no_score_of_the_whole(tables, say):
+    talk(tables, say, 1.0, -1.0, origin="user", judged=False)
+    assert credit(tables, "sft") == [1.0, None, None, None]
+    assert credit(tables, "kto") == [1.0, -1.0, None, None]
+
+
+def test_a_verifiers_failure_outranks_a_judges_praise(tables, say):
+    talk(tables, say, 1.0)
+    tables.score("talk", 0.0)
+    assert tables.curate("sft").filtered == {"no success": 1}
+    assert credit(tables, "kto") == [None, -1.0, -1.0, -1.0]
+
+
+def test_numbers_without_a_sign_blame_nobody(tables, say):
+    """A reward model's logits say of no trajectory whether it is a success."""
+    talk(tables, say, -2.0, -3.0, judged=False)
+    tables.score("talk", -2.5, origin="judge", scorer="judge", success=None)
+    assert credit(tables, "sft", imitate="any") == [1.0] * 4
+    assert tables.curate("dpo", pairs={"corrections": True}).rows_out == 0
+
+
+def test_the_reply_that_was_accepted_corrects_all_before_it(tables, say):
+    talk(tables, say, -1.0, -1.0, 1.0, None)
+    rows = tables.rows(tables.curate("dpo", pairs={"corrections": True}))
+    pairs = {row["rejected_id"]: (row["chosen_token_ids"], row["rejected_token_ids"]) for row in rows}
+    assert pairs == {"talk#0": ([0, 1, 6], [0, 1, 2]), "talk#1": ([0, 1, 2, 3, 6], [0, 1, 2, 3, 4])}
+
+
+@pytest.mark.parametrize(("whole", "pairs"), [(1.0, 2), (0.0, 2), (-1.0, 0)])
+def test_a_thumb_down_on_the_whole_leaves_no_accepted_reply(whole, pairs, tables, say):
+    talk(tables, say, -1.0, -1.0, 1.0, None, whole=whole)
+    assert tables.curate("dpo", pairs={"corrections": True}).rows_out == pairs
+
+
+def test_praise_does_not_reach_back_over_a_reply_nobody_blamed(tables, say):
+    talk(tables, say, -1.0, 0.0, 1.0, None)
+    assert tables.curate("dpo", pairs={"corrections": True}).rows_out == 0
+
+
+def test_streams_of_a_thumb_down_have_no_praise(tables, say):
+    talk(tables, say, 1.0, -1.0, whole=-1.0)
+    [(mask, advantages)] = streams(tables, tables.curate(credit="turn")).values()
+    assert (mask, advantages) == masked(None, None, None, None, -1.0, None, None, None, None)

@@ -1,0 +1,132 @@
+"""The reader of reactions: the clause that speaks to the answer counts, and what is no reaction has no verdict."""
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clawpipe.judging.reactions.reader import read_reaction
+from clawpipe.judging.reactions.words import lexicons
+
+PRAISE = [
+    "Thanks!",
+    "that's exactly what I was after, thank you",
+    "this is really not bad",
+    "Thank you. Next question: how far is Rome?",
+    "That's not what I expected, but it's even better, thanks!",
+    "vielen Dank, jetzt klappt es",
+    "C'est parfait, merci",
+    "Muchas gracias, muy útil",
+    "Ficou ótimo, obrigada",
+    "Grazie mille, funziona",
+    "Спасибо, всё работает",
+    "谢谢,很有帮助",
+    "ありがとうございます、助かりました",
+    "\U0001f44d",
+]
+BLAME = [
+    "That is wrong.",
+    "this isn't what I asked for",
+    "Thanks, but that doesn't work.",
+    "Thanks, but that is wrong: 13.",
+    "not tomorrow, today",
+    "Thanks for nothing",
+    "perfect \U0001f644",
+    "Nope.",
+    "Das stimmt leider nicht.",
+    "Ce n'est pas ce que je voulais",
+    "Eso no es lo que te pedí",
+    "Não funcionou",
+    "Non funziona",
+    "Это неправильно",
+    "不对,我要的是明天的",
+    "それは違います",
+    "\U0001f44e",
+]
+NOTHING = [
+    "",
+    "ok",
+    "Is there a great restaurant in Lyon?",
+    "How do I say thank you in French?",
+    "The history and significance of the Great Wall",
+    "I'd prefer to use my credit card instead",
+    "Use the train instead of the car",
+    "Great question: main.py",
+    "error: failed to push some refs",
+    "Thanks a lot, now my cat is on the roof.",
+    "Thanks in advance",
+    "No, thanks",
+    "What is wrong with using --hard?",
+    "if it does not work I will tell you",
+    "Translate: Thank you very much, that was wrong",
+    "He wrote: \u201cperfect, thank you\u201d",
+    "> Thank you, perfect!",
+    "```\nraise ValueError('that is wrong')\n```",
+    "[cron] backup done. Thanks!",
+    "<system-reminder> Great job",
+    "From: Dana\nThanks for the great quarter, everyone.",
+    "Could you send it to Ann? Thanks!",
+    "Wo ist hier ein gutes Restaurant?",
+    "Die Bahn ist furchtbar, immer zu spät.",
+    "Gracias de antemano",
+    "Perus on valmis",
+    "Dzi\u0119kuj\u0119 bardzo",
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "sign"), [*((text, 1) for text in PRAISE), *((text, -1) for text in BLAME), *((text, 0) for text in NOTHING)]
+)
+def test_a_reaction_has_a_sign_and_everything_else_has_none(text, sign):
+    reaction = read_reaction(text)
+    assert (reaction.sign if reaction else 0) == sign
+
+
+def test_a_no_after_a_question_of_the_assistant_answers_it():
+    assert read_reaction("No.", "Shall I book it?") is None
+    assert read_reaction("No.", "It is 12.").sign == -1
+
+
+def test_nine_languages_have_words():
+    assert sorted(lexicons()) == ["de", "en", "es", "fr", "it", "ja", "pt", "ru", "zh"]
+
+
+SAID = st.sampled_from([text for text in [*PRAISE, *BLAME, *NOTHING[1:15]] if "\n" not in text])
+
+
+def sign_of(text):
+    reaction = read_reaction(text)
+    return reaction.sign if reaction else 0
+
+
+@given(SAID)
+@settings(deadline=None)
+def test_case_does_not_change_the_verdict(text):
+    assert sign_of(text.upper()) == sign_of(text.lower()) == sign_of(text)
+
+
+@given(SAID, st.sampled_from(["!", "!!", ".", "...", " ", " !"]))
+@settings(deadline=None)
+def test_marks_at_the_end_do_not_change_the_verdict(text, marks):
+    assert sign_of(text + marks) == sign_of(text)
+
+
+@given(SAID, st.lists(st.sampled_from([*PRAISE, *BLAME]), max_size=3), st.lists(st.sampled_from([*PRAISE, *BLAME]), max_size=3))
+@settings(deadline=None)
+def test_pasted_quotations_do_not_change_the_verdict(text, before, after):
+    quoted = [*(f"> {line}" for line in before), text, *(f"> {line}" for line in after)]
+    assert sign_of("\n".join(quoted)) == sign_of(text)
+
+
+@given(st.text(max_size=300))
+@settings(deadline=None)
+def test_any_text_is_read(text):
+    assert sign_of(text) in (-1, 0, 1)
+
+
+@pytest.mark.parametrize("piece", ["thank you ", '"', "not ", "谢", "a,", "\n> x", "not good but "])
+def test_huge_texts_take_no_longer_than_short_ones(piece):
+    started = time.process_time()
+    read_reaction(piece * (2_000_000 // len(piece)))
+    assert time.process_time() - started < 1

@@ -1,0 +1,50 @@
+"""Validate what is written by the models of the published clients: no field is missing, and they know every one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import anthropic.types
+from openai.types.responses import Response, ResponseStreamEvent
+from pydantic import BaseModel, TypeAdapter
+
+RESPONSE_EVENT = TypeAdapter[Any](ResponseStreamEvent)
+MESSAGE_EVENT = TypeAdapter[Any](anthropic.types.RawMessageStreamEvent)
+
+
+def unknown(value: Any, where: str = "") -> Iterator[str]:
+    """The places of fields that the models do not know."""
+    if isinstance(value, BaseModel):
+        yield from (f"{where}.{name}" for name in value.model_extra or ())
+        for name in type(value).model_fields:
+            yield from unknown(getattr(value, name), f"{where}.{name}")
+    elif isinstance(value, list):
+        for number, one in enumerate(value):
+            yield from unknown(one, f"{where}[{number}]")
+
+
+def strictly(model: Any, value: Any) -> Any:
+    """Return a value as the model reads it, if it is one field by field."""
+    read = model.validate_python(value, strict=False) if isinstance(model, TypeAdapter) else model.model_validate(value)
+    assert list(unknown(read)) == []
+    return read
+
+
+def response(value: Any) -> Response:
+    return strictly(Response, value)
+
+
+def message(value: Any) -> anthropic.types.Message:
+    return strictly(anthropic.types.Message, value)
+
+
+def response_events(events: list[Any]) -> list[Any]:
+    """Events whose numbers have no gap."""
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    return [strictly(RESPONSE_EVENT, event) for event in events]
+
+
+def message_events(events: list[Any]) -> list[Any]:
+    """Events of which those of a ping and of errors are no type of the package."""
+    return [strictly(MESSAGE_EVENT, event) for event in events if event["type"] not in ("ping", "error")]
