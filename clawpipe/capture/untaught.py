@@ -8,10 +8,13 @@ from typing import Any, Literal
 from clawpipe.capture.records import Answer, Turn
 from clawpipe.endings import ending_of_reason
 from clawpipe.json_types import JsonObject
+from clawpipe.wire.draw import is_constrained
 
-Fault = Literal["parts that are no text", "cancelled", "broken", "no finish reason", "filtered or aborted"]
+Fault = Literal["parts that are no text", "cancelled", "broken", "no finish reason", "filtered or aborted", "held to a grammar"]
 NO_TEXT: Fault = "parts that are no text"
+CONSTRAINED: Fault = "held to a grammar"
 BY_CONTENT = "content"  # the source of the type of a turn that is a side turn because of such parts
+BY_CONSTRAINT = "constraint"  # the same of a turn whose request holds its answer to a grammar
 
 _TEXTS = ("text", "input_text", "output_text", "summary_text", "refusal")
 _THOUGHTS = ("thinking", "redacted_thinking", "reasoning", "reasoning_text", "thought")
@@ -34,10 +37,13 @@ def fault_of(turn: Turn, answer: Answer) -> Fault | None:
     """Return why a reply does not teach; None if it may.
 
     A reply to a picture has no meaning for whoever sees only its text, and the tokens that stood for the picture are not known to a
-    trainer. An answer that was not finished, or cut by a filter, must not teach its end.
+    trainer. Of an answer that a grammar held, the policy has chosen less than it says. One that was not finished, or cut by a
+    filter, must not teach its end.
     """
     if turn.turn_type_from == BY_CONTENT or holds_more_than_text([*_messages(turn), answer.message]):
         return NO_TEXT
+    if is_constrained(turn.request):
+        return CONSTRAINED
     if turn.ending != "complete":
         return turn.ending
     if not answer.finish_reason:

@@ -34,6 +34,7 @@ class Row:
         client: whose turn it is; clients take turns.
         constraint: which tokens may follow.
         turn: tokens sampled so far.
+        cached: how many tokens of the prompt had been computed before, for another row.
     """
 
     prompt: Sequence[int]
@@ -43,6 +44,7 @@ class Row:
     client: str = ""
     constraint: Constraint | None = None
     turn: list[int] = field(default_factory=list)
+    cached: int = 0
 
     def __post_init__(self) -> None:
         self.history = list(self.prompt)
@@ -207,7 +209,10 @@ class PackedRows:
         )
         if any(shared - max(length, keys.length) >= _SHARED for shared, keys in running):
             return False
-        self._keys[row] = self._started(source, length) if source and length >= _SHARED else RowKeys()
+        found = bool(source) and length >= _SHARED
+        self._keys[row] = self._started(source, length) if source and found else RowKeys()
+        if found and not row.turn:
+            row.cached = length
         return True
 
     def _started(self, source: RowKeys, length: int) -> RowKeys:

@@ -13,7 +13,7 @@ import orjson
 
 from clawpipe.capture.alarms import REFUSED
 from clawpipe.capture.records import Feedback, Turn
-from clawpipe.capture.untaught import BY_CONTENT, holds_more_than_text
+from clawpipe.capture.untaught import BY_CONSTRAINT, BY_CONTENT, holds_more_than_text
 from clawpipe.gateway.adapters import Following
 from clawpipe.gateway.answering import Answering, WhenFull, count_answer, not_captured
 from clawpipe.gateway.attribution import OWN_FIELDS, SESSION_HEADER, attribute
@@ -33,6 +33,7 @@ from clawpipe.serving.errors import ApiError
 from clawpipe.wire.dialects.fields import UntranslatableError, WrongRequestError
 from clawpipe.wire.dialects.kept import KeptResponses
 from clawpipe.wire.dialects.messages_in import as_sent
+from clawpipe.wire.draw import is_constrained
 
 log = logging.getLogger("clawpipe.gateway")
 CAPTURE_HEADER = "x-clawpipe-capture"
@@ -126,8 +127,8 @@ class Chat:
         if not isinstance(model, str) or not 0 < len(model) <= _LONGEST_NAME:
             raise ApiError(400, "model: not the name of a model", "model", "invalid_value")
         whose = attribute(exchange.headers, request, key.name, key.owner)
-        if holds_more_than_text(request["messages"]):
-            whose = replace(whose, turn_type="side", turn_type_from=BY_CONTENT)
+        if source := _makes_side(request, body):
+            whose = replace(whose, turn_type="side", turn_type_from=source)
         given = dict(body)
         for name in OWN_FIELDS:
             body.pop(name, None)
@@ -211,6 +212,14 @@ class Chat:
             await asked.version.restore(asked.upstream)
             reply = await asked.upstream.ask("POST", asked.form.path + asked.query, data, headers)
         return reply
+
+
+def _makes_side(request: JsonObject, body: JsonObject) -> str | None:
+    """Return what of a request, or of its body as it came, makes its turn a side turn, whatever the client says of it; None if
+    nothing does."""
+    if holds_more_than_text(request["messages"]):
+        return BY_CONTENT
+    return BY_CONSTRAINT if is_constrained(request) or is_constrained(body) else None
 
 
 def _place(key: Key, session: str) -> str:

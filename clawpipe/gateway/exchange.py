@@ -11,7 +11,8 @@ from starlette.types import Receive, Scope, Send
 
 from clawpipe.gateway.events import is_too_deep
 from clawpipe.json_types import JsonObject
-from clawpipe.serving.errors import ApiError, error_body
+from clawpipe.services.requests import REQUEST_ID, Body, EncodingError, request_id
+from clawpipe.serving.errors import ApiError, error_body, unreadable
 
 MAX_BODY = 16 << 20  # bytes of a request; images travel in it
 BODY_SECONDS = 30.0
@@ -21,38 +22,45 @@ class Exchange:
     """A request and its response.
 
     Attributes:
+        method: GET for HEAD as well, whose answer has no body.
+        id: of the request: the client's own, else a new one. The engine gets it, too; without a client's own, its answer's id is
+            passed on.
         query: of the address, with its question mark; empty if there is none.
         headers: of the request, by lower-case name; the last of several with one name.
         status: of the response, 0 before it begins.
     """
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.method: str = scope["method"]
+        self.is_head = scope["method"] == "HEAD"
+        self.method: str = "GET" if self.is_head else scope["method"]
         self.path: str = scope["path"]
         self.query = f"?{given.decode('latin-1')}" if (given := scope.get("query_string")) else ""
         self.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        self._own_id = self.headers.get(REQUEST_ID)
+        self.id = self.headers[REQUEST_ID] = request_id(self._own_id)
         self.status = 0
         self._receive, self._send = receive, send
 
     async def body(self) -> bytes:
-        """Read the body, counting bytes as they come, since a client's stated length proves nothing.
+        """Read the body, decompressed, counting bytes as they come, since a client's stated length proves nothing.
 
         Raises:
-            ApiError: 413, it is too large; 408, it takes too long.
+            ApiError: 413, it is too large; 408, it takes too long; 400 or 415, it is compressed in a way that is not read here.
         """
-        body, close = bytearray(), {"connection": "close"}
         try:
+            body = Body(self.headers.get("content-encoding", ""), MAX_BODY)
             async with asyncio.timeout(BODY_SECONDS):
                 more = True
                 while more:
                     message = await self._receive()
-                    body += message.get("body", b"")
+                    body.add(message.get("body", b""))
                     more = message.get("more_body", False)
-                    if len(body) > MAX_BODY:
-                        raise ApiError(413, f"the request is larger than {MAX_BODY} bytes", code="request_too_large", headers=close)
+            return body.whole()
+        except EncodingError as error:
+            raise unreadable(error) from None
         except TimeoutError:
-            raise ApiError(408, f"the request took more than {BODY_SECONDS:.0f} s to arrive", headers=close) from None
-        return bytes(body)
+            what = f"the request took more than {BODY_SECONDS:.0f} s to arrive"
+            raise ApiError(408, what, headers={"connection": "close"}) from None
 
     async def json(self) -> JsonObject:
         """Read the body as a JSON object.
@@ -74,12 +82,13 @@ class Exchange:
     async def start(self, status: int, headers: Mapping[str, str]) -> None:
         """Begin the response."""
         self.status = status
-        listed = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+        named = {**headers, REQUEST_ID: self.id if self.id == self._own_id else headers.get(REQUEST_ID, self.id)}
+        listed = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in named.items()]
         await self._send({"type": "http.response.start", "status": status, "headers": listed})
 
     async def send(self, data: bytes, more: bool = True) -> None:
         """Send a part of the body."""
-        await self._send({"type": "http.response.body", "body": data, "more_body": more})
+        await self._send({"type": "http.response.body", "body": b"" if self.is_head else data, "more_body": more})
 
     async def respond(self, status: int, data: bytes, headers: Mapping[str, str]) -> None:
         """Send a whole response."""

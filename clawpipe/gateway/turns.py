@@ -112,6 +112,6 @@ def _kind(asked: Asked, said: str | None, engine_defaults: JsonObject | None = _
         said: the kind that the answer's own header says; None if it says none.
         engine_defaults: see `changes_the_draw`.
     """
-    if changes_the_draw(asked.body, engine_defaults):
+    if said == "none" or changes_the_draw(asked.body, engine_defaults):
         return "none"
     return KINDS.get(said or "", asked.capabilities.logprobs_kind)

@@ -19,12 +19,13 @@ from clawpipe.capture.chains import chains_of
 from clawpipe.capture.order import in_written_order
 from clawpipe.capture.records import DamagedError, Feedback, Record, Turn, read_line
 from clawpipe.capture.sessions import Key, Reply, Session, sessions_of
-from clawpipe.capture.untaught import BY_CONTENT, NO_TEXT, fault_of
+from clawpipe.capture.untaught import BY_CONSTRAINT, BY_CONTENT, CONSTRAINED, NO_TEXT, Fault, fault_of
 from clawpipe.contracts.sampled import SampledTurn, token_columns, version_of
 from clawpipe.endings import ending_of_reason
 from clawpipe.importers.message import ReadMessages, read_message, read_messages
 from clawpipe.importers.record import (
     CUT_SHORT,
+    HELD,
     Conversation,
     Judgement,
     Kind,
@@ -46,6 +47,11 @@ from clawpipe.wire.draw import changes_the_draw
 
 FORMAT = "capture"
 UNPAIRED = "corrections of such turns"
+_BY_FAULT = (BY_CONTENT, BY_CONSTRAINT)  # sources of the type of a turn that the gateway itself has made a side turn
+_SHOWN: dict[Fault, str] = {
+    NO_TEXT: OTHER_PARTS,
+    CONSTRAINED: HELD,
+}  # what faults are counted as; others as turns that were cut short
 PARENT = "parent_session_id"  # in `extra`, where forgetting a session finds those that it started
 
 
@@ -218,8 +224,8 @@ def faults(chain: Sequence[Reply]) -> Counter[str]:
     found: Counter[str] = Counter()
     for reply in chain:
         record = reply.turn.record
-        if (fault := fault_of(record, reply.answer)) and (record.turn_type == "main" or record.turn_type_from == BY_CONTENT):
-            found[OTHER_PARTS if fault == NO_TEXT else CUT_SHORT] += 1
+        if (fault := fault_of(record, reply.answer)) and (record.turn_type == "main" or record.turn_type_from in _BY_FAULT):
+            found[_SHOWN.get(fault, CUT_SHORT)] += 1
             found[UNPAIRED] += any(one.correction for one in reply.turn.feedback if reply is reply.turn.chosen)
     return +found
 

@@ -32,6 +32,7 @@ SIDE = ("heartbeat", "memory", "cron", "side")  # turn types of the sources that
 NO_CONTENT, NO_TEXT = "turns without content", "turns with parts that are no text"  # why turns are not trained on
 MALFORMED = "turns with malformed calls"  # likewise
 CUT_SHORT = "turns that were cut short"
+HELD = "turns that were held to a grammar"
 ENDS = ("finish_reason", "stop_reason", "stopReason", "done_reason")  # fields that say why an answer ended
 
 

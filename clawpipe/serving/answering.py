@@ -15,11 +15,12 @@ from starlette.types import Receive, Scope, Send
 
 from clawpipe.errors import BusyError, ClawpipeError
 from clawpipe.json_types import JsonObject
+from clawpipe.services.requests import Body, EncodingError
 from clawpipe.serving.access import CLIENT
 from clawpipe.serving.choice import Ending
 from clawpipe.serving.completions import Answer, TextAnswer
 from clawpipe.serving.engine_thread import Event, Job
-from clawpipe.serving.errors import ApiError, cancelled_error
+from clawpipe.serving.errors import ApiError, cancelled_error, unreadable
 from clawpipe.serving.evidence import Asker
 from clawpipe.serving.fields import SamplingFields
 from clawpipe.serving.live import Live
@@ -83,7 +84,7 @@ class Answering:
             self._versions.end_session(session)
         answer = kind.answer(live.policy, request, prepared)
         self._versions.record_response(answer.id, live, asker)
-        headers = live.headers | answer.headers
+        headers = live.headers | answer.headers | live.pace
         if request.stream:
             return EventStream(answer.chunks(job.events()), job, headers)
         return _whole(answer, prepared.count, await _collect(job, http), headers)
@@ -192,14 +193,15 @@ async def read_object(http: Request) -> JsonObject:
 
 
 async def read_body(http: Request) -> bytes:
-    """Read the request's body, counting bytes as they come, since a client's stated length proves nothing."""
-    body, close = bytearray(), {"connection": "close"}
+    """Read the request's body, decompressed, counting bytes as they come, since a client's stated length proves nothing."""
+    close = {"connection": "close"}
     try:
+        body = Body(http.headers.get("content-encoding", ""), MAX_BODY)
         async with asyncio.timeout(BODY_SECONDS):
             async for part in http.stream():
-                body += part
-                if len(body) > MAX_BODY:
-                    raise ApiError(413, f"the request is larger than {MAX_BODY} bytes", code="request_too_large", headers=close)
+                body.add(part)
+        return body.whole()
+    except EncodingError as error:
+        raise unreadable(error) from None
     except TimeoutError:
         raise ApiError(408, f"the request took more than {BODY_SECONDS:.0f} s to arrive", headers=close) from None
-    return bytes(body)

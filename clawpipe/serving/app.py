@@ -12,12 +12,13 @@ from typing import Any
 
 from fastapi import Depends, FastAPI, Request
 from fastapi.responses import JSONResponse, Response
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from clawpipe.errors import ClawpipeError
 from clawpipe.json_types import JsonObject
+from clawpipe.services.requests import REQUEST_ID, request_id
 from clawpipe.serving.access import keys_of
 from clawpipe.serving.answering import CHAT, TEXT, Answering, check_model, read_object
 from clawpipe.serving.conversation import message_body
@@ -85,21 +86,28 @@ async def _running(follower: Follower[Live] | None) -> AsyncIterator[None]:
 
 
 class Identity:
-    """Adds headers to every response that identify the model: the one that answered, else the one in service. Counts responses."""
+    """Adds headers to every response that identify the model (the one that answered, else the one in service) and the request.
+    Counts responses. A request for the head of a page that can be read is answered as that page, without its body."""
 
     def __init__(self, app: ASGIApp, versions: Versions[Live], metrics: Metrics) -> None:
         self._app, self._versions, self._metrics = app, versions, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_head = scope.get("method") == "HEAD"
+        named = request_id(Headers(scope=scope).get(REQUEST_ID)) if scope["type"] == "http" else ""
+
         async def send_named(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
+                headers[REQUEST_ID] = named
                 for name, value in self._versions.current.headers.items():
                     headers.setdefault(name, value)
                 self._metrics.responded(scope["path"], message["status"])
+            elif is_head and message["type"] == "http.response.body":
+                message = {**message, "body": b""}
             await send(message)
 
-        await self._app(scope, receive, send_named)
+        await self._app({**scope, "method": "GET"} if is_head else scope, receive, send_named)
 
 
 def _add_health(app: FastAPI, versions: Versions[Live]) -> None:
@@ -116,7 +124,7 @@ def _add_models(app: FastAPI, versions: Versions[Live], key: str) -> None:
     async def models() -> JsonObject:
         return {"object": "list", "data": [_model_card(versions.current.policy, created)]}
 
-    @app.get("/v1/models/{name}", dependencies=[_key_needed(key)])
+    @app.get("/v1/models/{name:path}", dependencies=[_key_needed(key)])
     async def model(name: str) -> JsonObject:
         check_model(versions.current.policy, name)
         return _model_card(versions.current.policy, created)

@@ -7,16 +7,29 @@ from typing import NamedTuple
 from clawpipe.engines.rows import Row
 from clawpipe.engines.sampling import Token
 from clawpipe.messages import ToolCall
-from clawpipe.serving.turn import Delta, Turn
+from clawpipe.serving.turn import Delta, Outcome, Turn
 
 
 class Ending(NamedTuple):
-    """The end of a turn. `tokens` counts every sampled token, including the end marker. `stop` is the stop string that ended it."""
+    """The end of a turn.
+
+    Attributes:
+        tokens: how many were sampled, including the end marker.
+        stop: the stop string that ended it.
+        misfits: what is wrong with calls to strict tools.
+        cached: how many tokens of the prompt had been computed before.
+        reasoning: how many of the tokens are a thought's; None if that is not known.
+        constrained: whether a grammar has decided which tokens could be drawn.
+    """
 
     calls: tuple[ToolCall, ...]
     finish_reason: str
     tokens: int
     stop: str | None = None
+    misfits: tuple[str, ...] = ()
+    cached: int = 0
+    reasoning: int | None = 0
+    constrained: bool = False
 
 
 class Choice:
@@ -36,5 +49,9 @@ class Choice:
             return [self._turn.settled()]
         rest, outcome = self._turn.end()
         reason = "stop" if marked or self._turn.stopped else "length"
-        reason = "tool_calls" if outcome.calls and reason == "stop" else reason
-        return [rest, Ending(outcome.calls, reason, len(self.row.turn), self._turn.stop)]
+        return [rest, self._ending(outcome, "tool_calls" if outcome.calls and reason == "stop" else reason)]
+
+    def _ending(self, outcome: Outcome, reason: str) -> Ending:
+        row, reasoning = self.row, self._turn.reasoning_tokens(outcome)
+        constrained = row.constraint is not None
+        return Ending(outcome.calls, reason, len(row.turn), self._turn.stop, outcome.misfits, row.cached, reasoning, constrained)

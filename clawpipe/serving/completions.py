@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 from clawpipe.engines.sampling import Token
 from clawpipe.errors import ClawpipeError
@@ -33,8 +33,10 @@ class Answer:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Headers that say which log-probs the answer has: `raw` of the model, or `tempered` as they were sampled."""
-        return {} if self._request.top is None else {"x-clawpipe-logprobs": self._kind.get("kind", "raw")}
+        """Headers that say which log-probs the answer has: `raw` of the model, `tempered` as they were sampled, or `none` under a
+        constraint, whose draw they do not tell; and which field constrains the answer."""
+        kind = {} if self._request.top is None else {"x-clawpipe-logprobs": self._kind.get("kind", "raw")}
+        return kind | ({"x-clawpipe-constrained": self._prepared.held.field} if self._prepared.held else {})
 
     def body(self, events: Sequence[Event]) -> JsonObject:
         """Return the whole answer; the events are those of a job that was not cancelled."""
@@ -46,7 +48,7 @@ class Answer:
             else:
                 deltas[index].append(part)
         choices = [self._choice(index, deltas[index], ending) for index, ending in sorted(endings.items())]
-        return self._head(self.whole) | {"choices": choices, "usage": self._usage(list(endings.values()))} | self._prompt_ids()
+        return self._head(self.whole) | {"choices": choices, "usage": self._usage(endings)} | self._prompt_ids()
 
     async def chunks(self, events: AsyncIterator[Event]) -> AsyncIterator[str]:
         """Yield the answer as server-sent events. A failure after the first byte is sent as an event, too."""
@@ -65,10 +67,10 @@ class Answer:
         for index in range(self._prepared.count):
             yield self._chunk(index, self._opening(), first=index == 0)
         unsent: list[list[Token]] = [[] for _ in range(self._prepared.count)]
-        endings: list[Ending] = []
+        endings: dict[int, Ending] = {}
         async for index, part in events:
             if isinstance(part, Ending):
-                endings.append(part)
+                endings[index] = part
                 for chunk in self._last_chunks(index, part, unsent[index]):
                     yield chunk
                 continue
@@ -88,11 +90,11 @@ class Answer:
             message |= {"content": content or None, "tool_calls": [call_body(call) for call in ending.calls]}
         tokens = [token for delta in deltas for token in delta.tokens]
         choice = {"index": index, "message": message, "logprobs": self._logprobs(tokens), "finish_reason": ending.finish_reason}
-        return choice | self._ids(tokens) | self._stop(ending)
+        return choice | self._ids(tokens) | self._more(ending)
 
-    def _stop(self, ending: Ending) -> JsonObject:
-        """Return further fields of a choice that say what ended it."""
-        return {}
+    def _more(self, ending: Ending) -> JsonObject:
+        """Return further fields of a choice: what is wrong with calls to strict tools."""
+        return {"misfits": list(ending.misfits)} if ending.misfits else {}
 
     def _opening(self) -> JsonObject:
         """Return the delta of the first chunk of a choice."""
@@ -110,7 +112,7 @@ class Answer:
             chunks.append(self._chunk(index, {"tool_calls": [{"index": number, "function": {"arguments": call.arguments}}]}))
             unsent = []
         last = self._chunk(index, {}, unsent, ending.finish_reason)
-        return [*chunks, last | {"choices": [choice | self._stop(ending) for choice in last["choices"]]}]
+        return [*chunks, last | {"choices": [choice | self._more(ending) for choice in last["choices"]]}]
 
     def _chunk(
         self, index: int, delta: JsonObject, tokens: Sequence[Token] = (), finish_reason: str | None = None, first: bool = False
@@ -124,7 +126,12 @@ class Answer:
         return self._head(self.part) | {"choices": [choice], **usage} | (self._prompt_ids() if first else {})
 
     def _prompt_ids(self) -> JsonObject:
-        return {"prompt_token_ids": self._prepared.prompt} if self._request.return_token_ids else {}
+        """Return the prompt's ids; of several prompts each choice has its own, as at vLLM."""
+        return {"prompt_token_ids": self._prepared.prompts[0]} if self._request.return_token_ids and self._has_one_prompt else {}
+
+    @property
+    def _has_one_prompt(self) -> bool:
+        return len(self._prepared.prompts) == 1
 
     def _ids(self, tokens: Sequence[Token]) -> JsonObject:
         return {"token_ids": [token.id for token in tokens]} if self._request.return_token_ids else {}
@@ -134,9 +141,26 @@ class Answer:
         fingerprint = served.spec.policy_version  # the same seed and fingerprint give the same answer
         return {"id": self.id, "object": kind, "created": self._created, "model": served.name, "system_fingerprint": fingerprint}
 
-    def _usage(self, endings: Sequence[Ending]) -> dict[str, int]:
-        prompt, sampled = len(self._prepared.prompt), sum(ending.tokens for ending in endings)
-        return {"prompt_tokens": prompt, "completion_tokens": sampled, "total_tokens": prompt + sampled}
+    def _usage(self, endings: Mapping[int, Ending]) -> JsonObject:
+        sampled = sum(ending.tokens for ending in endings.values())
+        prompt, thoughts = self._prepared.prompt_tokens, [ending.reasoning for ending in endings.values()]
+        known = [tokens for tokens in thoughts if tokens is not None]
+        details = {"reasoning_tokens": sum(known)} if len(known) == len(thoughts) else {}
+        return {
+            "prompt_tokens": prompt,
+            "completion_tokens": sampled,
+            "total_tokens": prompt + sampled,
+            "prompt_tokens_details": {"cached_tokens": self._cached(endings)},
+            "completion_tokens_details": details,
+        }
+
+    def _cached(self, endings: Mapping[int, Ending]) -> int:
+        """Return how many tokens of the prompts had been computed before the first of each one's answers."""
+        first: dict[int, int] = {}
+        for index, ending in endings.items():
+            place = id(self._prepared.prompt_of(index))
+            first[place] = min(ending.cached, first.get(place, ending.cached))
+        return sum(first.values())
 
     def _logprobs(self, tokens: Sequence[Token]) -> JsonObject | None:
         if self._request.top is None:
@@ -151,6 +175,8 @@ class Answer:
     @property
     def _kind(self) -> dict[str, str]:
         """Return the field with the kind of the log-probs, where they are not of OpenAI's kind."""
+        if self._prepared.held:
+            return {"kind": "none"}
         return {"kind": "tempered"} if self._request.return_token_ids else {}
 
     def _logprob(self, token: Token) -> float:
@@ -174,7 +200,10 @@ class TextAnswer(Answer):
 
     def _text(self, index: int, text: str, tokens: Sequence[Token], finish_reason: str | None) -> JsonObject:
         logprobs = self._logprobs(tokens) if tokens else None
-        return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": finish_reason} | self._ids(tokens)
+        choice = {"index": index, "text": text, "logprobs": logprobs, "finish_reason": finish_reason} | self._ids(tokens)
+        if self._request.return_token_ids and not self._has_one_prompt:
+            choice["prompt_token_ids"] = self._prepared.prompt_of(index)
+        return choice
 
     def _logprobs(self, tokens: Sequence[Token]) -> JsonObject | None:
         if self._request.top is None:

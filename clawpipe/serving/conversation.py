@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message, ToolCall, ToolSpec, WrittenFormat
 from clawpipe.serving.errors import ApiError
-from clawpipe.serving.protocol import RequestMessage, RequestTool
+from clawpipe.serving.protocol import RequestMessage
+from clawpipe.serving.tools import RequestTool
 from clawpipe.wire.arguments import tool_call
 from clawpipe.wire.thoughts import with_thoughts
 

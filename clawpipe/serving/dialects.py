@@ -51,7 +51,7 @@ class TranslatedAnswer(Answer):
     ) -> None:
         super().__init__(policy, request, prepared)
         self.id, self._writer, self._ended = writer.id, writer, ended
-        writer.read.prompt_tokens = len(prepared.prompt)
+        writer.read.prompt_tokens = prepared.prompt_tokens
 
     def body(self, events: Sequence[Event]) -> JsonObject:
         self._writer.add(super().body(events))
@@ -76,8 +76,8 @@ class TranslatedAnswer(Answer):
             if told.status == 500:
                 raise
 
-    def _stop(self, ending: Ending) -> JsonObject:
-        return {"stop_reason": ending.stop}
+    def _more(self, ending: Ending) -> JsonObject:
+        return super()._more(ending) | {"stop_reason": ending.stop}
 
 
 class Translation:

@@ -67,10 +67,14 @@ class Job:
 
 
 class EngineThread:
-    """Runs the batch while there is something to sample. Used from one event loop."""
+    """Runs the batch while there is something to sample. Used from one event loop.
+
+    Attributes:
+        limit: answers that may run or wait.
+    """
 
     def __init__(self, batch: ContinuousBatch, waiting: int = WAITING) -> None:
-        self._batch, self._limit = batch, batch.at_once + waiting
+        self._batch, self.limit = batch, batch.at_once + waiting
         self._jobs: set[Job] = set()  # on the event loop; what follows is the thread's own
         self._places: dict[Row, tuple[Job, int]] = {}
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()  # None: the thread ends
@@ -93,8 +97,8 @@ class EngineThread:
         Raises:
             BusyError: too many are waiting already.
         """
-        if self.answers + len(choices) > self._limit:
-            raise BusyError(f"{self.answers} answers are running or waiting already, and {self._limit} may be")
+        if self.answers + len(choices) > self.limit:
+            raise BusyError(f"{self.answers} answers are running or waiting already, and {self.limit} may be")
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             self._thread.start()

@@ -11,12 +11,14 @@ from starlette.exceptions import HTTPException
 
 from clawpipe.errors import BusyError, ClawpipeError
 from clawpipe.json_types import JsonObject
+from clawpipe.services.requests import ENCODINGS, EncodingError
 from clawpipe.wire.dialects.messages_out import messages_error
 
 RETRY_AFTER_SECONDS = 5
 _MESSAGES = "/v1/messages"
 _TYPES = {401: "authentication_error", 429: "rate_limit_error"}
 Request = TypeVar("Request", bound=BaseModel)
+_BRANCHES = ("str", "list[int]")  # alternatives of a field, which are no part of its name
 _CODES = {"extra_forbidden": "unsupported_parameter", "missing": "missing_required_parameter"}
 
 
@@ -81,6 +83,13 @@ def cancelled_error() -> ApiError:
     return ApiError(503, "the server stops", code="server_stopping", headers={"retry-after": str(RETRY_AFTER_SECONDS)})
 
 
+def unreadable(error: EncodingError) -> ApiError:
+    """Return the error of a body that cannot be read; the connection is closed, since the rest of the body is not read."""
+    code = {413: "request_too_large", 415: "unsupported_encoding"}.get(error.status, "invalid_encoding")
+    accepted = {"accept-encoding": ", ".join(ENCODINGS)} if error.status == 415 else {}
+    return ApiError(error.status, error.what, code=code, headers={"connection": "close", **accepted})
+
+
 def parsed(kind: type[Request], body: bytes) -> Request:
     """Parse a request. Raises ApiError (400) if it is no JSON, or a field is wrong or not supported."""
     try:
@@ -93,7 +102,8 @@ def _api_error(error: ErrorDetails) -> ApiError:
     """Convert pydantic's first error, with the field's name as the sender wrote it."""
     if error["type"] == "json_invalid":
         return ApiError(400, f"the body is no JSON: {error['msg'].removeprefix('Invalid JSON: ')}", code="invalid_json")
-    field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error["loc"]).lstrip(".")
+    parts = [part for part in error["loc"] if part not in _BRANCHES]
+    field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).lstrip(".")
     where = f"{field}: " if field else ""
     reason = error["msg"].removeprefix("Value error, ")
     return ApiError(400, where + reason, field or None, _CODES.get(error["type"], "invalid_value"))

@@ -14,7 +14,7 @@ MOST_CHOICES = 32
 _MAX_STOPS = 4
 _MAX_STOP_LENGTH = 256  # searched for after every token
 _REFUSED = (  # other servers change what they sample or answer for these
-    *("audio", "functions", "function_call", "prediction", "web_search_options", "use_beam_search", "length_penalty"),
+    *("audio", "functions", "function_call", "web_search_options", "use_beam_search", "length_penalty"),
     *(
         "min_tokens",
         "ignore_eos",

@@ -12,6 +12,7 @@ from clawpipe.engines.sampling import Token
 from clawpipe.errors import DataError
 from clawpipe.serving.choice import Choice, Ending
 from clawpipe.serving.engine_thread import EngineThread, Event, Job
+from clawpipe.serving.errors import RETRY_AFTER_SECONDS
 from clawpipe.serving.evidence import Asker
 from clawpipe.serving.found import Served
 from clawpipe.serving.policy import ServedPolicy
@@ -57,6 +58,14 @@ class Live(Version):
     def cancel(self) -> None:
         self.thread.cancel()
 
+    @property
+    def pace(self) -> dict[str, str]:
+        """Headers by which OpenAI's clients pace themselves: how many answers may run or wait, and how many more would be taken."""
+        left = max(0, self.thread.limit - self.thread.answers)
+        reset = "0s" if left else f"{RETRY_AFTER_SECONDS}s"
+        counts = {"limit": str(self.thread.limit), "remaining": str(left), "reset": reset}
+        return {f"x-ratelimit-{name}-requests": value for name, value in counts.items()}
+
     def keep_ended(self, keep: bool) -> None:
         self.thread.keep_ended(keep)
 
@@ -68,16 +77,20 @@ class Live(Version):
             limit: of tokens, that the request itself names.
         """
         job = self.thread.submit(choices, partial(self._ended, asker, limit))
-        self.counts["prompt"] += len(choices[0].row.prompt)
+        prompts = {id(choice.row.prompt): choice.row.prompt for choice in choices}
+        self.counts["prompt"] += sum(map(len, prompts.values()))
         return job
 
     def _ended(self, asker: Asker, limit: int | None, event: Event | Exception, has_content: bool) -> None:
         """Count an answer that ended; `has_content`: whether it has content or calls."""
         ending = None if isinstance(event, Exception) or not isinstance(event.part, Ending) else event.part
         at_limit = ending is not None and ending.finish_reason == "length"
-        cut, runaway = at_limit and limit is not None, at_limit and limit is None
+        constrained = ending is not None and ending.constrained  # where a grammar ends an answer, it says nothing of the model
+        cut, runaway = at_limit and (limit is not None or constrained), at_limit and limit is None and not constrained
         empty = ending is not None and not cut and not has_content and not ending.calls
         self.count({"total": True, "failed": ending is None, "empty": empty, "runaway": runaway, "cut": cut}, asker)
+        self.counts["constrained"] += constrained
+        self.counts["misfit"] += bool(ending and ending.misfits)
         self.counts["sampled"] += ending.tokens if ending else 0
 
 

@@ -16,7 +16,6 @@ from clawpipe.engines.continuous import ContinuousBatch
 from clawpipe.engines.embedded import EmbeddedEngine
 from clawpipe.engines.rows import Row, cache_budget_tokens
 from clawpipe.engines.sampling import TurnSampling
-from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message, ToolCallFormat, ToolSpec, WrittenFormat
 from clawpipe.policy.calls import codec
 from clawpipe.policy.renderer import Renderer
@@ -27,10 +26,10 @@ from clawpipe.serving.conversation import to_messages, to_tools
 from clawpipe.serving.errors import ApiError
 from clawpipe.serving.fields import SamplingFields
 from clawpipe.serving.found import Served
-from clawpipe.serving.grammar import JsonGrammar
+from clawpipe.serving.grammars.matching import Grammars, Held
 from clawpipe.serving.protocol import ChatRequest, RequestMessage, TextRequest
 from clawpipe.serving.tokens import TextStream, TokenSpelling
-from clawpipe.serving.turn import Plain, Reading, Turn, WithTools
+from clawpipe.serving.turn import Plain, Reading, Rules, Turn, WithTools
 
 _CANARY, _CANARY_TOKENS = "Hello! Who are you?", 8
 _RENDERERS = 8  # one per set of tools; each copies the tokenizer
@@ -41,14 +40,15 @@ class Prepared:
     """A request prepared for the engine.
 
     Attributes:
+        prompts: each gets as many answers as the others.
         client: name of the client; the engine serves clients in turn.
-        count: number of answers, of which the i-th is sampled with `seed + i`.
+        count: number of all answers, those to the first prompt first, of which the i-th is sampled with `seed + i`.
         top: number of likeliest tokens to report per token.
         every: whether tokens that are no part of the text are reported, too.
-        schema: JSON Schema that the answers fit.
+        held: what the answers are held to.
     """
 
-    prompt: list[int]
+    prompts: list[list[int]]
     client: str
     count: int
     seed: int
@@ -57,7 +57,15 @@ class Prepared:
     reading: Reading
     top: int
     every: bool
-    schema: JsonObject | None = None
+    held: Held | None = None
+
+    @property
+    def prompt_tokens(self) -> int:
+        return sum(map(len, self.prompts))
+
+    def prompt_of(self, index: int) -> list[int]:
+        """Return the prompt that answer `index` answers."""
+        return self.prompts[index * len(self.prompts) // self.count]
 
 
 class ServedPolicy:
@@ -75,7 +83,7 @@ class ServedPolicy:
         self._engine.score([self._renderer("[]").eos_id] * 2, 1)  # a model that the engine cannot run fails here, not in a request
         self._ends = self._end_markers()
         self._size: int = self._engine.model.config.get_text_config().vocab_size
-        self._grammar = JsonGrammar(self._tokenizer, self._renderer("[]").eos_id, self._size)
+        self._grammars = Grammars(self._tokenizer, self._format, self._renderer("[]").eos_id, self._size)
         self.batch = ContinuousBatch(self._engine, cache_budget_tokens(self._engine))
 
     @property
@@ -94,7 +102,8 @@ class ServedPolicy:
 
     def check_text_size(self, request: TextRequest) -> None:
         """Refuse a prompt that is too long, see `check_size`."""
-        self._check_bytes([request.prompt] if isinstance(request.prompt, str) else [], "prompt")
+        for prompt in request.prompt:
+            self._check_bytes([prompt] if isinstance(prompt, str) else [], "prompt")
 
     def _check_bytes(self, texts: list[str], field: str) -> None:
         size = sum(len(text.encode()) for text in texts)
@@ -111,8 +120,8 @@ class ServedPolicy:
         """
         tools = to_tools(request.offered, self._format)
         turn = sum(message.role == "assistant" for message in request.messages)
-        reading = WithTools(self._format, tools, turn) if tools or self._format == "harmony" else Plain()
-        return self._prepared(request, self.prompt(request), request.limit, reading, client, request.answer_schema)
+        reading, held = self._reading(request, tools, turn), _held(request, tools)
+        return self._prepared(request, [self.prompt(request)], request.limit, reading, client, held)
 
     def prompt(self, request: ChatRequest) -> list[int]:
         """Return the token ids of a request's messages and tools. Raises as `prepare`, but for their number."""
@@ -121,51 +130,59 @@ class ServedPolicy:
 
     def prepare_text(self, request: TextRequest, client: str = "") -> Prepared:
         """Tokenize a request for plain text. Raises ApiError (400) if it does not fit the context, or an id is no token."""
-        prompt = self._tokenizer(request.prompt)["input_ids"] if isinstance(request.prompt, str) else request.prompt
-        if not prompt or not all(0 <= token < self._size for token in prompt):
+        prompts = [self._tokenizer(one)["input_ids"] if isinstance(one, str) else one for one in request.prompt]
+        if not all(prompt and all(0 <= token < self._size for token in prompt) for prompt in prompts):
             raise ApiError(400, f"prompt: ids must be from 0 to {self._size - 1}, and at least one", "prompt", "invalid_value")
-        return self._prepared(request, list(prompt), request.limit, Plain(), client)
+        return self._prepared(request, list(map(list, prompts)), request.limit, Plain(), client)
 
     def canary(self) -> list[Choice]:
         """Return a greedy answer to a fixed prompt, with all its tokens."""
         prompt = self._renderer("[]").prompt([*self.served.preamble, Message("user", _CANARY)])
         sampling = TurnSampling(0.0, min(_CANARY_TOKENS, self.context - len(prompt)), self._ends)
-        return self.choices(Prepared(prompt, "", 1, 0, sampling, [], Plain(), 0, every=True))
+        return self.choices(Prepared([prompt], "", 1, 0, sampling, [], Plain(), 0, every=True))
 
     def score(self, ids: list[int], start: int) -> list[float]:
         """Return the log-probs of `ids[start:]` from a plain pass; not while the version serves."""
         return self._engine.score(ids, start)
 
     def choices(self, prepared: Prepared) -> list[Choice]:
-        """Return the answers to be sampled. Raises ApiError (400) if they cannot be kept to the schema."""
-        return [self._choice(prepared, (prepared.seed + index) % 2**64) for index in range(prepared.count)]
+        """Return the answers to be sampled. Raises ApiError (400) if they cannot be held to what is asked."""
+        return [self._choice(prepared, index) for index in range(prepared.count)]
 
-    def _choice(self, prepared: Prepared, seed: int) -> Choice:
-        constraint = self._grammar.constraint(prepared.schema) if prepared.schema is not None else None
-        row = Row(prepared.prompt, prepared.sampling, seed, prepared.top, prepared.client, constraint)
+    def _choice(self, prepared: Prepared, index: int) -> Choice:
+        constraint = self._grammars.constraint(prepared.held) if prepared.held else None
+        seed = (prepared.seed + index) % 2**64
+        row = Row(prepared.prompt_of(index), prepared.sampling, seed, prepared.top, prepared.client, constraint)
         stream = TextStream(self._tokenizer.backend_tokenizer)
         return Choice(row, Turn(stream, prepared.stops, prepared.reading, prepared.every))
+
+    def _reading(self, request: ChatRequest, tools: list[ToolSpec], turn: int) -> Reading:
+        if not tools and self._format != "harmony":
+            return Plain()
+        strict = frozenset(tool.function.name for tool in request.offered if tool.function.strict)
+        choosing = request.choosing
+        return WithTools(self._format, tools, turn, Rules(choosing.names, strict, choosing.several))
 
     def _prepared(
         self,
         request: SamplingFields,
-        prompt: list[int],
+        prompts: list[list[int]],
         limit: int | None,
         reading: Reading,
         client: str = "",
-        schema: JsonObject | None = None,
+        held: Held | None = None,
     ) -> Prepared:
         return Prepared(
-            prompt=prompt,
+            prompts=prompts,
             client=client,
-            count=request.n or 1,
+            count=len(prompts) * (request.n or 1),
             seed=secrets.randbits(63) if request.seed is None else request.seed % 2**64,
-            sampling=self._sampling(request, self._answer_limit(len(prompt), limit)),
+            sampling=self._sampling(request, min(self._answer_limit(len(prompt), limit) for prompt in prompts)),
             stops=request.stop or [],
             reading=reading,
             top=request.top or 0,
             every=bool(request.return_token_ids),
-            schema=schema,
+            held=held,
         )
 
     def _sampling(self, request: SamplingFields, limit: int) -> TurnSampling:
@@ -205,6 +222,15 @@ class ServedPolicy:
             wanted = f"{prompt} tokens of messages and {limit or 1} of answer do not fit the context of {self.context} tokens"
             raise ApiError(400, wanted, "messages", "context_length_exceeded")
         return limit or self.context - prompt
+
+
+def _held(request: ChatRequest, tools: list[ToolSpec]) -> Held | None:
+    """Return what the answers are held to: JSON, calls, or one of them; None if the draw is free."""
+    choosing, schema = request.choosing, request.answer_schema
+    if schema is None and not choosing.forced:
+        return None
+    callable_tools = [tool for tool in tools if tool.name in choosing.names]
+    return Held(None if choosing.forced else schema, callable_tools, choosing.several)
 
 
 def _texts(message: RequestMessage) -> Iterator[str]:

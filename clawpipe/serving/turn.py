@@ -7,6 +7,7 @@ the pieces of a streamed turn, joined, are the whole turn.
 from __future__ import annotations
 
 import sys
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
@@ -14,7 +15,12 @@ from clawpipe.engines.sampling import Token
 from clawpipe.messages import ToolCall, ToolSpec, WrittenFormat
 from clawpipe.policy.calls import codec
 from clawpipe.policy.formats.common import overlap
+from clawpipe.schemas import argument_error
 from clawpipe.serving.tokens import TextStream
+from clawpipe.wire.arguments import arguments_of
+from clawpipe.wire.thoughts import split_thought
+
+_CALL_ENDS = (")", "}", "]", ">")  # in any format
 
 
 class Delta(NamedTuple):
@@ -25,10 +31,20 @@ class Delta(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Content and calls of a finished turn."""
+    """Content and calls of a finished turn, and what is wrong with calls to strict tools."""
 
     content: str
     calls: tuple[ToolCall, ...]
+    misfits: tuple[str, ...] = ()
+
+
+class Rules(NamedTuple):
+    """What a request says of calls: the tools that may be called, those whose schema is to be kept, and whether several calls may
+    be made."""
+
+    names: frozenset[str]
+    strict: frozenset[str] = frozenset()
+    several: bool = True
 
 
 class Reading(Protocol):
@@ -42,6 +58,10 @@ class Reading(Protocol):
         """Return content and calls of a whole turn."""
         ...
 
+    def is_over(self, text: str, fresh: str) -> bool:
+        """Whether a turn ends here, since it may say nothing more; `fresh` is the last piece of `text`."""
+        ...
+
 
 class Plain:
     """Reading without tools: all text is content."""
@@ -51,6 +71,9 @@ class Plain:
 
     def outcome(self, text: str) -> Outcome:
         return Outcome(text, ())
+
+    def is_over(self, text: str, fresh: str) -> bool:
+        return False
 
 
 class WithTools:
@@ -62,11 +85,13 @@ class WithTools:
         format: the tool-call format.
         tools: tools in the request.
         turn: number of this assistant turn in its conversation, for the calls' ids.
+        rules: which calls are such; without, those of all tools.
     """
 
-    def __init__(self, format: WrittenFormat, tools: Sequence[ToolSpec], turn: int) -> None:
+    def __init__(self, format: WrittenFormat, tools: Sequence[ToolSpec], turn: int, rules: Rules | None = None) -> None:
         self._codec = codec(format, tools)
-        self._names = {tool.name for tool in tools}
+        self._schemas = {tool.name: tool.parameters for tool in tools}
+        self._rules = rules or Rules(frozenset(self._schemas))
         self._turn = turn
 
     def settled(self, text: str) -> tuple[int, int]:
@@ -74,8 +99,21 @@ class WithTools:
 
     def outcome(self, text: str) -> Outcome:
         content, calls = self._codec.parse(text, self._turn)
-        good = all(not call.malformed and call.name in self._names for call in calls)
-        return Outcome(content, calls) if good else Outcome(text.strip(), ())
+        if not all(not call.malformed and call.name in self._rules.names for call in calls):
+            return Outcome(text.strip(), ())
+        made = calls if self._rules.several else calls[:1]
+        return Outcome(content, made, tuple(filter(None, map(self._misfit, made))))
+
+    def is_over(self, text: str, fresh: str) -> bool:
+        may_end_a_call = not self._rules.several and any(end in fresh for end in _CALL_ENDS)
+        return may_end_a_call and bool(self.outcome(text).calls)
+
+    def _misfit(self, call: ToolCall) -> str:
+        """Return what is wrong with the arguments of a call to a strict tool."""
+        if call.name not in self._rules.strict:
+            return ""
+        wrong = argument_error(self._schemas[call.name], arguments_of(call))
+        return f"{call.id}: {wrong}" if wrong else ""
 
 
 class Turn:
@@ -94,15 +132,18 @@ class Turn:
         self._text = ""
         self._sent = 0  # start of the text that has not been sent
         self._content = ""  # content that has been sent
+        self._starts: list[int] = []  # of the tokens' texts
         self._waiting: list[tuple[int, Token]] = []  # tokens that have not been sent, each with the start of its text
         self.stop: str | None = None  # the stop string that has ended the turn
+        self._over = False  # whether a call that is the only one has ended it
 
     @property
     def stopped(self) -> bool:
-        """Whether a stop string has ended the turn."""
-        return self.stop is not None
+        """Whether a stop string, or a call that is the only one, has ended the turn."""
+        return self._over or self.stop is not None
 
     def push(self, token: Token) -> None:
+        self._starts.append(len(self._text))
         self._waiting.append((len(self._text), token))
         self._append(self._stream.push(token.id))
 
@@ -129,6 +170,11 @@ class Turn:
         last = len(self._text) if cut else sys.maxsize  # a token may have no text
         return Delta(outcome.content[len(self._content) :], self._release(last)), outcome
 
+    def reasoning_tokens(self, outcome: Outcome) -> int | None:
+        """Return how many tokens a thought at the turn's beginning has; None if the text writes thoughts in another way."""
+        thought = split_thought(outcome.content)[0]
+        return bisect_left(self._starts, len(thought)) if self._text.lstrip().startswith(thought) else None
+
     def _append(self, fresh: str) -> None:
         """Add text, up to the first stop string in it."""
         longest = max(map(len, self._stops), default=0)
@@ -138,6 +184,8 @@ class Turn:
         if places:
             place, self.stop = min(places)
             self._text = self._text[:place]
+        elif fresh:
+            self._over = self._reading.is_over(self._text, fresh)
 
     def _release(self, end: int) -> list[Token]:
         """Return the waiting tokens whose text begins before `end`, and remove them."""

@@ -39,6 +39,7 @@ _GRAMMARS = (  # also an empty schema: any JSON is still JSON
     *("guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs", "structural_tag"),
     *("json_schema", "regex", "ebnf", "grammar", "response_schema"),
 )
+_FORMATS = ("tool_choice", "function_call", "response_format", "format", "text")  # by their values
 _SWITCHES = (  # what is off or empty changes nothing
     *("bad_words", "bad_words_ids", "allowed_token_ids", "logits_processors", "logits_processor", "custom_logit_processor"),
     *("samplers", "sampler_order", "ignore_eos", "use_beam_search", "watermark", "negative_prompt", "suppress_tokens"),
@@ -96,6 +97,13 @@ def changes_the_draw(request: Mapping[str, Any], engine_defaults: Mapping[str, A
             return unnamed
     settings = {**dict(_settings(engine_defaults or {})), **asked}
     return next((name for name, value in settings.items() if _changes(name, value, settings)), None)
+
+
+def is_constrained(request: Mapping[str, Any]) -> bool:
+    """Whether a request holds its answer to a grammar: a forced call, a JSON Schema, a regular expression. Such a turn says less of
+    the policy than of the grammar, so it is a side turn."""
+    settings = dict(_settings(request))
+    return any(name in settings and _changes(name, settings[name], settings) for name in (*_GRAMMARS, *_FORMATS))
 
 
 def sampling_settings(record: Mapping[str, Any]) -> JsonObject:

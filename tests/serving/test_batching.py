@@ -118,9 +118,19 @@ def test_a_json_object(ask):
 
 
 def test_a_schema_that_cannot_be_kept_is_refused(post):
-    for schema in ({"type": "strin"}, {"$ref": "http://127.0.0.1/x.json"}, {"type": "object", "unevaluatedProperties": False}):
+    schemas = {
+        "type": {"type": "strin"},
+        "$ref": {"$ref": "http://127.0.0.1/x.json"},
+        "unevaluatedProperties": {"type": "object", "unevaluatedProperties": False},
+        "format": {"type": "string", "format": "colour"},
+        "pattern": {"type": "string", "pattern": "(?=a)b"},
+    }
+    for keyword, schema in schemas.items():
         answer = post(response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": schema}})
-        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "response_format")
+        error = answer.json()["error"]
+        assert (answer.status_code, error["param"].split(".")[0]) == (400, "response_format")
+        assert keyword in error["message"] or keyword == "$ref"
+        assert "\n" not in error["message"]
 
 
 def test_plain_text_is_continued_without_a_template(client, engine, tokenizer):

@@ -50,6 +50,11 @@ def events_of(server: Running, path: str, body: dict) -> list[dict]:
     return events
 
 
+def prompt_of(usage):
+    """Return the tokens of a prompt, of which Anthropic's usage counts those apart that had been computed before."""
+    return usage.input_tokens + usage.cache_read_input_tokens
+
+
 def test_a_response_calls_a_tool_and_goes_on_with_its_result(speaker):
     asked = [{"role": "user", "content": QUESTION}]
     first = speaker.responses.create(model="agent", input=asked, tools=[RESPONSE_TOOL], temperature=0, max_output_tokens=60)
@@ -80,7 +85,7 @@ def test_a_message_calls_a_tool_and_goes_on_with_its_result(claude, parrot_serve
     second = claude.messages.create(model="agent", max_tokens=60, messages=history, tools=[MESSAGE_TOOL], extra_body=GREEDY)
     assert (second.content[0].text, second.stop_reason) == (ANSWER, "end_turn")
     counted = claude.messages.count_tokens(model="agent", messages=history, tools=[MESSAGE_TOOL])
-    assert counted.input_tokens == second.usage.input_tokens
+    assert counted.input_tokens == prompt_of(second.usage)
     with parrot_server.client() as client:
         messages = [*TALK[:1], *TALK[1:3]]
         chat = client.chat.completions.create(
@@ -108,13 +113,13 @@ def test_streams_are_the_whole_answers_and_of_the_types(parrot_server):
     events = response_events(events_of(parrot_server, "/v1/responses", asked))
     assert [event.type for event in events[:2]] == ["response.created", "response.in_progress"]
     streamed = events[-1].response
-    assert (streamed.output_text, streamed.usage) == (whole.output_text, whole.usage)
+    assert (streamed.output_text, streamed.usage.total_tokens) == (whole.output_text, whole.usage.total_tokens)
     assert [one.name for one in streamed.output if one.type == "function_call"] == ["stock"]
 
     asked = {"model": "agent", "messages": [{"role": "user", "content": QUESTION}], "tools": [MESSAGE_TOOL], "temperature": 0}
     said = message(post(parrot_server, "/v1/messages", asked | {"max_tokens": 60}).json())
     told = message_events(events_of(parrot_server, "/v1/messages", asked | {"max_tokens": 60}))
-    assert told[0].message.usage.input_tokens == said.usage.input_tokens
+    assert prompt_of(told[0].message.usage) == prompt_of(said.usage)
     assert (told[-2].delta.stop_reason, told[-2].usage.output_tokens) == ("tool_use", said.usage.output_tokens)
 
 
@@ -150,7 +155,7 @@ def test_system_prompts_stand_before_the_conversation(random_server, client):
         ).json()
     )
     assert "".join(block.text for block in said.content) == chat.choices[0].message.content == again.output_text
-    assert said.usage.input_tokens == chat.usage.prompt_tokens == again.usage.input_tokens
+    assert prompt_of(said.usage) == chat.usage.prompt_tokens == again.usage.input_tokens
 
 
 def test_an_answer_that_is_cut_says_so(random_server):
@@ -165,7 +170,7 @@ def test_a_limit_beyond_the_context_is_cut_to_it(random_server):
     asked = {"model": "agent", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 10**6}
     kind = message_translation().kind
     prepared = kind.prepare(random_server.policy, kind.parse(json.dumps(asked).encode()), "")
-    assert len(prepared.prompt) + prepared.sampling.max_new_tokens == random_server.policy.context
+    assert prepared.prompt_tokens + prepared.sampling.max_new_tokens == random_server.policy.context
 
 
 def test_a_stop_sequence_is_named(random_server, ask):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clawpipe.wire.draw import NEUTRAL, changes_the_draw, sampling_settings
+from clawpipe.wire.draw import NEUTRAL, changes_the_draw, is_constrained, sampling_settings
 
 TOOL = {"type": "function", "function": {"name": "look", "strict": True, "parameters": {"type": "object"}}}
 SCHEMA = {"type": "json_schema", "json_schema": {"name": "answer", "schema": {"type": "object"}}}
@@ -111,3 +111,19 @@ def test_unknown_defaults_leave_a_draw_free_that_names_all():
 def test_only_known_settings_count_in_records_of_other_things():
     record = {"id": 7, "text": "hello", "format": "chat", "source": "web", "topP": 0.9, "kwargs": {"min_p": 0.1, "x": 1}}
     assert sampling_settings(record) == {"top_p": 0.9, "min_p": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("request_", "held"),
+    [
+        ({"tool_choice": "required"}, True),
+        ({"tool_choice": {"type": "function", "function": {"name": "stock"}}}, True),
+        ({"response_format": {"type": "json_object"}}, True),
+        ({"text": {"format": {"type": "json_schema"}}}, True),
+        ({"extra_body": {"guided_regex": "a+"}}, True),
+        ({"tools": [{"function": {"strict": True}}], "tool_choice": "auto"}, False),
+        ({"response_format": {"type": "text"}, "top_p": 0.5, "logit_bias": {"5": 1}, "min_tokens": 3}, False),
+    ],
+)
+def test_a_grammar_is_more_than_another_draw(request_, held):
+    assert is_constrained(request_) is held
