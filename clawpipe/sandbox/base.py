@@ -9,7 +9,7 @@ from typing import Literal, Protocol, cast
 from clawpipe.errors import DataError
 from clawpipe.extensions import ExtensionPoint
 
-WORK = "/work"  # where commands start, and the folder that snapshots hold
+WORK = "/workspace"  # where commands start, and the folder that snapshots hold
 Excess = Literal["timeout", "output", "memory", "disk", "files", "died"]
 
 

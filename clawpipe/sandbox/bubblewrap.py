@@ -49,7 +49,7 @@ _ENTRY = '. /proc/self/fd/"$1"; for fd in "$1" "$2" "$3"; do eval "exec $fd<&-";
 
 
 class Bubblewrap:
-    """Files of this machine's /usr, read only; /work, /tmp and /dev/shm of its own, in memory; no network but its own loopback.
+    """Files of this machine's /usr, read only; /workspace, /tmp and /dev/shm of its own, in memory; a network of its own alone.
 
     Args:
         limits: see there.

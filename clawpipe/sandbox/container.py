@@ -23,7 +23,7 @@ _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*")
 
 
 class Container:
-    """An image's files, read only; /work, /tmp and /dev/shm of its own, in memory; no network.
+    """An image's files, read only; /workspace, /tmp and /dev/shm of its own, in memory; no network.
 
     The image needs `sh`; and `tar` with GNU's options where snapshots are taken. It is never pulled: a night downloads nothing.
     The container ends with this process: its first program waits for the end of a pipe that this process holds open.

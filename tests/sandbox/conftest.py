@@ -25,5 +25,5 @@ def shared() -> Iterator[Bubblewrap]:
 def box(shared: Bubblewrap) -> Bubblewrap:
     """The shared sandbox, empty and without processes."""
     shared.end_processes()
-    shared.exec("find /work /tmp /dev/shm -mindepth 1 -delete")
+    shared.exec("find /workspace /tmp /dev/shm -mindepth 1 -delete")
     return shared

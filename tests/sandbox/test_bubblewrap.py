@@ -69,7 +69,10 @@ def test_a_name_that_is_no_variable_is_refused(box, name):
 
 
 def test_a_library_in_the_variables_is_not_loaded_outside(box, tmp_path):
-    assert box.exec("echo fine", env={"LD_PRELOAD": "/work/evil.so", "BASH_ENV": "/work/x", "PATH": "/usr/bin"}).stdout == b"fine\n"
+    assert (
+        box.exec("echo fine", env={"LD_PRELOAD": "/workspace/evil.so", "BASH_ENV": "/workspace/x", "PATH": "/usr/bin"}).stdout
+        == b"fine\n"
+    )
 
 
 def test_files_go_in_and_come_out(box):

@@ -129,7 +129,7 @@ DEVICES = [
     "head -c 1 /proc/kcore && echo ESCAPED",
     "dmesg && echo ESCAPED",
     "echo b > /proc/sysrq-trigger && echo ESCAPED",
-    "echo /work/x > /proc/sys/kernel/core_pattern && echo ESCAPED",
+    "echo /workspace/x > /proc/sys/kernel/core_pattern && echo ESCAPED",
     "echo 1 > /proc/sys/vm/drop_caches && echo ESCAPED",
     "[ $(awk 'NR==1 {print $1}' /proc/kallsyms) != 0000000000000000 ] && echo ESCAPED",
 ]
@@ -293,5 +293,5 @@ def test_shared_memory_of_this_machine_is_not_seen(box: Bubblewrap):
 
 def test_two_sandboxes_do_not_see_each_other(box: Bubblewrap):
     with Bubblewrap(Limits(seconds=5.0)) as other:
-        threading.Thread(target=box.exec, args=("echo secret > /work/a /tmp/a; sleep 1",)).start()
-        assert other.exec("ls /work /tmp /dev/shm; ls -d /proc/[0-9]* | wc -l").stdout.split()[-1] <= b"4"
+        threading.Thread(target=box.exec, args=("echo secret > /workspace/a /tmp/a; sleep 1",)).start()
+        assert other.exec("ls /workspace /tmp /dev/shm; ls -d /proc/[0-9]* | wc -l").stdout.split()[-1] <= b"4"
