@@ -12,7 +12,7 @@ from tasks.choice import choose_round, compare_rounds
 from tasks.data import score, validate
 from tasks.step import part
 
-_PROBE = "last-round"  # the rollouts that measure the last round's policy
+_PROBE = "measure"  # the rollouts that measure the last round's policy
 
 
 @dataclass(frozen=True)

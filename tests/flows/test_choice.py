@@ -67,7 +67,7 @@ def test_the_last_policy_is_measured_on_the_next_items():
     do, choice = night({}, ["one", "two"])
     assert do.names == [
         "compare_rounds",
-        *(f"last-round/{step}" for step in ("generate_rollouts", "generate_rollouts", "validate", "score", "compare_rounds")),
+        *(f"measure/{step}" for step in ("generate_rollouts", "generate_rollouts", "validate", "score", "compare_rounds")),
         "choose_round",
     ]
     asked = dict(do.calls)
@@ -75,11 +75,11 @@ def test_the_last_policy_is_measured_on_the_next_items():
     assert choice.model == trained("one")
     generated = do.calls[1][1]
     assert (generated["policy"], generated["chunk"].ordinals) == (trained("two"), _ordinals(2))
-    assert asked["last-round/score"]["scorers"] == ()
+    assert asked["measure/score"]["scorers"] == ()
     chosen = asked["choose_round"]
     assert (chosen["start"], chosen["trained"]) == (BASE, {"round-1": trained("one"), "round-2": trained("two")})
-    assert [ref.digest for ref in chosen["trajectories"]] == ["rollouts-0", "rollouts-1", "last-round/validate"]
-    assert [ref.digest for ref in chosen["scores"]] == ["scores-0", "scores-1", "last-round/score"]
+    assert [ref.digest for ref in chosen["trajectories"]] == ["rollouts-0", "rollouts-1", "measure/validate"]
+    assert [ref.digest for ref in chosen["scores"]] == ["scores-0", "scores-1", "measure/score"]
 
 
 def _ordinals(number: int) -> tuple[int, ...]:

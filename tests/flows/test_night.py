@@ -32,10 +32,10 @@ STEPS = [
     *("check_model", "make_items", "draw_heldout"),
     *(f"round-1/{step}" for step in ROUND),
     *(f"round-2/{step}" for step in (*ROUND[:3], "compare_rounds", *ROUND[3:])),
-    *(f"last-round/{step}" for step in (*ROUND[:3], "compare_rounds")),
+    *(f"measure/{step}" for step in (*ROUND[:3], "compare_rounds")),
     *("choose_round", "record_look", "evaluate/base", "evaluate/candidate", "gate", "register", "promote", "publish_lineage"),
 ]
-CHUNKS = [f"{part}/generate_rollouts/{chunk}" for part in ("round-1", "round-2", "last-round") for chunk in range(1, 5)]
+CHUNKS = [f"{part}/generate_rollouts/{chunk}" for part in ("round-1", "round-2", "measure") for chunk in range(1, 5)]
 EVERY_TIME = {"record_look": "ran", "publish_lineage": "ran"}
 PROGRESS = re.compile(r"  [a-z0-9-]+(/[a-z_]+)? +(ran|cached|stopped) +[0-9.]+ s(  .*)?|  [a-z_]+ +(ran|cached|stopped) .*")
 
@@ -104,6 +104,7 @@ def test_status_has_the_promised_fields(finished):
             "benchmark",
             "evidence_left",
             "choice",
+            "judges",
             "model",
             "policy_version",
             "warnings",
