@@ -104,7 +104,7 @@ def test_a_message_calls_a_tool_and_goes_on_with_its_result(claude, parrot_serve
                 {"role": "tool", "tool_call_id": call.id, "content": RESULT},
             ],
         )
-    assert chat.usage.prompt_tokens == second.usage.input_tokens
+    assert chat.usage.prompt_tokens == prompt_of(second.usage)
 
 
 def test_streams_are_the_whole_answers_and_of_the_types(parrot_server):
