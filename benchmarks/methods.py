@@ -23,7 +23,6 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -194,7 +193,7 @@ def options() -> argparse.Namespace:
 def main() -> int:
     given = options()
     chosen = [method for method in METHODS if method in given.methods]
-    wanted = [Night(method, seed, arm) for method, seed, arm in product(chosen, given.seeds, given.demonstrations)]
+    wanted = [Night(method, seed, arm) for method in chosen for seed in given.seeds for arm in given.demonstrations]
     homes = given.homes or given.nights.with_suffix(".homes")
     if not given.table:
         with ThreadPoolExecutor(given.parallel) as pool:

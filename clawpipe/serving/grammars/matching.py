@@ -1,7 +1,4 @@
-"""Hold answers to a grammar: tokens that cannot lead to a valid answer are masked before each draw (llguidance).
-
-Why llguidance: docs/benchmarks.md, "Grammars".
-"""
+"""Hold answers to a grammar: tokens that cannot lead to a valid answer are masked before each draw (llguidance)."""
 
 from __future__ import annotations
 
