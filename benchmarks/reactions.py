@@ -4,7 +4,7 @@
     python benchmarks/reactions.py --file labelled.jsonl
     python benchmarks/reactions.py --chats chats.jsonl
 
-Follow-ups to answers, in two halves of one set (`reactions/`), each labelled praise, blame or none by people who had not seen the
+Follow-ups to answers, in two halves of one set (`reactions/`), each labelled praise, blame or none by somebody who had not seen the
 words of the reader: `read`, which their author has read, and `kept`, which he has not. Lines: id, language, previous, reply, text,
 label, kind; `second` is the label of a second person. Claims, on the half that was kept: precision 0.9 for each sign, of which the
 lower end of the 95 % interval is at least 0.85, and recall 0.5. The figures at the top of the output are those of that half.

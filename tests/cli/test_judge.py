@@ -33,7 +33,7 @@ def test_rules_judge_a_file(home, chats, capsys):
     found = json.loads(capsys.readouterr().out)["verdicts"]
     assert [(one["conversation"], one["turn"], one["value"], one["reason"]) for one in found] == [
         (0, 0, 1.0, "thanks"),
-        (1, 0, -1.0, "correction"),
+        (1, 0, -1.0, "complaint"),
     ]
 
 
