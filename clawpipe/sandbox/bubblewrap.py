@@ -23,8 +23,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from clawpipe.errors import BusyError, ConfigError
-from clawpipe.sandbox.base import WORK, Excess, Limits, Result
-from clawpipe.sandbox.running import close_pipes, exports, memory_file, run, variables
+from clawpipe.sandbox.base import WORK, Excess, Limits
+from clawpipe.sandbox.running import Programs, close_pipes, exports, memory_file, variables
 from clawpipe.sandbox.usage import excess_of
 
 _START_SECONDS = 30.0
@@ -48,7 +48,7 @@ _REMEDY = (
 _ENTRY = '. /proc/self/fd/"$1"; for fd in "$1" "$2" "$3"; do eval "exec $fd<&-"; done; shift 3; exec "$@"'
 
 
-class Bubblewrap:
+class Bubblewrap(Programs):
     """Files of this machine's /usr, read only; /workspace, /tmp and /dev/shm of its own, in memory; a network of its own alone.
 
     Args:
@@ -61,34 +61,18 @@ class Bubblewrap:
     """
 
     def __init__(self, limits: Limits, paths: Sequence[str] = ()) -> None:
-        self._limits = limits
+        super().__init__(limits)
         self._tools = {tool: _tool(tool) for tool in _TOOLS}
         self._as_user = self._dropped_user()
         self._users: tuple[int, int] | None = None  # descriptors of the two user namespaces, outer and inner
         self._holder, self._init = self._start(paths)
         self._users = _user_namespaces(self._init)
 
-    def exec(
-        self,
-        command: str | Sequence[str],
-        *,
-        stdin: bytes = b"",
-        seconds: float | None = None,
-        env: Mapping[str, str] | None = None,
-        output_bytes: int | None = None,
-    ) -> Result:
-        if self._gone():
-            return Result(None, b"", b"", "died")
-        limits = self._limits
-        bounds = (limits.seconds if seconds is None else seconds, limits.output_bytes if output_bytes is None else output_bytes)
-        process = self._enter(command, env, bounds[0])
-        return run(process, stdin, bounds, lambda: self._excess(process), self.end_processes)
-
     def end_processes(self) -> None:
         if self._gone():
             return
         # `kill -1` reaches every process inside but the first one, in one step of the kernel: nothing can fork faster.
-        process = self._enter("kill -KILL -1", None, 1.0, limited=False)
+        process = self._enter(["/bin/sh", "-c", "kill -KILL -1"], None, self._limits.seconds)
         with suppress(subprocess.TimeoutExpired):
             process.wait(self._limits.seconds)
         process.kill()
@@ -138,9 +122,7 @@ class Bubblewrap:
         finally:
             os.close(info)
 
-    def _enter(
-        self, command: str | Sequence[str], env: Mapping[str, str] | None, seconds: float, *, limited: bool = True
-    ) -> subprocess.Popen[bytes]:
+    def _enter(self, argv: list[str], env: Mapping[str, str] | None, seconds: float) -> subprocess.Popen[bytes]:
         """Start a command in the namespaces.
 
         The user namespace is two deep (bubblewrap's way to forbid a third), and the others belong to the outer one: so a command
@@ -149,7 +131,6 @@ class Bubblewrap:
         assert self._users is not None
         outer, inner = self._users
         script = memory_file(exports(variables(env)))
-        argv = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
         try:
             return subprocess.Popen(
                 [
@@ -158,7 +139,7 @@ class Bubblewrap:
                     f"--root=/proc/{self._init}/root", f"--wd=/proc/{self._init}/cwd", "--",
                     "/usr/bin/nsenter", f"--user=/proc/self/fd/{inner}", "--preserve-credentials", "--",
                     "/usr/bin/setpriv", "--no-new-privs", "--inh-caps=-all", "--ambient-caps=-all", "--",
-                    *(_rlimits(self._limits, seconds) if limited else ()),
+                    *_rlimits(self._limits, seconds),
                     "/bin/bash", "-c", _ENTRY, "bash", *map(str, (script, outer, inner)), *argv,
                 ],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, pass_fds=(script, outer, inner), env={},

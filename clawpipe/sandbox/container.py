@@ -8,12 +8,12 @@ import secrets
 import select
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Literal
 
 from clawpipe.errors import BusyError, ConfigError
-from clawpipe.sandbox.base import WORK, Excess, Limits, Result
-from clawpipe.sandbox.running import close_pipes, memory_file, run, variables
+from clawpipe.sandbox.base import WORK, Excess, Limits
+from clawpipe.sandbox.running import Programs, close_pipes, memory_file, variables
 
 _START_SECONDS = 120.0  # an image may have to be unpacked
 _USER = "1000:1000"
@@ -22,7 +22,7 @@ _WAIT = f"test -w {WORK} || {{ echo 'user 1000 cannot write into the {WORK} of t
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*")
 
 
-class Container:
+class Container(Programs):
     """An image's files, read only; /workspace, /tmp and /dev/shm of its own, in memory; no network.
 
     The image needs `sh`; and `tar` with GNU's options where snapshots are taken. It is never pulled: a night downloads nothing.
@@ -43,29 +43,14 @@ class Container:
             raise ConfigError(f"no program {program!r} on this machine", "sandbox.options.program", "install podman or docker")
         if not _IMAGE.fullmatch(image):
             raise ConfigError("no name of an image", f"sandbox.options.image: {image!r}", "like debian:12 or sha256:...")
-        self._limits, self._program = limits, found
+        super().__init__(limits)
+        self._program = found
         self._name = f"clawpipe-{secrets.token_hex(8)}"
         self._holder = self._start(image)
 
-    def exec(
-        self,
-        command: str | Sequence[str],
-        *,
-        stdin: bytes = b"",
-        seconds: float | None = None,
-        env: Mapping[str, str] | None = None,
-        output_bytes: int | None = None,
-    ) -> Result:
-        if self._holder.poll() is not None:
-            return Result(None, b"", b"", "died")
-        limits = self._limits
-        bounds = (limits.seconds if seconds is None else seconds, limits.output_bytes if output_bytes is None else output_bytes)
-        argv = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
-        return run(self._enter(argv, env), stdin, bounds, self._excess, self.end_processes)
-
     def end_processes(self) -> None:
-        if self._holder.poll() is None:
-            process = self._enter(["/bin/sh", "-c", "kill -9 -1"], None)
+        if not self._gone():
+            process = self._enter(["/bin/sh", "-c", "kill -9 -1"], None, self._limits.seconds)
             process.wait()
             close_pipes(process)
 
@@ -86,7 +71,7 @@ class Container:
         subprocess.run([self._program, "rm", "--force", self._name], capture_output=True, check=False)
         raise _refusal(in_time, said.decode(errors="replace"), image)
 
-    def _enter(self, argv: list[str], env: Mapping[str, str] | None) -> subprocess.Popen[bytes]:
+    def _enter(self, argv: list[str], env: Mapping[str, str] | None, seconds: float) -> subprocess.Popen[bytes]:
         """Start a command inside. Its variables come from a file in memory: command lines can be read by others."""
         pipe, script = subprocess.PIPE, memory_file(_env_file(variables(env)))
         options = ["--interactive", f"--env-file=/proc/self/fd/{script}"]
@@ -98,8 +83,11 @@ class Container:
         finally:
             os.close(script)
 
-    def _excess(self) -> Excess | None:
-        return None if self._holder.poll() is None else "died"  # the control group and the file systems keep the limits
+    def _gone(self) -> bool:
+        return self._holder.poll() is not None
+
+    def _excess(self, process: subprocess.Popen[bytes]) -> Excess | None:
+        return "died" if self._gone() else None  # the control group and the file systems keep the limits
 
     def _flags(self) -> list[str]:
         limits = self._limits

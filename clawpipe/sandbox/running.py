@@ -9,11 +9,12 @@ import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from clawpipe.errors import ConfigError
-from clawpipe.sandbox.base import WORK, Excess, Result
+from clawpipe.sandbox.base import WORK, Excess, Limits, Result
 
 LOOK_SECONDS = 0.1  # how often memory and files are looked at
 _CHUNK = 1 << 16
@@ -21,30 +22,56 @@ _DEFAULTS = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": WORK, "LANG": "C.UT
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def run(
-    process: subprocess.Popen[bytes],
-    stdin: bytes,
-    bounds: tuple[float, int],
-    excess: Callable[[], Excess | None],
-    end_all: Callable[[], None],
-) -> Result:
-    """Return what a command leaves that was started with pipes for its three streams.
+class Programs(ABC):
+    """A sandbox whose commands are child processes of this one.
 
     Args:
-        bounds: seconds, and bytes that it may write.
-        excess: names the limit that its sandbox exceeds now, if any; "died": the sandbox is gone.
-        end_all: ends all processes of the sandbox.
+        limits: see there.
     """
-    reader = _Reader(process, *bounds, excess)
-    if ended := reader.run(stdin):
-        end_all()
-        process.kill()
-    code = process.wait()
-    close_pipes(process)
-    if not ended and code != 0 and excess() == "died":
-        ended = "died"
-    stdout, stderr = map(bytes, reader.outputs.values())
-    return Result(None if ended else _as_signal(code), stdout, stderr, ended)
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+
+    def exec(
+        self,
+        command: str | Sequence[str],
+        *,
+        stdin: bytes = b"",
+        seconds: float | None = None,
+        env: Mapping[str, str] | None = None,
+        output_bytes: int | None = None,
+    ) -> Result:
+        limits = self._limits
+        seconds = limits.seconds if seconds is None else seconds
+        if self._gone():
+            return Result(None, b"", b"", "died")
+        argv = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
+        process = self._enter(argv, env, seconds)
+        reader = _Reader(process, seconds, limits.output_bytes if output_bytes is None else output_bytes, self._excess)
+        if ended := reader.run(stdin):
+            self.end_processes()
+            process.kill()
+        code = process.wait()
+        close_pipes(process)
+        if not ended and code != 0 and self._gone():
+            ended = "died"
+        stdout, stderr = map(bytes, reader.outputs.values())
+        return Result(None if ended else _as_signal(code), stdout, stderr, ended)
+
+    @abstractmethod
+    def end_processes(self) -> None: ...
+
+    @abstractmethod
+    def _gone(self) -> bool:
+        """Whether the sandbox has been closed or has died."""
+
+    @abstractmethod
+    def _enter(self, argv: list[str], env: Mapping[str, str] | None, seconds: float) -> subprocess.Popen[bytes]:
+        """Start a command inside, with pipes for its three streams."""
+
+    @abstractmethod
+    def _excess(self, process: subprocess.Popen[bytes]) -> Excess | None:
+        """Return the limit that the sandbox, in which a command runs, exceeds now."""
 
 
 def _as_signal(code: int) -> int:
@@ -56,7 +83,11 @@ class _Reader:
     """Reads the outputs of a process until it ends or exceeds a limit."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], seconds: float, output_bytes: int, excess: Callable[[], Excess | None]
+        self,
+        process: subprocess.Popen[bytes],
+        seconds: float,
+        output_bytes: int,
+        excess: Callable[[subprocess.Popen[bytes]], Excess | None],
     ) -> None:
         self.outputs = {process.stdout: bytearray(), process.stderr: bytearray()}
         self._process, self._excess = process, excess
@@ -111,7 +142,7 @@ class _Reader:
         if now < self._next_look:
             return None
         self._next_look = now + LOOK_SECONDS
-        return self._excess()
+        return self._excess(self._process)
 
     def _read(self, pipe) -> bool:
         with suppress(BlockingIOError):

@@ -7,15 +7,15 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 
-from clawpipe.sandbox.base import Excess, Limits, Result
-from clawpipe.sandbox.running import run, variables
+from clawpipe.sandbox.base import Excess, Limits
+from clawpipe.sandbox.running import Programs, variables
 from clawpipe.sandbox.usage import resident_bytes
 
 
-class UnsafeLocal:
+class UnsafeLocal(Programs):
     """Runs commands in a temporary folder, with this machine's files and network; time, output and memory alone are bounded.
 
     A command that leaves its session is found no more.
@@ -25,33 +25,9 @@ class UnsafeLocal:
     """
 
     def __init__(self, limits: Limits) -> None:
-        self._limits = limits
+        super().__init__(limits)
         self._folder: str | None = tempfile.mkdtemp(prefix="clawpipe-")
         self._groups: set[int] = set()
-
-    def exec(
-        self,
-        command: str | Sequence[str],
-        *,
-        stdin: bytes = b"",
-        seconds: float | None = None,
-        env: Mapping[str, str] | None = None,
-        output_bytes: int | None = None,
-    ) -> Result:
-        if self._folder is None:
-            return Result(None, b"", b"", "died")
-        limits, pipe = self._limits, subprocess.PIPE
-        bounds = (limits.seconds if seconds is None else seconds, limits.output_bytes if output_bytes is None else output_bytes)
-        argv = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
-        own = variables(env) | {"HOME": self._folder, "PATH": os.environ.get("PATH", os.defpath), **(env or {})}
-        try:
-            process = subprocess.Popen(
-                argv, cwd=self._folder, env=own, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
-            )
-        except OSError as error:
-            return Result(127, b"", f"{argv[0]}: {error.strerror}".encode())
-        self._groups.add(process.pid)
-        return run(process, stdin, bounds, lambda: self._excess(process), self.end_processes)
 
     def end_processes(self) -> None:
         for group in self._groups:
@@ -64,6 +40,16 @@ class UnsafeLocal:
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
         self._folder = None
+
+    def _gone(self) -> bool:
+        return self._folder is None
+
+    def _enter(self, argv: list[str], env: Mapping[str, str] | None, seconds: float) -> subprocess.Popen[bytes]:
+        own = variables(env) | {"HOME": self._folder or "", "PATH": os.environ.get("PATH", os.defpath), **(env or {})}
+        pipe, run = subprocess.PIPE, ["/bin/sh", "-c", 'exec "$@"', "sh", *argv]  # which says 127 where there is no such program
+        process = subprocess.Popen(run, cwd=self._folder, env=own, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
+        self._groups.add(process.pid)
+        return process
 
     def _excess(self, process: subprocess.Popen[bytes]) -> Excess | None:
         return "memory" if resident_bytes([process.pid]) > self._limits.memory_bytes else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -69,9 +70,10 @@ def test_input_and_variables(sandbox: Sandbox):
 
 
 def test_a_deadline_ends_all_of_it(sandbox: Sandbox):
-    assert sandbox.exec("sleep 4712 & sleep 4712", seconds=1.0).ended == "timeout"
+    mark = f"sleep 47{os.getpid()}"  # no other process's
+    assert sandbox.exec(f"{mark} & {mark}", seconds=1.0).ended == "timeout"
     shown = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-    assert "sleep 4712" not in shown
+    assert mark not in shown
     assert sandbox.exec("echo alive").stdout == b"alive\n"
 
 
