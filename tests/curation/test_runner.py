@@ -202,7 +202,7 @@ def test_a_step_of_which_nothing_is_asked_would_change_nothing(method, monkeypat
     skipped = tables.curate(method)
     monkeypatch.setattr(runner, "idle_steps", lambda *_: set())
     run = tables.curate(method)
-    figures = {name: value for name, value in run.details.items() if name != "slices"}  # told only where slices are weighed
+    figures = {name: value for name, value in run.details.items() if name != "slices"}  # told where they are weighed
     assert (run.output.digest, figures) == (skipped.output.digest, skipped.details)
 
 
