@@ -66,7 +66,7 @@ PEOPLE = (
     Person(
         "Ada", "short", f"at most {_FEW} words", _is_short,
         ("What is {x} for?", "Where would I keep {x}?", "Who would need {x}?", "What is {x} made of?"),
-        ("No, I asked for something short.", "No, I wanted a short answer.", "That is not what I wanted: too long."),
+        ("No, I asked for something short.", "That is too long for me.", "That is not what I wanted: too long."),
     ),
     Person(
         "Ben", "no lists", "sentences and no list", _has_no_list,
@@ -76,7 +76,7 @@ PEOPLE = (
     Person(
         "Cleo", "name", "to be called by her name, Cleo", lambda answer: "cleo" in answer.lower(),
         ("Should I buy {x}?", "Can you help me choose {x}?", "I found {x} today, what now?", "Would {x} suit me?"),
-        ("No, you did not answer me: I have a name.", "That is not what I asked for: my name.", "That is not right, call me by name."),
+        ("No, you did not answer me: I have a name.", "You forgot my name.", "That is not right, call me by name."),
     ),
     Person(
         "Dev", "units", "metric units", _is_metric,
