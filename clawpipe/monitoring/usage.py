@@ -44,9 +44,9 @@ def price(stage: str, usage: Usage, prices: Prices) -> float:
 
 
 def _stage(name: str) -> str:
-    """Return `train` of `round-1/train`, and `evaluate` of `evaluate/base`."""
+    """Return `train` of `round-1/train`, `score` of `measure/score`, and `evaluate` of `evaluate/base`."""
     before, slash, after = name.partition("/")
-    return after if slash and before.startswith("round-") else before
+    return after if slash and (before.startswith("round-") or before == "measure") else before
 
 
 def _tokens(step: StepEntry) -> Iterator[tuple[str, int]]:
