@@ -46,7 +46,7 @@ def test_the_shipped_rules_understand_most_ways_to_put_it(mood, value):
         for words in SENTENCES[mood]
     ]
     assert found.count(-value) == 0
-    assert found.count(value) >= 0.75 * len(found)
+    assert found.count(value) >= 0.6 * len(found)  # what is put as a request has no verdict
 
 
 def test_the_shipped_rules_have_no_verdict_on_who_says_nothing():

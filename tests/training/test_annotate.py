@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 from clawpipe.annotation.produce import HintSource, annotate_dataset
 from clawpipe.annotation.request import AnnotateRequest, Hindsight
 from clawpipe.annotation.run import annotate, choose
+from clawpipe.config.environment import EnvironmentSpec
 from clawpipe.config.night import EnvironmentConfig, Runtime
 from clawpipe.config.training import Lora, Opd
 from clawpipe.contracts.schema import schema_of
 from clawpipe.contracts.validate import validate
 from clawpipe.environments.letters import LettersEnvironment
+from clawpipe.environments.openings import openings
 from clawpipe.errors import ConfigError
 from clawpipe.evaluation.draw import make_task_items
 from clawpipe.messages import Message
@@ -102,7 +104,7 @@ def ask(letters_setup, tmp_path):
         write_parquet(pa.Table.from_pylist(scores, schema), files["scores"])
         write_parquet(pa.Table.from_pylist([letters_setup["item"].as_row()], schema_of("task_items")), files["items"])
         paths = {table: (str(file),) for table, file in files.items()}
-        hindsight = Hindsight(scores=paths["scores"], items=paths["items"], environment="letters", options={})
+        hindsight = Hindsight(scores=paths["scores"], items=paths["items"], openings=openings(EnvironmentSpec(name="letters")))
         facts = {
             "kind": kind,
             "rows": paths["rows"],
