@@ -63,7 +63,7 @@ def _end(identity: ProcessId, grace: float) -> None:
     with suppress(psutil.NoSuchProcess):
         process.send_signal(signal.SIGINT)
     if not _gone_within(grace, known):
-        for left in known:
+        for left in sorted(known, key=lambda one: one != process):  # the run first, or it could end in peace without its children
             with suppress(psutil.NoSuchProcess):  # psutil compares the start time before it sends
                 left.kill()
         _gone_within(_LAST_SECONDS, known)
