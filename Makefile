@@ -83,7 +83,8 @@ docs: $(STAMP) ## build the documentation into site/, with warnings as errors
 lint: $(STAMP) ## ruff and pyright
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/pyright --pythonpath $(BIN)/python clawpipe flows tasks benchmarks examples/rl_loop.py
+	$(BIN)/pyright --pythonpath $(BIN)/python tests # apart: all at once needs more memory than its cache may have
 
 clean: ## remove the environment (not $$CLAWPIPE_HOME)
 	rm -rf $(VENV)
