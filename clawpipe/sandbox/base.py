@@ -58,7 +58,7 @@ class Sandbox(Protocol):
     """A place of its own for the programs of one episode. Its methods may be called from any thread, one at a time.
 
     A command may leave processes behind; they live until `end_processes`, a command that exceeds a limit, or `close`. When the
-    process that made the sandbox ends, whatever its way, the kernel ends all that runs in it.
+    process that made the sandbox ends, also by SIGKILL, the kernel ends all that runs in it (see `UnsafeLocal` for the exception).
     """
 
     def exec(

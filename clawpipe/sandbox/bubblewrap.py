@@ -52,7 +52,7 @@ class Bubblewrap(Programs):
     """Files of this machine's /usr, read only; /workspace, /tmp and /dev/shm of its own, in memory; a network of its own alone.
 
     Args:
-        limits: see there.
+        limits: what it may use.
         paths: further folders of this machine that can be read at the same place, e.g. a Python's.
 
     Raises:

@@ -29,7 +29,7 @@ class Container(Programs):
     The container ends with this process: its first program waits for the end of a pipe that this process holds open.
 
     Args:
-        limits: see there; `files` is not kept: the group's memory bounds them.
+        limits: what it may use. `files` is not kept: the memory of the control group bounds their number.
         image: its name or id.
         program: podman or docker; its own settings (runtime, control groups, storage) are its own files'.
 

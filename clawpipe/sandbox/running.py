@@ -26,7 +26,7 @@ class Programs(ABC):
     """A sandbox whose commands are child processes of this one.
 
     Args:
-        limits: see there.
+        limits: what it may use.
     """
 
     def __init__(self, limits: Limits) -> None:

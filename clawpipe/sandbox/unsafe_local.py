@@ -18,7 +18,7 @@ from clawpipe.sandbox.usage import resident_bytes
 class UnsafeLocal(Programs):
     """Runs commands in a temporary folder, with this machine's files and network; time, output and memory alone are bounded.
 
-    A command that leaves its session is found no more.
+    A command that leaves its session is found no more, and what runs when this process is killed runs on.
 
     Args:
         limits: `disk_bytes`, `files` and `processes` are not kept.

@@ -7,12 +7,12 @@ from pathlib import Path
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from clawpipe.importers.sources.foreign import ForeignFileError, refuse_foreign
 from clawpipe.ingest.options import Options
 from clawpipe.ingest.run import ingest
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import read_dataset
 from clawpipe.store.home import Home
+from tests.importers.test_hostile import is_foreign
 
 HOSTILE = [
     b"",
@@ -77,15 +77,6 @@ def test_every_line_is_accounted_for(given_lines, ended):
         assert quarantined == sum(done.refused.values())
         ref = done.datasets["trajectories"]
         assert read_dataset(Store(home.store), ref).num_rows == ref.rows == done.counts["trajectories"]
-
-
-def is_foreign(data):
-    """Whether it is no file of lines; such a file is rejected as one."""
-    try:
-        refuse_foreign(data)
-    except ForeignFileError:
-        return True
-    return False
 
 
 def rows(store, ref):
