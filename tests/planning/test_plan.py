@@ -16,11 +16,11 @@ from clawpipe.config import NightConfig, load_config
 from clawpipe.config.load import with_settings
 from clawpipe.config.training import Lora
 from clawpipe.errors import ConfigError, NotFoundError
-from clawpipe.planning.advice import suggested
 from clawpipe.planning.architecture import KNOWN, architecture_of, from_config, is_target, require_targets, router_note
 from clawpipe.planning.hardware import Device, named
 from clawpipe.planning.memory import lora_parameters, training, weights
 from clawpipe.planning.plan import as_dict, estimate, is_sharded, phases_of
+from tests.planning.suggested import suggested
 
 ROOT = Path(__file__).parents[2]
 SIZES = {"7b-16gb": 16e9, "13b-32gb": 32e9, "70b-80gb": 80e9}
