@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,11 @@ _SINGLE_TURN = {"question", "check"}  # so is one that defines these on top of t
 # Made by name here, so that no step's key holds the source of environments that the step was not given.
 _BUILT_IN = {
     name: f"{__package__}.{name}:{name.capitalize()}Environment"
-    for name in ("shop", "letters", "tastes", "conversations", "prompts", "tools")
+    for name in ("shop", "letters", "tastes", "conversations", "prompts", "tools", "gui")
 }
+_APART = {
+    "gui": ("miniwob", "playwright")
+}  # built-in ones that run in processes of their own, and packages that decide what they do
 ENVIRONMENTS = ExtensionPoint(
     "environment", "environment.name", _BUILT_IN, members=("name", "kind", "tools", "preamble", "items", "start", "verify")
 )
@@ -87,9 +91,9 @@ def show_environment(name: str) -> tuple[EnvironmentInfo, list[Option]]:
     return replace(known, reference=name), described_options(factory)
 
 
-def is_built_in(name: str) -> bool:
-    """Whether an environment is one of clawpipe's own, and not a user's or a package's."""
-    return name in _BUILT_IN
+def runs_here(name: str) -> bool:
+    """Whether an environment runs in the process that asks for it, as most of clawpipe's own do."""
+    return name in _BUILT_IN and name not in _APART
 
 
 def source_digest(name: str, python: str | None = None) -> str:
@@ -99,9 +103,17 @@ def source_digest(name: str, python: str | None = None) -> str:
         python: that it runs in, whose version and packages are digested, too; a module may lie among these alone.
     """
     if python is None:
-        return ENVIRONMENTS.source_digest(name)
+        own = ENVIRONMENTS.source_digest(name)
+        return sha256_plain([own, *map(_version, _APART[name])]) if name in _APART else own
     there = interpreter(python).digest
     return sha256_plain([name if _is_elsewhere(name) else ENVIRONMENTS.source_digest(name), there])
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
 
 
 def _is_elsewhere(name: str) -> bool:
