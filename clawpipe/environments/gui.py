@@ -78,7 +78,7 @@ class GuiEnvironment:
         _require(0 < share < 1, "share is between 0 and 1")
         _require(steps > 0 and seconds > 0 and characters > 0, "steps, seconds and characters are above 0")
         program = _program(browser)
-        kept = str(Home.from_env().root / "screenshots") if screenshots else ""
+        kept = str(Home.from_env().screenshots) if screenshots else ""
         self._share, self._steps = share, steps
         self._limits: JsonObject = {"seconds": seconds, "characters": characters, "screenshots": kept}
         self._check, self._site = check, site
