@@ -7,7 +7,7 @@ import socket
 from contextlib import suppress
 from typing import Any, Self
 
-from clawpipe.environments.browser.keeper import fork_keeper
+from clawpipe.environments.browser.keeper import END, TAB, fork_keeper
 from clawpipe.environments.browser.scene import PageError, Scene, View
 from clawpipe.environments.calling import CallTimeoutError, EndedError
 from clawpipe.environments.hosted import Lines
@@ -22,12 +22,15 @@ class Browser:
 
     Args:
         program: Chromium.
+
+    Attributes:
+        process: id of the one that holds Chromium.
     """
 
     def __init__(self, program: str) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            self._maker, self._process = os.getpid(), fork_keeper(theirs, program, self._control)
+            self._maker, self.process = os.getpid(), fork_keeper(theirs, program, self._control)
 
     def open(self, scene: Scene) -> BrowserTab:
         """Return a new tab with a page.
@@ -37,15 +40,16 @@ class Browser:
         """
         ours, theirs = socket.socketpair()
         with theirs:
-            socket.send_fds(self._control, [b"t"], [theirs.fileno()])
+            socket.send_fds(self._control, [TAB], [theirs.fileno()])
         return BrowserTab(Lines(ours), scene)
 
     def close(self) -> None:
-        """End Chromium."""
-        self._control.close()
+        """End Chromium; in a fork, only leave it."""
         if os.getpid() == self._maker:
-            with suppress(ChildProcessError):
-                os.waitpid(self._process, 0)
+            with suppress(OSError):  # it has ended
+                self._control.send(END)
+                os.waitpid(self.process, 0)
+        self._control.close()
 
 
 class BrowserTab:

@@ -2,7 +2,8 @@
 
 It is a fork of the process that makes the environment, and starts Chromium when the first page is asked for. A message on its
 socket, the control, passes the socket of another tab along; on that, requests and answers are JSON lines. When a tab's socket
-ends, its context is closed; when the control ends, which a kill of all who hold it does as well, so do Chromium and this process.
+ends, its context is closed. When the maker says so, or the control ends, as a kill of all who hold it does, so do Chromium and this
+process.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 
     from clawpipe.environments.browser.tab import Tab
 
+TAB, END = b"t", b"e"  # messages on the control
 _LONGEST_REQUEST = 16 << 20  # bytes
 _TO_CLOSE = 5.0  # seconds
-_NOWHERE = "http://127.0.0.1:9"  # a proxy that nobody offers: what is not on loopback is not reached
 _ARGUMENTS = ("--force-webrtc-ip-handling-policy=disable_non_proxied_udp", "--disable-background-networking", "--no-pings")
 
 
@@ -71,7 +72,7 @@ class _Keeper:
 
     def _accept(self) -> None:
         message, passed, *_ = socket.recv_fds(self._control, 1, 1)
-        if not message:
+        if message != TAB:
             asyncio.get_running_loop().remove_reader(self._control)
             self._over.set()
             return
@@ -119,7 +120,6 @@ class _Keeper:
                 executable_path=self._program,
                 args=_ARGUMENTS,
                 chromium_sandbox=os.geteuid() != 0,  # which Chromium refuses to root
-                proxy={"server": _NOWHERE, "bypass": "127.0.0.1,localhost,[::1]"},
             )
         except Error as error:
             raise PageError(f"the browser does not start: {str(error).strip().splitlines()[0]}") from None

@@ -28,6 +28,7 @@ _BEGIN = 1704099600000  # 2024-01-01 09:00 UTC, in ms
 _STEP_MS = 1000
 _PATIENCE = 0.3  # of a request's seconds: how long an element may take until it can be acted on
 _READY_TRIES = 50
+_NOWHERE = "http://127.0.0.1:9"  # a proxy that nobody offers: for what requests do not show to a route, such as web sockets
 _LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 _SCROLLED = """(element, sign) => {
     for (let one = element; one; one = one.parentElement)
@@ -61,8 +62,12 @@ class Tab:
         """
         try:
             async with asyncio.timeout(scene.seconds):
-                size: Any = {"width": scene.width, "height": scene.height}
-                context = await browser.new_context(viewport=size, accept_downloads=False, service_workers="block")
+                context = await browser.new_context(
+                    viewport={"width": scene.width, "height": scene.height},
+                    proxy={"server": _NOWHERE, "bypass": f"127.0.0.1,localhost,[::1],{urlsplit(scene.url).hostname}"},
+                    accept_downloads=False,
+                    service_workers="block",
+                )
                 await context.clock.install(time=_BEGIN)
                 return cls(context, await context.new_page(), scene)
         except (Error, TimeoutError):
@@ -126,6 +131,7 @@ class Tab:
         try:
             await self._done(name, arguments)
         except RefusedError as error:
+            await self._page.evaluate("0")  # of a page that hangs there is no answer
             return View(f"error: {error}", ended=self._ended)
         await self._settle()
         return await self._look()
@@ -186,7 +192,7 @@ class Tab:
 
     async def _look(self) -> View:
         state = await self._page.evaluate(self._scene.state) if self._scene.state else None
-        snapshot = await self._page.locator("body").aria_snapshot(mode="ai")
+        snapshot = await self._page.aria_snapshot(mode="ai")
         self._outline = Outline.of(snapshot, self._scene.characters, self._instruction)
         return View(self._outline.text, await self._screenshot(), self._instruction, self._ended, state)
 
@@ -237,6 +243,8 @@ class Tab:
                 await _serve_file(route, Path(self._scene.folder))
             elif origin_of(url) == self._origin or urlsplit(url).hostname in _LOOPBACK:
                 await route.continue_()
+            elif route.request.is_navigation_request():
+                await route.fulfill(status=204)  # the browser stays where it is
             else:
                 await route.abort("blockedbyclient")
 
