@@ -37,7 +37,7 @@ from clawpipe.store.home import Home
 
 ENDED = "The task has ended."
 CHECKS = ExtensionPoint("page check", "environment.options.check")
-_EASY = ("click-test-2", "click-button", "click-link", "focus-text-2", "click-option")
+_EASY = ("click-button", "click-option", "click-dialog-2", "enter-text")
 _REPEATS = 30  # problems in a row that are known or on the other side, after which a page repeats its own
 _PAGE = """() => ({url: location.href, title: document.title, text: document.body.innerText.slice(0, 100000),
     html: document.documentElement.outerHTML.slice(0, 1000000)})"""
