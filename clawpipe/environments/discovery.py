@@ -87,6 +87,23 @@ def show_environment(name: str) -> tuple[EnvironmentInfo, list[Option]]:
     return replace(known, reference=name), described_options(factory)
 
 
+def check_options(name: str, options: Options) -> None:
+    """Check options without making the environment: all of one with a `Config`, of another one those that have a simple type.
+
+    Raises:
+        NotFoundError, ConfigError: see `load_environment`.
+    """
+    factory = ENVIRONMENTS.load(name)
+    if (model := config_model(factory)) is not None:
+        config_of(name, model, options)
+        return
+    for option in described_options(factory):
+        if option.name in options and not option.takes(options[option.name]):
+            raise ConfigError(
+                f"it takes {option.type}", f"environment.options.{option.name}", f"`clawpipe env show {name}` shows it"
+            )
+
+
 def is_built_in(name: str) -> bool:
     """Whether an environment is one of clawpipe's own, and not a user's or a package's."""
     return name in _BUILT_IN
