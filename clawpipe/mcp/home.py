@@ -11,8 +11,9 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from clawpipe.errors import BusyError, ClawpipeError, ConfigError
 from clawpipe.json_types import JsonObject
@@ -21,7 +22,16 @@ from clawpipe.mcp.protocol import RefusedError
 from clawpipe.mcp.training import Nothing
 
 _SECONDS = 600.0
-_ID = r"^[^-\x00-\x1f][^\x00-\x1f]*$"  # no option of a command line
+_LONGEST = 20  # entries of a list that are shown: a model pays for each
+
+
+def _plain(text: str) -> str:
+    if not text or text.startswith("-") or not text.isprintable():
+        raise ValueError("it is empty, begins with a dash, or holds characters that cannot be printed")
+    return text
+
+
+Plain = Annotated[str, AfterValidator(_plain)]  # no option of a command line
 
 
 class DataFile(BaseModel):
@@ -29,7 +39,7 @@ class DataFile(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    file: str = Field(pattern=_ID, description="File or folder below this server's data directory, as a relative path.")
+    file: Plain = Field(description="File or folder below this server's data directory, as a relative path.")
 
 
 class Version(BaseModel):
@@ -37,13 +47,13 @@ class Version(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    version: str = Field(pattern=_ID, description="A registered version, such as my-model@champion or my-model/3.")
+    version: Plain = Field(description="A registered version, such as my-model@champion or my-model/3.")
 
 
 class Promotion(Version):
     """A version to put in service."""
 
-    reason: str = Field(pattern=_ID, max_length=500, description="Why it should be in service although the gate held it.")
+    reason: Plain = Field(max_length=500, description="Why it should be in service although the gate held it.")
 
 
 class Subject(BaseModel):
@@ -51,8 +61,8 @@ class Subject(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    session: str | None = Field(default=None, pattern=_ID, description="A session's id.")
-    user: str | None = Field(default=None, pattern=_ID, description="A user's id.")
+    session: Plain | None = Field(default=None, description="A session's id.")
+    user: Plain | None = Field(default=None, description="A user's id.")
 
 
 def inspect(desk: Desk, asked: DataFile) -> JsonObject:
@@ -136,4 +146,14 @@ def _answer(desk: Desk, *words: str) -> JsonObject:
         raise RefusedError(ClawpipeError(what, words[0])) from None
     if done.returncode and "what" in found:
         raise RefusedError(ConfigError(str(found["what"]), str(found.get("where", "")), str(found.get("fix", ""))))
-    return found
+    return _shortened(found)
+
+
+def _shortened(value: Any) -> Any:
+    """Return a JSON value with the first entries of each long list, and how many there are more."""
+    if isinstance(value, dict):
+        return {name: _shortened(inner) for name, inner in value.items()}
+    if not isinstance(value, list):
+        return value
+    more = [f"and {len(value) - _LONGEST} more"] if len(value) > _LONGEST else []
+    return [*map(_shortened, value[:_LONGEST]), *more]

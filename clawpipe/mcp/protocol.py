@@ -97,7 +97,7 @@ def _parsed(tool: Tool, arguments: JsonObject) -> BaseModel:
         first = error.errors(include_input=False, include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
         known = ", ".join(tool.arguments.model_fields) or "none"
-        raise ConfigError(first["msg"], where, f"the arguments of {tool.name} are: {known}") from None
+        raise ConfigError(first["msg"].removeprefix("Value error, "), where, f"the arguments of {tool.name} are: {known}") from None
 
 
 def _told(error: ClawpipeError) -> JsonObject:

@@ -104,7 +104,7 @@ def results(desk: Desk, asked: OneRun) -> JsonObject:
     """Return verdict, weights and metrics of a training; while it runs, what there is by now."""
     run = _found(desk.home, asked.run_id)
     found = results_of(desk.home, run)
-    figures = {role: figure.model_dump(mode="json") for role, figure in found.heldout.items() if figure}
+    figures = {role: figure.model_dump(mode="json", exclude_none=True) for role, figure in found.heldout.items() if figure}
     return {
         **_named(run, desk),
         "status": run.state,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -39,7 +40,7 @@ def desk(tmp_path: Path) -> Desk:
     return Desk(Home(tmp_path / "home"), TINY, folders=[tmp_path / "environments"])
 
 
-def ask(desk: Desk, tool: str, **arguments):
+def ask(desk: Desk, tool: str, **arguments: Any) -> dict[str, Any]:
     answer, failed = call(tools_of(desk), tool, arguments)
     return answer | {"failed": failed}
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
+from clawpipe.mcp import home as home_tools
 from clawpipe.mcp.desk import Desk
 from clawpipe.mcp.protocol import call
 from clawpipe.mcp.tools import tools_of
@@ -119,6 +120,11 @@ def test_files_outside_the_data_directory_are_refused(home, tmp_path):
         assert call(tools, "inspect", {"file": name})[0]["error"] == "the path leads out of the data directory"
     assert call(tools, "inspect", {"file": "--help"})[1]
     assert call(tools_of(Desk(home, TINY)), "ingest", {"file": "a"})[0]["error"] == "this server reads no files"
+
+
+def test_long_lists_are_cut_for_a_model_that_pays_for_each():
+    cut = home_tools._shortened({"ids": list(range(25)), "few": [1]})
+    assert cut == {"ids": [*range(20), "and 5 more"], "few": [1]}
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from safetensors.numpy import load_file
@@ -32,7 +33,7 @@ def desk_of(home: Home, seconds: float = 0.0) -> Desk:
     return Desk(home, TINY, FAST, status_seconds=seconds)
 
 
-def ask(desk: Desk, tool: str, **arguments):
+def ask(desk: Desk, tool: str, **arguments: Any) -> dict[str, Any]:
     answer, failed = call(tools_of(desk), tool, arguments)
     assert not failed, answer
     return answer
