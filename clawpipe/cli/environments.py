@@ -144,11 +144,12 @@ def try_(
     the verifier. Nothing is trained or stored. A key for endpoints is taken from OPENAI_API_KEY.
     """
     from clawpipe.config.environment import EnvironmentSpec
-    from clawpipe.rollouts.trial import Limits, try_environment
+    from clawpipe.rollouts.trial import Limits, file_for, try_environment
 
     limits = Limits(steps, samples, max_turns, max_new_tokens)
     environment = EnvironmentSpec(name=name, options=options_of(options), python=python)
-    trials = [try_environment(environment, model, limits, output_dir) for model in models]
+    files = [file_for(output_dir, model) if output_dir else None for model in models]
+    trials = [try_environment(environment, model, limits, file) for model, file in zip(models, files, strict=True)]
     if json_output:
         print_json({"environment": name, "models": [asdict(trial) for trial in trials]})
         return

@@ -91,6 +91,23 @@ def show_environment(name: str) -> tuple[EnvironmentInfo, list[Option]]:
     return replace(known, reference=name), described_options(factory)
 
 
+def check_options(name: str, options: Options) -> None:
+    """Check options without making the environment: all of one with a `Config`, of another one those that have a simple type.
+
+    Raises:
+        NotFoundError, ConfigError: see `load_environment`.
+    """
+    factory = ENVIRONMENTS.load(name)
+    if (model := config_model(factory)) is not None:
+        config_of(name, model, options)
+        return
+    for option in described_options(factory):
+        if option.name in options and not option.takes(options[option.name]):
+            raise ConfigError(
+                f"it takes {option.type}", f"environment.options.{option.name}", f"`clawpipe env show {name}` shows it"
+            )
+
+
 def runs_here(name: str) -> bool:
     """Whether an environment runs in the process that asks for it, as most of clawpipe's own do."""
     return name in _BUILT_IN and name not in _APART
