@@ -28,7 +28,8 @@ _SINGLE_TURN = {"question", "check"}  # so is one that defines these on top of t
 _BUILT_IN = {
     name: f"{__package__}.{name}:{name.capitalize()}Environment"
     for name in ("shop", "letters", "tastes", "conversations", "prompts", "tools")
-}
+} | {"terminal": f"{__package__}.terminal.environment:TerminalEnvironment"}
+_STARTS_PROGRAMS = {"terminal"}  # built-in ones whose episodes have processes of their own, so that deadlines hold
 ENVIRONMENTS = ExtensionPoint(
     "environment", "environment.name", _BUILT_IN, members=("name", "kind", "tools", "preamble", "items", "start", "verify")
 )
@@ -90,6 +91,11 @@ def show_environment(name: str) -> tuple[EnvironmentInfo, list[Option]]:
 def is_built_in(name: str) -> bool:
     """Whether an environment is one of clawpipe's own, and not a user's or a package's."""
     return name in _BUILT_IN
+
+
+def has_own_process(name: str) -> bool:
+    """Whether an environment runs in processes of its own: a user's does, and a built-in one that starts programs."""
+    return not is_built_in(name) or name in _STARTS_PROGRAMS
 
 
 def source_digest(name: str, python: str | None = None) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from clawpipe.environments.base import Answer
 from clawpipe.messages import Message, ToolCall, ToolSpec
-from clawpipe.sandbox.base import WORK, Result, Sandbox
+from clawpipe.sandbox.base import Result, Sandbox
 from clawpipe.schemas import argument_error
 from clawpipe.wire.arguments import arguments_of
 
@@ -44,13 +44,13 @@ class Shell:
 
     Args:
         sandbox: whose owner closes it.
-        folder: in which each command starts.
+        folder: in which each command starts; ".": where the sandbox starts its commands.
 
     Attributes:
         steps: commands that the policy has called, run or refused.
     """
 
-    def __init__(self, sandbox: Sandbox, limits: ShellLimits, folder: str = WORK) -> None:
+    def __init__(self, sandbox: Sandbox, limits: ShellLimits, folder: str = ".") -> None:
         self._sandbox, self._limits, self._folder = sandbox, limits, folder
         self._alive = True
         self.steps = 0
