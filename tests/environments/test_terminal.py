@@ -19,7 +19,8 @@ from clawpipe.environments.shell import Shell, ShellLimits
 from clawpipe.environments.terminal.environment import Config, TerminalEnvironment, TerminalEpisode
 from clawpipe.environments.terminal.families import FAMILIES, NUMBERS, make
 from clawpipe.environments.terminal.files import FOLDER, Tree, equal, link, look, text, write
-from clawpipe.environments.terminal.generated import judge
+from clawpipe.environments.terminal.generated import GeneratedTasks, judge
+from clawpipe.environments.terminal.tasks import Place
 from clawpipe.errors import ClawpipeError, ConfigError, DataError
 from clawpipe.messages import Message, ToolCall
 from clawpipe.sandbox.base import Limits
@@ -139,7 +140,8 @@ def test_what_still_runs_is_ended_before_the_end_is_taken_down():
 
     with closing(Watched(Limits())) as sandbox:
         truth = truth_of("copy", 3)
-        episode = TerminalEpisode(sandbox, Shell(sandbox, ShellLimits()), truth, None)
+        tasks = GeneratedTasks((), (), Place("unsafe_local", Limits(), {}))
+        episode = TerminalEpisode(tasks, truth, sandbox, Shell(sandbox, ShellLimits()), rewarded=False)
         assert episode.finish("done").evidence["steps"] == 0
         assert done == ["end", "exec"]
 

@@ -9,20 +9,22 @@ assistant  Done.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from clawpipe.environments.base import Answer, Hindsight, Outcome, Reason, TaskItem, Verdict
 from clawpipe.environments.shell import BASH, Shell, ShellLimits
-from clawpipe.environments.terminal import generated
-from clawpipe.environments.terminal.generated import GeneratedTasks, task_of
+from clawpipe.environments.terminal.folder_tasks import FolderTasks
+from clawpipe.environments.terminal.generated import GeneratedTasks
+from clawpipe.environments.terminal.tasks import Place, Tasks
 from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message, ToolCall, ToolSpec
-from clawpipe.sandbox.base import Limits, Sandbox, open_sandbox
+from clawpipe.sandbox.base import Limits, Sandbox
 
 _SYSTEM = "Do the task in the shell, with the tool bash. Say done when it is done."
 
@@ -32,6 +34,8 @@ class Config(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    folder: str = Field(default="", description="folder of task folders in Harbor's form; none: generated tasks")
+    share: float = Field(default=0.5, gt=0, lt=1, description="of the task folders that are held out, by hash of their names")
     families: tuple[str, ...] = Field(default=(), description="families of generated tasks; none: all")
     untrained: tuple[str, ...] = Field(default=(), description="families that are held out, and never trained on")
     sandbox: str = Field(default="bubblewrap", description="bubblewrap, container, unsafe_local, or path/to/file.py:NAME")
@@ -55,7 +59,7 @@ class TerminalEnvironment:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self._tasks = GeneratedTasks(config.families, config.untrained)
+        self._tasks = _tasks_of(config)
 
     def tools(self) -> list[ToolSpec]:
         return [BASH]
@@ -79,22 +83,24 @@ class TerminalEnvironment:
             ConfigError: the sandbox does not start on this machine; says what to set.
         """
         config, truth = self.config, json.loads(item.truth)
-        sandbox = open_sandbox(config.sandbox, Limits(seconds=config.command_seconds), config.sandbox_options)
+        place = self._tasks.place(truth)
+        sandbox = place.open()
         with _closed_on_error(sandbox):
-            generated.begin(sandbox, truth)
-        shell = Shell(sandbox, ShellLimits(config.command_seconds, config.max_steps, config.max_characters))
-        progress = (lambda: generated.judge(truth, generated.state(sandbox, truth)).value) if config.step_rewards else None
-        return TerminalEpisode(sandbox, shell, truth, progress)
+            self._tasks.begin(sandbox, truth)
+            limits = ShellLimits(config.command_seconds, config.max_steps, config.max_characters)
+            shell = Shell(sandbox, limits, place.folder, place.variables)
+            return TerminalEpisode(self._tasks, truth, sandbox, shell, config.step_rewards)
 
     def verify(self, item: TaskItem, messages: Sequence[Message], verdict: Verdict | None) -> Outcome:
-        """Return the outcome from what lay in the sandbox at the end; an episode without a verdict has failed."""
+        """Return the outcome from what the sandbox said at the end; an episode without a verdict has failed."""
         if verdict is None:
             return Outcome(0.0, False, "nothing is known of its end", {})
-        return generated.judge(json.loads(item.truth), verdict.evidence["files"])
+        return self._tasks.judge(json.loads(item.truth), verdict.evidence)
 
-    def hindsight(self, item: TaskItem, messages: Sequence[Message]) -> Hindsight:
+    def hindsight(self, item: TaskItem, messages: Sequence[Message]) -> Hindsight | None:
         """Return the solution's commands as a hint, and as the dialogue in which they do the task."""
-        commands = task_of(json.loads(item.truth)).solution
+        if not (commands := self._tasks.solution(json.loads(item.truth))):
+            return None
         hint = f"Run {' and then '.join(f'`{command}`' for command in commands)}."
         return Hindsight((hint,), tuple(_dialogue(commands)))
 
@@ -103,31 +109,38 @@ class TerminalEpisode:
     """An episode: the policy's commands run in its sandbox, until it calls nothing or has no steps left.
 
     Args:
-        progress: returns how much of the task is done, from 0 to 1; None: turns have no reward.
+        rewarded: whether the reward of a turn is what it gained of the task.
     """
 
-    def __init__(self, sandbox: Sandbox, shell: Shell, truth: JsonObject, progress: Callable[[], float] | None) -> None:
-        self._sandbox, self._shell, self._truth, self._progress = sandbox, shell, truth, progress
-        self._done = progress() if progress else 0.0
+    def __init__(self, tasks: Tasks, truth: JsonObject, sandbox: Sandbox, shell: Shell, rewarded: bool) -> None:
+        self._tasks, self._truth, self._sandbox, self._shell = tasks, truth, sandbox, shell
+        self._done = tasks.progress(sandbox, truth) if rewarded else None
 
     def respond(self, messages: Sequence[Message]) -> Answer:
         answer = self._shell.respond(messages)
-        if not self._progress or not answer.messages:
+        if self._done is None or not answer.messages:
             return answer
-        before, self._done = self._done, self._progress()
+        before, self._done = self._done, self._tasks.progress(self._sandbox, self._truth) or 0.0
         return replace(answer, reward=self._done - before)
 
     def finish(self, reason: Reason) -> Verdict:
-        """End what still runs, and take down what lies at the paths that count."""
+        """End what still runs, and take down what the sandbox says of the task."""
         self._sandbox.end_processes()
-        return Verdict({"files": dict(generated.state(self._sandbox, self._truth)), "steps": self._shell.steps})
+        return Verdict(self._tasks.evidence(self._sandbox, self._truth) | {"steps": self._shell.steps})
 
     def close(self) -> None:
         self._sandbox.close()
 
 
+def _tasks_of(config: Config) -> Tasks:
+    place = Place(config.sandbox, Limits(seconds=config.command_seconds), config.sandbox_options)
+    if config.folder:
+        return FolderTasks(Path(config.folder).expanduser(), config.share, place)
+    return GeneratedTasks(config.families, config.untrained, place)
+
+
 def _dialogue(commands: Sequence[str]) -> Iterator[Message]:
-    """Yield the turns of a solution, whose commands write nothing."""
+    """Yield the turns of a solution, as if its commands wrote nothing; rows of demonstrations have what they do write."""
     for number, command in enumerate(commands):
         call = ToolCall(f"call_{number}", BASH.name, json.dumps({"command": command}))
         yield Message("assistant", "", (call,))

@@ -10,6 +10,7 @@ from clawpipe.environments.base import Environment, Outcome, TaskItem, question_
 from clawpipe.environments.split import heldout, is_heldout_split, stable_hash
 from clawpipe.environments.terminal.families import FAMILIES, NUMBERS, Task, make
 from clawpipe.environments.terminal.files import Tree, equal, look, write
+from clawpipe.environments.terminal.tasks import Place
 from clawpipe.errors import ConfigError, DataError
 from clawpipe.json_types import JsonObject
 from clawpipe.sandbox.base import Sandbox
@@ -24,12 +25,14 @@ class GeneratedTasks:
     Args:
         families: names; empty: all.
         untrained: those of them that are on the held-out side alone.
+        place: where they are done.
 
     Raises:
         ConfigError: no such family, or none is left to train on.
     """
 
-    def __init__(self, families: Sequence[str], untrained: Sequence[str]) -> None:
+    def __init__(self, families: Sequence[str], untrained: Sequence[str], place: Place) -> None:
+        self._place = place
         if unknown := sorted({*families, *untrained} - FAMILIES.keys()):
             raise ConfigError(f"no family {unknown[0]!r}", "environment.options.families", f"choose among {', '.join(FAMILIES)}")
         self._heldout = [name for name in FAMILIES if not families or name in (*families, *untrained)]
@@ -52,6 +55,25 @@ class GeneratedTasks:
     def warnings(self) -> list[str]:
         return []
 
+    def place(self, truth: JsonObject) -> Place:
+        return self._place
+
+    def begin(self, sandbox: Sandbox, truth: JsonObject) -> None:
+        write(sandbox, _task(truth).start)
+
+    def progress(self, sandbox: Sandbox, truth: JsonObject) -> float:
+        return judge(truth, _state(sandbox, truth)).value
+
+    def evidence(self, sandbox: Sandbox, truth: JsonObject) -> JsonObject:
+        """Return what lies at the paths that count."""
+        return {"files": dict(_state(sandbox, truth))}
+
+    def judge(self, truth: JsonObject, evidence: JsonObject) -> Outcome:
+        return judge(truth, evidence["files"])
+
+    def solution(self, truth: JsonObject) -> Sequence[str]:
+        return _task(truth).solution
+
     def _families(self, split: str) -> list[str]:
         return self._heldout if is_heldout_split(split) else self._train
 
@@ -62,18 +84,11 @@ class GeneratedTasks:
             yield from ((family, order[place]) for family, order in zip(families, orders, strict=True))
 
 
-def task_of(truth: JsonObject) -> Task:
-    """Return the task of an item's truth."""
+def _task(truth: JsonObject) -> Task:
     return make(truth["family"], truth["number"])
 
 
-def begin(sandbox: Sandbox, truth: JsonObject) -> None:
-    """Make the working folder what the task begins with."""
-    write(sandbox, task_of(truth).start)
-
-
-def state(sandbox: Sandbox, truth: JsonObject) -> Tree:
-    """Return what lies at the paths that count."""
+def _state(sandbox: Sandbox, truth: JsonObject) -> Tree:
     return look(sandbox, [*truth["wanted"], *truth["kept"]])
 
 
