@@ -110,6 +110,15 @@ def source_digest(name: str, python: str | None = None) -> str:
     return sha256_plain([name if _is_elsewhere(name) else ENVIRONMENTS.source_digest(name), there])
 
 
+def inputs_digest(name: str, options: Options) -> str:
+    """Return the digest of what the options of a built-in environment that starts programs name: task folders, an image.
+
+    Raises:
+        NotFoundError, DataError, ConfigError: it is not there.
+    """
+    return ENVIRONMENTS.load(name).inputs_digest(options) if name in _STARTS_PROGRAMS else ""
+
+
 def _is_elsewhere(name: str) -> bool:
     """Whether a name stands for a module that this Python does not have."""
     if file_of(name):
