@@ -28,7 +28,8 @@ _SINGLE_TURN = {"question", "check"}  # so is one that defines these on top of t
 _BUILT_IN = {
     name: f"{__package__}.{name}:{name.capitalize()}Environment"
     for name in ("shop", "letters", "tastes", "conversations", "prompts", "tools")
-}
+} | {"terminal": f"{__package__}.terminal.environment:TerminalEnvironment"}
+_STARTS_PROGRAMS = {"terminal"}  # built-in ones whose episodes have processes of their own, so that deadlines hold
 ENVIRONMENTS = ExtensionPoint(
     "environment", "environment.name", _BUILT_IN, members=("name", "kind", "tools", "preamble", "items", "start", "verify")
 )
@@ -109,6 +110,11 @@ def is_built_in(name: str) -> bool:
     return name in _BUILT_IN
 
 
+def has_own_process(name: str) -> bool:
+    """Whether an environment runs in processes of its own: a user's does, and a built-in one that starts programs."""
+    return not is_built_in(name) or name in _STARTS_PROGRAMS
+
+
 def source_digest(name: str, python: str | None = None) -> str:
     """Return the digest of the environment's source with what it imports, see `ExtensionPoint.source_digest`.
 
@@ -119,6 +125,15 @@ def source_digest(name: str, python: str | None = None) -> str:
         return ENVIRONMENTS.source_digest(name)
     there = interpreter(python).digest
     return sha256_plain([name if _is_elsewhere(name) else ENVIRONMENTS.source_digest(name), there])
+
+
+def inputs_digest(name: str, options: Options) -> str:
+    """Return the digest of what the options of a built-in environment that starts programs name: task folders, an image.
+
+    Raises:
+        NotFoundError, DataError, ConfigError: it is not there.
+    """
+    return ENVIRONMENTS.load(name).inputs_digest(options) if name in _STARTS_PROGRAMS else ""
 
 
 def _is_elsewhere(name: str) -> bool:
