@@ -6,6 +6,7 @@ Listing reads source and imports nothing; only the environment that is asked for
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,7 +29,8 @@ _SINGLE_TURN = {"question", "check"}  # so is one that defines these on top of t
 _BUILT_IN = {
     name: f"{__package__}.{name}:{name.capitalize()}Environment"
     for name in ("shop", "letters", "tastes", "conversations", "prompts", "tools")
-}
+} | {"swe": f"{__package__}.swe.environment:SweEnvironment"}
+_APART = {"swe"}  # built-in ones that run processes of their own, as users' environments do
 ENVIRONMENTS = ExtensionPoint(
     "environment", "environment.name", _BUILT_IN, members=("name", "kind", "tools", "preamble", "items", "start", "verify")
 )
@@ -92,12 +94,20 @@ def is_built_in(name: str) -> bool:
     return name in _BUILT_IN
 
 
+def runs_apart(name: str) -> bool:
+    """Whether an environment runs in processes of its own: a user's, and one of clawpipe's own that starts programs."""
+    return not is_built_in(name) or name in _APART
+
+
 def source_digest(name: str, python: str | None = None) -> str:
     """Return the digest of the environment's source with what it imports, see `ExtensionPoint.source_digest`.
 
     Args:
-        python: that it runs in, whose version and packages are digested, too; a module may lie among these alone.
+        python: that it runs in, whose version and packages are digested, too; a module may lie among these alone. Of a built-in one
+            that runs programs, those of this Python are.
     """
+    if python is None and name in _APART:
+        python = sys.executable
     if python is None:
         return ENVIRONMENTS.source_digest(name)
     there = interpreter(python).digest
