@@ -29,8 +29,12 @@ _SINGLE_TURN = {"question", "check"}  # so is one that defines these on top of t
 _BUILT_IN = {
     name: f"{__package__}.{name}:{name.capitalize()}Environment"
     for name in ("shop", "letters", "tastes", "conversations", "prompts", "tools")
-} | {"swe": f"{__package__}.swe.environment:SweEnvironment"}
-_APART = {"swe"}  # built-in ones that run processes of their own, as users' environments do
+} | {
+    "terminal": f"{__package__}.terminal.environment:TerminalEnvironment",
+    "swe": f"{__package__}.swe.environment:SweEnvironment",
+}
+_STARTS_PROGRAMS = {"terminal", "swe"}  # built-in ones whose episodes have processes of their own, so that deadlines hold
+_USES_PACKAGES = {"swe"}  # built-in ones that put packages of their Python into a sandbox
 ENVIRONMENTS = ExtensionPoint(
     "environment", "environment.name", _BUILT_IN, members=("name", "kind", "tools", "preamble", "items", "start", "verify")
 )
@@ -94,9 +98,9 @@ def is_built_in(name: str) -> bool:
     return name in _BUILT_IN
 
 
-def runs_apart(name: str) -> bool:
-    """Whether an environment runs in processes of its own: a user's, and one of clawpipe's own that starts programs."""
-    return not is_built_in(name) or name in _APART
+def has_own_process(name: str) -> bool:
+    """Whether an environment runs in processes of its own: a user's does, and a built-in one that starts programs."""
+    return not is_built_in(name) or name in _STARTS_PROGRAMS
 
 
 def source_digest(name: str, python: str | None = None) -> str:
@@ -104,9 +108,9 @@ def source_digest(name: str, python: str | None = None) -> str:
 
     Args:
         python: that it runs in, whose version and packages are digested, too; a module may lie among these alone. Of a built-in one
-            that runs programs, those of this Python are.
+            that uses packages, those of this Python are.
     """
-    if python is None and name in _APART:
+    if python is None and name in _USES_PACKAGES:
         python = sys.executable
     if python is None:
         return ENVIRONMENTS.source_digest(name)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from clawpipe.environments.base import Answer
 from clawpipe.messages import Message, ToolCall, ToolSpec
-from clawpipe.sandbox.base import WORK, Result, Sandbox
+from clawpipe.sandbox.base import Result, Sandbox
 from clawpipe.schemas import argument_error
 from clawpipe.wire.arguments import arguments_of
 
@@ -44,14 +44,17 @@ class Shell:
 
     Args:
         sandbox: whose owner closes it.
-        folder: in which each command starts.
+        folder: in which each command starts; ".": where the sandbox starts its commands.
+        variables: of the commands.
 
     Attributes:
         steps: commands that the policy has called, run or refused.
     """
 
-    def __init__(self, sandbox: Sandbox, limits: ShellLimits, folder: str = WORK) -> None:
-        self._sandbox, self._limits, self._folder = sandbox, limits, folder
+    def __init__(
+        self, sandbox: Sandbox, limits: ShellLimits, folder: str = ".", variables: Mapping[str, str] | None = None
+    ) -> None:
+        self._sandbox, self._limits, self._folder, self._variables = sandbox, limits, folder, variables
         self._alive = True
         self.steps = 0
 
@@ -66,7 +69,7 @@ class Shell:
         if "\0" in command or len(data := command.encode(errors="replace")) > _LONGEST:
             return f"error: a command has no NUL and at most {_LONGEST} bytes"
         argv = ["/bin/sh", "-c", _RUN, "sh", self._folder, data.decode()]
-        result = self._sandbox.exec(argv, seconds=self._limits.seconds)
+        result = self._sandbox.exec(argv, seconds=self._limits.seconds, env=self._variables)
         self._alive = result.ended != "died"
         return shown(result, self._limits)
 

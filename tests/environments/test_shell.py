@@ -23,7 +23,7 @@ def box() -> Iterator[UnsafeLocal]:
 
 
 def shell(box: UnsafeLocal, **limits: float) -> Shell:
-    return Shell(box, ShellLimits(**{**vars(LIMITS), **limits}), folder=".")  # type: ignore[arg-type]
+    return Shell(box, ShellLimits(**{**vars(LIMITS), **limits}))  # type: ignore[arg-type]
 
 
 def turn(*commands: object) -> list[Message]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from clawpipe.environments.demonstration import play_out, play_solution, solution_of
-from clawpipe.environments.discovery import runs_apart, source_digest
+from clawpipe.environments.discovery import has_own_process, source_digest
 from clawpipe.environments.ending import outcome_of
 from clawpipe.environments.swe.environment import SweEnvironment
 from clawpipe.environments.swe.grading import is_kept
@@ -249,9 +249,9 @@ def test_what_the_gold_patch_changes_may_be_changed():
     assert is_kept("app/test/client.py", task_of(row("a" * 40, patch=patch, test_patch=patch)))
 
 
-def test_it_runs_apart_and_its_packages_are_in_the_key(monkeypatch: pytest.MonkeyPatch):
-    assert runs_apart("swe")
-    assert not runs_apart("shop")
+def test_it_has_own_process_and_its_packages_are_in_the_key(monkeypatch: pytest.MonkeyPatch):
+    assert has_own_process("swe")
+    assert not has_own_process("shop")
     before = source_digest("swe")
     monkeypatch.setattr("clawpipe.environments.discovery.sys.executable", "/usr/bin/python3")
     assert source_digest("swe") != before
