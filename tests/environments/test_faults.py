@@ -14,10 +14,9 @@ from clawpipe.environments.faults.edits import KINDS, faults
 from clawpipe.environments.faults.packages import PACKAGES, Package, packages_named, sdist, tree
 from clawpipe.environments.faults.plant import plant
 from clawpipe.environments.faults.write import write_tasks
-from clawpipe.environments.swe.environment import SweEnvironment
 from clawpipe.environments.swe.workbench import DEFAULT_PLACE
 from clawpipe.errors import ConfigError, DataError
-from tests.environments.swe.conftest import SOURCE, TESTS, needs_bubblewrap  # noqa: F401  (a fixture)
+from tests.environments.swe.conftest import SOURCE, TESTS, needs_bubblewrap, opened  # noqa: F401  (a fixture)
 
 FILES = {"tally/__init__.py": SOURCE.replace("<", ">").encode(), "tests/test_tally.py": TESTS.encode(), "README": b"\0"}
 
@@ -120,7 +119,7 @@ def test_written_tasks_are_equal_and_are_mended(tmp_path: Path, needs_bubblewrap
         {row["identity"] for row in rows}, key=[row["identity"] for row in rows].index
     )
     assert all("tests/test_tally.py::" in row["problem_statement"] for row in rows)
-    assert SweEnvironment(str(one.file)).warnings() == []
+    assert opened(one.file).warnings() == []
     with pytest.raises(DataError, match="there are tasks already"):
         write_tasks(tmp_path / "a", [package], DEFAULT_PLACE, 2, 0, print)
 

@@ -14,74 +14,81 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict, Field
+
 from clawpipe.environments.base import Answer, Hindsight, Outcome, Reason, TaskItem, Verdict
 from clawpipe.environments.shell import BASH, Shell, ShellLimits
 from clawpipe.environments.split import heldout, is_heldout_split, stable_hash
 from clawpipe.environments.swe.grading import grade
 from clawpipe.environments.swe.sources import Sources
 from clawpipe.environments.swe.tasks import Task, about, paths_of, read_tasks
-from clawpipe.environments.swe.workbench import RUN_TESTS, Place, Workbench
-from clawpipe.errors import ConfigError, DataError
+from clawpipe.environments.swe.workbench import VARIABLES, Place, Workbench
+from clawpipe.errors import DataError
 from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message, ToolCall, ToolSpec
 from clawpipe.sandbox.base import WORK, Limits
 
 _SYSTEM = (
     f"Mend the fault in the Python repository in {WORK}. Read and change its source with the tool {BASH.name}, and run its tests "
-    "with `{python} {run_tests} -q FILE`. When it is mended, answer without a call. Changes to tests do not count."
+    "with `{python} -m pytest -q FILE`. When it is mended, answer without a call. Changes to tests do not count."
 )
 SUBMITTED = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"  # mini-swe-agent ends an episode by a command that writes this first
 _LONGEST = 90_000  # bytes of a patch that fits into a command
+
+
+class Config(BaseModel):
+    """Options of the environment."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    tasks: str = Field(description="file of tasks of SWE-bench, SWE-Gym or SWE-smith: JSON Lines, a JSON list, or Parquet")
+    repositories: str = Field(default="", description="folder of repositories; none: `repositories` beside the file of tasks")
+    share: float = Field(default=0.3, gt=0, lt=1, description="of the identities that are held out, by their hash")
+    sandbox: str = Field(default="bubblewrap", description="bubblewrap, container, unsafe_local, or path/to/file.py:NAME")
+    sandbox_options: dict[str, Any] = Field(default_factory=dict, description="arguments of the sandbox, such as an image")
+    python: str = Field(default="python3", description="program in the sandbox that runs the tests")
+    packages: tuple[str, ...] = Field(
+        default=(), description="of clawpipe's Python, put beside pytest into a sandbox without pytest"
+    )
+    pytest: tuple[str, ...] = Field(default=(), description="arguments for pytest, such as -o addopts=")
+    max_steps: int = Field(default=30, ge=1, description="most commands of an episode")
+    command_seconds: float = Field(default=30.0, gt=0, description="most time of a command", json_schema_extra={"unit": "s"})
+    max_characters: int = Field(default=4000, ge=2, description="of a command's output; of a longer one, head and tail are shown")
+    test_seconds: float = Field(
+        default=200.0,
+        gt=0,
+        description="most time of a run of the tests, and of setting up a repository; less than environment.call_timeout",
+        json_schema_extra={"unit": "s"},
+    )
+    memory_mb: int = Field(default=2048, ge=64, description="memory of a sandbox", json_schema_extra={"unit": "MiB"})
+    disk_mb: int = Field(
+        default=512, ge=8, description="size of its folders, which lie in memory", json_schema_extra={"unit": "MiB"}
+    )
+
+    @property
+    def place(self) -> Place:
+        """Where repositories are tried."""
+        limits = Limits(seconds=self.test_seconds, memory_bytes=self.memory_mb << 20, disk_bytes=self.disk_mb << 20)
+        return Place(self.sandbox, self.sandbox_options, limits, self.python, self.packages, self.test_seconds, self.pytest)
 
 
 class SweEnvironment:
     """Mend a fault in a repository: a shell in a sandbox, and the repository's tests as the judge.
 
     Args:
-        tasks: file of tasks in the schema of SWE-bench, SWE-Gym or SWE-smith; JSON Lines, a JSON list, or Parquet.
-        repositories: folder of their repositories; "": the folder `repositories` beside the file of tasks.
-        share: of the identities that are held out, in (0, 1).
-        sandbox: provider of sandboxes: bubblewrap, container, unsafe_local, or path/to/file.py:NAME.
-        sandbox_options: of the provider.
-        python: program in the sandbox that runs the tests.
-        packages: of the environment's Python, which tests need beside pytest where the sandbox's Python has no pytest.
-        pytest: arguments for pytest, such as ["-o", "addopts="].
-        seconds: that a command of the policy may take.
-        steps: commands of an episode.
-        characters: longest output of a command that the policy reads whole.
-        test_seconds: that a run of the tests, or setting up a repository, may take; less than environment.call_timeout.
-        memory_mb: memory of a sandbox.
-        disk_mb: size of a sandbox's working folder, in memory; twice that while an episode is graded.
+        config: its options.
     """
 
     name = "swe"
     kind = "swe"
+    Config = Config
 
-    def __init__(
-        self,
-        tasks: str,
-        repositories: str = "",
-        share: float = 0.3,
-        sandbox: str = "bubblewrap",
-        sandbox_options: dict[str, Any] | None = None,
-        python: str = "python3",
-        packages: list[str] | None = None,
-        pytest: list[str] | None = None,
-        seconds: float = 30.0,
-        steps: int = 30,
-        characters: int = 4000,
-        test_seconds: float = 200.0,
-        memory_mb: int = 2048,
-        disk_mb: int = 512,
-    ) -> None:
-        if not 0 < share < 1:
-            raise ConfigError(f"{share} is no share of tasks", "environment.options.share", "give a number between 0 and 1")
-        self._share, self._file = share, Path(tasks).expanduser()
-        self._shell = ShellLimits(seconds, steps, characters)
-        limits = Limits(seconds=test_seconds, memory_bytes=memory_mb << 20, disk_bytes=disk_mb << 20)
-        options, more = sandbox_options or {}, tuple(packages or ())
-        self._place = Place(sandbox, options, limits, python, more, test_seconds, tuple(pytest or ()))
-        self._sources = Sources(Path(repositories).expanduser() if repositories else self._file.parent / "repositories")
+    def __init__(self, config: Config) -> None:
+        self._share, self._file = config.share, Path(config.tasks).expanduser()
+        self._shell = ShellLimits(config.command_seconds, config.max_steps, config.max_characters)
+        self._place = config.place
+        places = Path(config.repositories).expanduser() if config.repositories else self._file.parent / "repositories"
+        self._sources = Sources(places)
         read = read_tasks(self._file)
         self._refused = list(read.refused.values())
         self._tasks = {task.instance_id: task for task in read.tasks if self._has_files(task)}
@@ -92,7 +99,7 @@ class SweEnvironment:
         return [BASH]
 
     def preamble(self) -> list[Message]:
-        return [Message("system", _SYSTEM.format(python=self._place.python, run_tests=RUN_TESTS))]
+        return [Message("system", _SYSTEM.format(python=self._place.python))]
 
     def items(self, split: str, count: int, seed: int) -> list[TaskItem]:
         """Return `count` tasks of a split, in an order that the seed decides: one of each identity, then a second one of each.
@@ -178,7 +185,7 @@ class SweEpisode:
         except DataError as error:
             self.close()
             raise TaskError(str(error)) from error
-        self._shell = Shell(self._bench.sandbox, limits)
+        self._shell = Shell(self._bench.sandbox, limits, WORK, VARIABLES)
 
     def respond(self, messages: Sequence[Message]) -> Answer:
         answer = self._shell.respond(messages)

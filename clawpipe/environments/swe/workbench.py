@@ -14,14 +14,15 @@ from clawpipe.environments.swe.reports import Key, Status, key_of, read_report
 from clawpipe.environments.swe.sources import Sources
 from clawpipe.environments.swe.tasks import Task
 from clawpipe.errors import DataError
-from clawpipe.sandbox.base import Excess, Limits, Result, Sandbox, get, open_sandbox, put, restore
+from clawpipe.sandbox.base import WORK, Excess, Limits, Result, Sandbox, get, open_sandbox, put, restore
 
 TOOLS = "/tmp/tools"  # in the sandbox, beside the repository
-RUN_TESTS = f"{TOOLS}/run_tests.py"
+_RUN_TESTS = f"{TOOLS}/run_tests.py"
 _REPORT = "/tmp/report.xml"
 _IMAGE_FOLDER = "/testbed"  # where images of SWE-bench, SWE-Gym and SWE-smith have the repository
 _REPORT_BYTES = 64 << 20
-_VARIABLES = {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
+_FIXED = {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
+VARIABLES = _FIXED | {"PYTHONPATH": f"{TOOLS}/packages:{WORK}:{WORK}/src:{WORK}/lib"}  # of an agent, which runs pytest as it likes
 _LEFT_OUT = "__pycache__/\n*.pyc\n.pytest_cache/\n*.egg-info/\n.hypothesis/\n"  # of a diff: what running tests leaves behind
 # A new repository of one commit: its history would hold the commit that mends the fault.
 _COMMIT = """
@@ -121,7 +122,7 @@ class Workbench:
     def commit(self) -> None:
         """Make the working folder a repository of one commit, and put pytest beside it."""
         self.require(_COMMIT, _LEFT_OUT, _TRACKED)
-        put(self.sandbox, RUN_TESTS, Path(__file__).with_name("run_tests.py").read_bytes())
+        put(self.sandbox, _RUN_TESTS, Path(__file__).with_name("run_tests.py").read_bytes())
         look = [self._place.python, "-c", "import importlib.util as u, sys; sys.exit(u.find_spec('pytest') is None)"]
         if self.sandbox.exec(look).code != 0:
             self.unpack(archive_of(("pytest", *self._place.packages)), f"{TOOLS}/packages")
@@ -160,8 +161,8 @@ class Workbench:
         put(self.sandbox, probe, _PROBE.encode())
         flags = ["-q", "--tb=no", "--rootdir=.", "--maxfail=0", "--continue-on-collection-errors", "-p", "no:cacheprovider"]
         flags += [f"--junitxml={_REPORT}", "-o", "junit_family=xunit2", *self._place.arguments]
-        argv = [self._place.python, "-s", RUN_TESTS, *flags, "--", *files, probe]
-        done = self.sandbox.exec(argv, seconds=self._place.seconds, env=_VARIABLES, output_bytes=_REPORT_BYTES)
+        argv = [self._place.python, "-s", _RUN_TESTS, *flags, "--", *files, probe]
+        done = self.sandbox.exec(argv, seconds=self._place.seconds, env=_FIXED, output_bytes=_REPORT_BYTES)
         self.sandbox.end_processes()
         report = self._report()
         first, second = (report.pop(key_of(f"{probe}::{name}"), None) for name in ("test_first", "test_second"))

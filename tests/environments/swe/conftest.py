@@ -6,10 +6,11 @@ import json
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from clawpipe.environments.swe.environment import SweEnvironment
+from clawpipe.environments.swe.environment import Config, SweEnvironment
 from clawpipe.json_types import JsonObject
 
 SOURCE = """\
@@ -87,6 +88,10 @@ def row(commit: str, **changes: object) -> JsonObject:
     return {name: value for name, value in whole.items() if value is not None}
 
 
+def opened(tasks: Path, **options: Any) -> SweEnvironment:
+    return SweEnvironment(Config(tasks=str(tasks), **options))
+
+
 def write_rows(file: Path, *rows: object) -> Path:
     file.write_text("".join(json.dumps(one) + "\n" for one in rows))
     return file
@@ -109,4 +114,4 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def environment(folder: Path, needs_bubblewrap: None) -> SweEnvironment:
-    return SweEnvironment(str(folder / "tasks.jsonl"))
+    return opened(folder / "tasks.jsonl")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from clawpipe.environments.demonstration import play_out, play_solution, solution_of
-from clawpipe.environments.discovery import has_own_process, source_digest
+from clawpipe.environments.discovery import has_own_process, load_environment, source_digest
 from clawpipe.environments.ending import outcome_of
 from clawpipe.environments.swe.environment import SweEnvironment
 from clawpipe.environments.swe.grading import is_kept
@@ -17,7 +17,7 @@ from clawpipe.environments.swe.tasks import task_of
 from clawpipe.errors import ConfigError, DataError
 from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message, ToolCall
-from tests.environments.swe.conftest import FAILING, PATCH, SOURCE, TESTS, row, write_repository, write_rows
+from tests.environments.swe.conftest import FAILING, PATCH, SOURCE, TESTS, opened, row, write_repository, write_rows
 
 MEND = "sed -i 's/number < best/number > best/' tally/__init__.py"
 FORGED = "<testsuites>" + "".join(f'<testcase classname="tests.test_tally" name="{t.partition("::")[2]}"/>' for t in FAILING)
@@ -81,9 +81,11 @@ def test_the_demonstration_mends_the_fault(environment: SweEnvironment):
 
 
 def test_an_agent_that_does_nothing_gets_0(environment: SweEnvironment):
-    evidence, value, reason, messages = played(environment, "git log --oneline | wc -l; git status --short; python3 --version")
+    evidence, value, reason, messages = played(
+        environment, "git log --oneline | wc -l; git status --short; python3 -m pytest -q tests | tail -1"
+    )
     assert (value, reason, evidence["patch"]) == (0.0, "nothing was changed that counts", "")
-    assert messages[-2].content.startswith("1\nPython 3")
+    assert messages[-2].content.startswith("1\n2 failed, 2 passed")
 
 
 @pytest.mark.parametrize(
@@ -146,7 +148,7 @@ def test_a_test_patch_is_applied_before_scoring(tmp_path: Path, needs_bubblewrap
     added = "diff --git a/tests/test_more.py b/tests/test_more.py\nnew file mode 100644\n--- /dev/null\n+++ b/tests/test_more.py\n"
     added += "@@ -0,0 +1,5 @@\n+from tally import largest\n+\n+\n+def test_more():\n+    assert largest([1, 2]) == 2\n"
     new = row(commit, test_patch=added, FAIL_TO_PASS=["tests/test_more.py::test_more"], PASS_TO_PASS=[])
-    world = SweEnvironment(str(write_rows(tmp_path / "t.jsonl", new)))
+    world = opened(write_rows(tmp_path / "t.jsonl", new))
     assert played(world, f"{MEND}; mkdir -p tests; echo broken > tests/test_more.py")[1] == 1.0
     assert played(world, written("tests/test_more.py", "def test_more(): pass"))[1] == 0.0
 
@@ -163,7 +165,7 @@ def test_a_repository_may_be_a_bundle_or_files(tmp_path: Path, form: str, needs_
         for path, text in {"tally/__init__.py": SOURCE, "tests/test_tally.py": TESTS}.items():
             (file := places / "ann__tally-1" / path).parent.mkdir(parents=True)
             file.write_text(text)
-    assert played(SweEnvironment(str(write_rows(tmp_path / "t.jsonl", row(commit)))), MEND)[1] == 1.0
+    assert played(opened(write_rows(tmp_path / "t.jsonl", row(commit))), MEND)[1] == 1.0
 
 
 @pytest.mark.slow
@@ -176,7 +178,7 @@ def test_a_fault_of_swe_smith_is_planted(tmp_path: Path, needs_bubblewrap: None)
         "+        if number >", "+        if number <", 1
     )
     smith = row("", base_commit=None, test_patch=None, patch=turned, image_name="any", repo="ann__tally.12345678")
-    world = SweEnvironment(str(write_rows(tmp_path / "t.jsonl", smith)))
+    world = opened(write_rows(tmp_path / "t.jsonl", smith))
     assert played(world)[1] == 0.0
     assert played(world, task_of(smith).mending)[1] == 1.0
 
@@ -190,17 +192,17 @@ def test_tasks_without_files_are_set_aside_and_told(tmp_path: Path):
         row(commit, instance_id="three", repo="x/none"),
         row(commit, instance_id="4", repo="x/bad"),
     ]
-    [told] = SweEnvironment(str(write_rows(tmp_path / "t.jsonl", *rows, {"repo": 1}))).warnings()
+    [told] = opened(write_rows(tmp_path / "t.jsonl", *rows, {"repo": 1})).warnings()
     assert "4 rows are no tasks and were set aside" in told
     assert "tally has no commit ffffffffffff" in told
     with pytest.raises(DataError, match=r"no task of it can be tried: 1 x no repository x__none or three in"):
-        SweEnvironment(str(write_rows(tmp_path / "u.jsonl", rows[2])))
+        opened(write_rows(tmp_path / "u.jsonl", rows[2]))
 
 
 def test_items_of_one_identity_come_in_turn(folder: Path, tmp_path: Path):
     commit = json.loads((folder / "tasks.jsonl").read_text())["base_commit"]
     rows = [row(commit, instance_id=f"{name}{number}", identity=name) for name in "abcdefgh" for number in range(3)]
-    world = SweEnvironment(str(write_rows(tmp_path / "t.jsonl", *rows)), str(folder / "repositories"))
+    world = opened(write_rows(tmp_path / "t.jsonl", *rows), repositories=str(folder / "repositories"))
     sides = {
         split: [item.identity for item in world.items(split, 3 * world.distinct_items(split), 5)] for split in ("train", "heldout")
     }
@@ -216,7 +218,7 @@ def test_a_changed_task_is_another_item(folder: Path, environment: SweEnvironmen
     split = "train" if environment.distinct_items("train") else "heldout"
     [item] = environment.items(split, 1, 0)
     changed = json.loads((folder / "tasks.jsonl").read_text()) | {"problem_statement": "Another."}
-    world = SweEnvironment(str(write_rows(tmp_path / "t.jsonl", changed)), str(folder / "repositories"))
+    world = opened(write_rows(tmp_path / "t.jsonl", changed), repositories=str(folder / "repositories"))
     assert world.items(split, 1, 0)[0].item_id != item.item_id
     _, ending = play_out(world, item, lambda number: None, 1)
     assert ending.reason == "error"
@@ -257,6 +259,7 @@ def test_it_has_own_process_and_its_packages_are_in_the_key(monkeypatch: pytest.
     assert source_digest("swe") != before
 
 
-def test_options_are_checked(folder: Path):
-    with pytest.raises(ConfigError, match="no share of tasks"):
-        SweEnvironment(str(folder / "tasks.jsonl"), share=1.0)
+@pytest.mark.parametrize("options", [{"share": 1.0}, {"python": 3}, {"steps": 4}, {"tasks": None}])
+def test_options_are_checked(folder: Path, options: dict[str, object]):
+    with pytest.raises(ConfigError, match=r"environment\.options"):
+        load_environment("swe", {"tasks": str(folder / "tasks.jsonl")} | options)
