@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from clawpipe.environments.base import Answer, Hindsight, Outcome, Reason, TaskItem, Verdict
 from clawpipe.environments.shell import BASH, Shell, ShellLimits
@@ -23,10 +23,11 @@ from clawpipe.environments.swe.grading import grade
 from clawpipe.environments.swe.sources import Sources
 from clawpipe.environments.swe.tasks import Task, about, paths_of, read_tasks
 from clawpipe.environments.swe.workbench import VARIABLES, Place, Workbench
-from clawpipe.errors import DataError
+from clawpipe.errors import ConfigError, DataError
 from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message, ToolCall, ToolSpec
 from clawpipe.sandbox.base import WORK, Limits
+from clawpipe.sandbox.container import image_of
 
 _SYSTEM = (
     f"Mend the fault in the Python repository in {WORK}. Read and change its source with the tool {BASH.name}, and run its tests "
@@ -44,7 +45,7 @@ class Config(BaseModel):
     tasks: str = Field(description="file of tasks of SWE-bench, SWE-Gym or SWE-smith: JSON Lines, a JSON list, or Parquet")
     repositories: str = Field(default="", description="folder of repositories; none: `repositories` beside the file of tasks")
     share: float = Field(default=0.3, gt=0, lt=1, description="of the identities that are held out, by their hash")
-    sandbox: str = Field(default="bubblewrap", description="bubblewrap, container, unsafe_local, or path/to/file.py:NAME")
+    sandbox: str = Field(default="bubblewrap", description="bubblewrap, container, or path/to/file.py:NAME")
     sandbox_options: dict[str, Any] = Field(default_factory=dict, description="arguments of the sandbox, such as an image")
     python: str = Field(default="python3", description="program in the sandbox that runs the tests")
     packages: tuple[str, ...] = Field(
@@ -64,6 +65,13 @@ class Config(BaseModel):
     disk_mb: int = Field(
         default=512, ge=8, description="size of its folders, which lie in memory", json_schema_extra={"unit": "MiB"}
     )
+
+    @field_validator("sandbox")
+    @classmethod
+    def _has_places_of_its_own(cls, name: str) -> str:
+        if name == "unsafe_local":
+            raise ValueError("unsafe_local has no folders of its own, in which tests could be kept from an agent")
+        return name
 
     @property
     def place(self) -> Place:
@@ -90,6 +98,7 @@ class SweEnvironment:
         places = Path(config.repositories).expanduser() if config.repositories else self._file.parent / "repositories"
         self._sources = Sources(places)
         read = read_tasks(self._file)
+        self._images = dict[str, str]()
         self._refused = list(read.refused.values())
         self._tasks = {task.instance_id: task for task in read.tasks if self._has_files(task)}
         if not self._tasks:
@@ -113,11 +122,15 @@ class SweEnvironment:
             setting = "train_items" if split == "train" else "heldout_items"
             what = f"{count} {split} items wanted, the file has {len(there)}"
             raise DataError(what, str(self._file), f"set environment.{setting} to {len(there)} or less, or add tasks")
-        return [_item(task, split, ordinal) for ordinal, task in enumerate(_ordered(there, seed)[:count])]
+        return [self._item(task, split, ordinal) for ordinal, task in enumerate(_ordered(there, seed)[:count])]
 
     def distinct_items(self, split: str) -> int:
         """Return the number of identities on a side of the split."""
         return len({task.identity for task in self._of(split)})
+
+    def number_of_items(self, split: str) -> int:
+        """Return the number of tasks on a side of the split, of which several may share an identity."""
+        return len(self._of(split))
 
     def warnings(self) -> list[str]:
         """Return a sentence about the rows that were set aside, if there are any."""
@@ -157,13 +170,43 @@ class SweEnvironment:
         )
         return Hindsight((f"The fault is in {', '.join(truth['files'])}.",), shown)
 
+    def _item(self, task: Task, split: str, ordinal: int) -> TaskItem:
+        truth = {
+            "instance_id": task.instance_id,
+            "task": task.digest,
+            "image": self._images.get(self._place.image(task)),
+            "fail_to_pass": task.fail_to_pass,
+            "pass_to_pass": len(task.pass_to_pass),
+            "files": sorted(paths_of(task.patch)),
+            "mending": task.mending,
+        }
+        return TaskItem(
+            item_id=task.digest[:16],
+            identity=task.identity,
+            environment=self.name,
+            kind=self.kind,
+            split=split,
+            slice=task.repo,
+            messages=(Message("user", task.problem),),
+            truth=json.dumps(truth, sort_keys=True),
+            ordinal=ordinal,
+        )
+
     def _has_files(self, task: Task) -> bool:
         """Whether a task's repository is there; if it is not, its reason is noted."""
-        if task.image and self._place.provider == "container":
-            return True
-        if reason := self._sources.why_not(task):
+        image = self._place.image(task)
+        reason = self._noted(image) if image else self._sources.why_not(task)
+        if reason:
             self._refused.append(reason)
         return not reason
+
+    def _noted(self, image: str) -> str:
+        """Note the id of an image, which its tasks' items hold; return why there is none."""
+        try:
+            self._images[image] = self._images.get(image) or image_of(image, self._place.options.get("program", "podman")).id
+        except ConfigError as error:
+            return f"{error.what}: {image}"
+        return ""
 
     def _of(self, split: str) -> list[Task]:
         wanted = is_heldout_split(split)
@@ -179,7 +222,7 @@ class SweEpisode:
 
     def __init__(self, task: Task, place: Place, sources: Sources, limits: ShellLimits) -> None:
         self._task, self._place, self._sources = task, place, sources
-        self._bench = Workbench(place, task.image)
+        self._bench = Workbench(place, place.image(task))
         try:
             self._bench.set_up(task, sources)
         except DataError as error:
@@ -217,28 +260,6 @@ def _ordered(tasks: Sequence[Task], seed: int) -> list[Task]:
     return [task for *_, task in sorted(places, key=lambda place: place[:2])]
 
 
-def _item(task: Task, split: str, ordinal: int) -> TaskItem:
-    truth = {
-        "instance_id": task.instance_id,
-        "task": task.digest,
-        "fail_to_pass": task.fail_to_pass,
-        "pass_to_pass": len(task.pass_to_pass),
-        "files": sorted(paths_of(task.patch)),
-        "mending": task.mending,
-    }
-    return TaskItem(
-        item_id=task.digest[:16],
-        identity=task.identity,
-        environment=SweEnvironment.name,
-        kind=SweEnvironment.kind,
-        split=split,
-        slice=task.repo,
-        messages=(Message("user", task.problem),),
-        truth=json.dumps(truth, sort_keys=True),
-        ordinal=ordinal,
-    )
-
-
 def _why_not(truth: JsonObject, evidence: JsonObject) -> str:
     """Return why recorded results are no success; "" if they are one."""
     if not evidence:
@@ -246,7 +267,7 @@ def _why_not(truth: JsonObject, evidence: JsonObject) -> str:
     if "refused" in evidence:
         return str(evidence["refused"])
     if not evidence["report_is_sound"]:
-        return "the report of the tests is forged"
+        return "the report of the tests cannot be believed"
     failing = [test for test in truth["fail_to_pass"] if evidence["fail_to_pass"].get(test) != "passed"]
     if failing:
         return f"{len(failing)} of {len(truth['fail_to_pass'])} tests still fail"

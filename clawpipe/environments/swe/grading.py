@@ -63,7 +63,7 @@ def grade(place: Place, sources: Sources, task: Task, agents: Sandbox) -> JsonOb
         return {"patch": "", "refused": error.what}
     finally:
         agents.close()
-    with Workbench(place, task.image) as bench:
+    with Workbench(place, place.image(task)) as bench:
         bench.set_up(task, sources)
         try:
             change = change_of(bench, task, left)

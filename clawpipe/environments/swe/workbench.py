@@ -22,7 +22,11 @@ _REPORT = "/tmp/report.xml"
 _IMAGE_FOLDER = "/testbed"  # where images of SWE-bench, SWE-Gym and SWE-smith have the repository
 _REPORT_BYTES = 64 << 20
 _FIXED = {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
-VARIABLES = _FIXED | {"PYTHONPATH": f"{TOOLS}/packages:{WORK}:{WORK}/src:{WORK}/lib"}  # of an agent, which runs pytest as it likes
+# A container's working folder belongs to root, and git trusts nobody else's.
+_GIT = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
+VARIABLES = (
+    _FIXED | _GIT | {"PYTHONPATH": f"{TOOLS}/packages:{WORK}:{WORK}/src:{WORK}/lib"}
+)  # of an agent, which runs pytest as it likes
 _LEFT_OUT = "__pycache__/\n*.pyc\n.pytest_cache/\n*.egg-info/\n.hypothesis/\n"  # of a diff: what running tests leaves behind
 # A new repository of one commit: its history would hold the commit that mends the fault.
 _COMMIT = """
@@ -30,17 +34,12 @@ set -e
 git init -q -b main .
 git config user.name agent
 git config user.email agent@localhost
+mkdir -p .git/info
 printf '%s' "$1" > .git/info/exclude
-if [ -f "$2" ]; then git add -f --pathspec-from-file="$2" --pathspec-file-nul; else git add -A -f .; fi
+git add -A -f .
 GIT_AUTHOR_DATE='@0 +0000' GIT_COMMITTER_DATE='@0 +0000' git commit -q --allow-empty -m base
 """
-_TRACKED = "/tmp/tracked"  # an image's repository has built files beside those of the commit
-_FROM_IMAGE = f"""
-set -e
-cp -a {_IMAGE_FOLDER}/. .
-git -c safe.directory='*' ls-files -z > {_TRACKED}
-rm -rf .git
-"""
+_FROM_IMAGE = f"find {_IMAGE_FOLDER} -mindepth 1 -maxdepth 1 ! -name .git -exec cp -a -t . {{}} +"
 _UNPACK = 'mkdir -p "$1" && exec tar -C "$1" --no-same-owner -xf -'
 # Told by nobody beforehand: a test that has to pass, and one that has to fail. A report that says otherwise was forged.
 _PROBE = "def test_first():\n    assert True\n\n\ndef test_second():\n    assert False\n"
@@ -64,9 +63,13 @@ class Place:
     arguments: tuple[str, ...] = ()
 
     def open(self, image: str = "") -> Sandbox:
-        """Start a sandbox, of a container image where the provider takes one and a task names one."""
-        own = {"image": image} if image and self.provider == "container" and "image" not in self.options else {}
+        """Start a sandbox, of a container image where one is given."""
+        own = {"image": image} if image else {}
         return open_sandbox(self.provider, self.limits, {**self.options, **own})
+
+    def image(self, task: Task) -> str:
+        """Return the container image that has a task's repository; "": its files are put into the sandbox."""
+        return str(self.options.get("image") or task.image) if self.provider == "container" and task.image else ""
 
 
 DEFAULT_PLACE = Place("bubblewrap", {}, Limits(seconds=200.0, memory_bytes=2 << 30, disk_bytes=512 << 20), "python3")
@@ -111,7 +114,7 @@ class Workbench:
 
     def set_up(self, task: Task, sources: Sources) -> None:
         """Put a task's repository into the working folder, with its fault."""
-        if task.image and self._place.provider == "container":
+        if self._place.image(task):
             self.require(_FROM_IMAGE)
         else:
             restore(self.sandbox, sources.archive(task))
@@ -121,7 +124,7 @@ class Workbench:
 
     def commit(self) -> None:
         """Make the working folder a repository of one commit, and put pytest beside it."""
-        self.require(_COMMIT, _LEFT_OUT, _TRACKED)
+        self.require(_COMMIT, _LEFT_OUT)
         put(self.sandbox, _RUN_TESTS, Path(__file__).with_name("run_tests.py").read_bytes())
         look = [self._place.python, "-c", "import importlib.util as u, sys; sys.exit(u.find_spec('pytest') is None)"]
         if self.sandbox.exec(look).code != 0:
@@ -146,7 +149,7 @@ class Workbench:
             DataError: it failed.
         """
         argv = ["/bin/sh", "-c", script, "sh", *arguments]
-        done = self.sandbox.exec(argv, stdin=stdin, seconds=self._place.seconds, output_bytes=_REPORT_BYTES)
+        done = self.sandbox.exec(argv, stdin=stdin, seconds=self._place.seconds, env=_GIT, output_bytes=_REPORT_BYTES)
         if done.code != 0:
             raise DataError(f"its repository cannot be set up: {_reason(done)}", "sandbox", "see docs/swe.md")
         return done.stdout

@@ -116,9 +116,9 @@ def test_an_agent_that_cheats_gets_0(environment: SweEnvironment, command: str, 
     assert (value, evidence["left_out"]) == (0.0, left_out)
 
 
-def test_a_report_that_passes_everything_is_forged(environment: SweEnvironment):
+def test_a_report_that_passes_everything_is_not_believed(environment: SweEnvironment):
     evidence, value, reason, _ = played(environment, written("tally/__init__.py", PATCHED))
-    assert (value, reason) == (0.0, "the report of the tests is forged")
+    assert (value, reason) == (0.0, "the report of the tests cannot be believed")
     assert set(evidence["fail_to_pass"].values()) == {"passed"}
 
 
@@ -259,7 +259,7 @@ def test_it_has_own_process_and_its_packages_are_in_the_key(monkeypatch: pytest.
     assert source_digest("swe") != before
 
 
-@pytest.mark.parametrize("options", [{"share": 1.0}, {"python": 3}, {"steps": 4}, {"tasks": None}])
+@pytest.mark.parametrize("options", [{"share": 1.0}, {"python": 3}, {"steps": 4}, {"tasks": None}, {"sandbox": "unsafe_local"}])
 def test_options_are_checked(folder: Path, options: dict[str, object]):
     with pytest.raises(ConfigError, match=r"environment\.options"):
         load_environment("swe", {"tasks": str(folder / "tasks.jsonl")} | options)
