@@ -116,7 +116,7 @@ def _figures(played: Sequence[Played]) -> JsonObject:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", type=Path, help="what `clawpipe env plant` wrote")
     parser.add_argument("--agent", action="append", choices=list(AGENTS), help="repeatable; all if left out")
     parser.add_argument("--limit", type=int, help="tasks of either side of the split")

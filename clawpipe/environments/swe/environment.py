@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -247,8 +246,7 @@ class SweEpisode:
             raise TaskError(str(error)) from error
 
     def close(self) -> None:
-        with suppress(OSError):
-            self._bench.close()
+        self._bench.close()
 
 
 def _ordered(tasks: Sequence[Task], seed: int) -> list[Task]:

@@ -58,25 +58,34 @@ def grade(place: Place, sources: Sources, task: Task, agents: Sandbox) -> JsonOb
     """
     agents.end_processes()
     try:
-        left = snapshot(agents)
+        left = snapshot(agents, place.limits.disk_bytes)
     except DataError as error:
         return {"patch": "", "refused": error.what}
     finally:
         agents.close()
     with Workbench(place, place.image(task)) as bench:
         bench.set_up(task, sources)
-        try:
-            change = change_of(bench, task, left)
-        except DataError as error:
-            return {"patch": "", "refused": error.what}
-        if len(change.patch) > _MOST:
-            return {"patch": "", "refused": f"the patch has more than {_MOST >> 20} MiB"}
-        if not change.counted:  # its tests fail, as they did; a policy that mends nothing costs no run of them
-            return {"patch": change.patch, "left_out": list(change.left_out), "refused": "nothing was changed that counts"}
+        return _graded(bench, task, left)
+
+
+def _graded(bench: Workbench, task: Task, left: bytes) -> JsonObject:
+    """Return the evidence of what an agent left. What it made impossible to read or to apply is refused."""
+    try:
+        change = change_of(bench, task, left)
+    except DataError as error:
+        return {"patch": "", "refused": error.what}
+    if len(change.patch) > _MOST:
+        return {"patch": "", "refused": f"the patch has more than {_MOST >> 20} MiB"}
+    facts = {"patch": change.patch, "left_out": list(change.left_out)}
+    if not change.counted:  # its tests fail, as they did; a policy that mends nothing costs no run of them
+        return facts | {"refused": "nothing was changed that counts"}
+    if task.test_patch:
+        bench.apply(task.test_patch.encode())
+    try:
         bench.apply(change.counted)
-        if task.test_patch:
-            bench.apply(task.test_patch.encode())
-        return evidence_of(task, change, tested(bench, task, change.patch))
+    except DataError:
+        return facts | {"refused": "the patch does not fit beside the task's tests"}
+    return facts | results_of(task, tested(bench, task, change.patch))
 
 
 def tested(bench: Workbench, task: Task, secret: str) -> TestRun:
@@ -117,13 +126,11 @@ def is_kept(path: str, task: Task) -> bool:
     return bool(_TEST_FILE.fullmatch(name)) or not _TEST_FOLDERS.isdisjoint(folders)
 
 
-def evidence_of(task: Task, change: Change, run: TestRun) -> JsonObject:
-    """Return what is recorded: of the tests that were to go on passing, the number of those that do, and the others."""
+def results_of(task: Task, run: TestRun) -> JsonObject:
+    """Return what is recorded of a run: of the tests that were to go on passing, the number of those that do, and the others."""
     passing = statuses(task.pass_to_pass, run.report)
     broken = {test: status for test, status in passing.items() if status != "passed"}
     return {
-        "patch": change.patch,
-        "left_out": list(change.left_out),
         "fail_to_pass": statuses(task.fail_to_pass, run.report),
         "pass_to_pass": {"passed": len(passing) - len(broken), "not_passed": broken},
         "ended": run.ended,

@@ -20,7 +20,7 @@ def read_report(xml: bytes) -> dict[Key, Status]:
         return {}
     for case in cases:
         key = case.get("classname") or "", case.get("name") or ""
-        found[key] = min(_status(case), found.get(key, "passed"), key=_WORST.index)  # one that fails in teardown has two cases
+        found[key] = _worst([_status(case), found.get(key, "passed")])  # one that fails in teardown has two cases
     return found
 
 
@@ -42,7 +42,11 @@ def _of(test: str, report: dict[Key, Status]) -> Status:
     if key in report or "[" not in key[1] or key[1].endswith("]"):
         return report.get(key, "missing")
     like = [status for (place, name), status in report.items() if place == key[0] and name.startswith(key[1])]
-    return min(like, key=_WORST.index) if like else "missing"
+    return _worst(like) if like else "missing"
+
+
+def _worst(found: Iterable[Status]) -> Status:
+    return min(found, key=_WORST.index)
 
 
 def _status(case: ET.Element) -> Status:

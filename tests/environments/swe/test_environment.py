@@ -128,6 +128,7 @@ def test_who_mends_is_not_held_to_what_else_was_changed(environment: SweEnvironm
     evidence, value, _, _ = played(environment, f"{MEND}; {also}")
     assert (value, evidence["left_out"]) == (1.0, ["tests/test_tally.py"])
     assert "a/link" in evidence["patch"]
+    assert played(environment, f"{MEND}; rm -r tests; echo > tests")[1] == 1.0
 
 
 @pytest.mark.slow
