@@ -6,6 +6,7 @@ Listing reads source and imports nothing; only the environment that is asked for
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,8 +29,12 @@ _SINGLE_TURN = {"question", "check"}  # so is one that defines these on top of t
 _BUILT_IN = {
     name: f"{__package__}.{name}:{name.capitalize()}Environment"
     for name in ("shop", "letters", "tastes", "conversations", "prompts", "tools")
-} | {"terminal": f"{__package__}.terminal.environment:TerminalEnvironment"}
-_STARTS_PROGRAMS = {"terminal"}  # built-in ones whose episodes have processes of their own, so that deadlines hold
+} | {
+    "terminal": f"{__package__}.terminal.environment:TerminalEnvironment",
+    "swe": f"{__package__}.swe.environment:SweEnvironment",
+}
+_STARTS_PROGRAMS = {"terminal", "swe"}  # built-in ones whose episodes have processes of their own, so that deadlines hold
+_USES_PACKAGES = {"swe"}  # built-in ones that put packages of their Python into a sandbox
 ENVIRONMENTS = ExtensionPoint(
     "environment", "environment.name", _BUILT_IN, members=("name", "kind", "tools", "preamble", "items", "start", "verify")
 )
@@ -119,8 +124,11 @@ def source_digest(name: str, python: str | None = None) -> str:
     """Return the digest of the environment's source with what it imports, see `ExtensionPoint.source_digest`.
 
     Args:
-        python: that it runs in, whose version and packages are digested, too; a module may lie among these alone.
+        python: that it runs in, whose version and packages are digested, too; a module may lie among these alone. Of a built-in one
+            that uses packages, those of this Python are.
     """
+    if python is None and name in _USES_PACKAGES:
+        python = sys.executable
     if python is None:
         return ENVIRONMENTS.source_digest(name)
     there = interpreter(python).digest
