@@ -9,6 +9,7 @@ import inspect
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +29,15 @@ _SINGLE_TURN = {"question", "check"}  # so is one that defines these on top of t
 # Made by name here, so that no step's key holds the source of environments that the step was not given.
 _BUILT_IN = {
     name: f"{__package__}.{name}:{name.capitalize()}Environment"
-    for name in ("shop", "letters", "tastes", "conversations", "prompts", "tools")
+    for name in ("shop", "letters", "tastes", "conversations", "prompts", "tools", "gui")
 } | {
     "terminal": f"{__package__}.terminal.environment:TerminalEnvironment",
     "swe": f"{__package__}.swe.environment:SweEnvironment",
 }
-_STARTS_PROGRAMS = {"terminal", "swe"}  # built-in ones whose episodes have processes of their own, so that deadlines hold
-_USES_PACKAGES = {"swe"}  # built-in ones that put packages of their Python into a sandbox
+_STARTS_PROGRAMS = {"terminal", "swe", "gui"}  # built-in ones whose episodes have processes of their own, so that deadlines hold
+_NAMES_INPUTS = {"terminal", "swe"}  # built-in ones whose options name folders and images
+_USES_PYTHON = {"swe"}  # built-in ones that put packages of their Python into a sandbox
+_USES_PACKAGES = {"gui": ("miniwob", "playwright")}  # built-in ones whose behaviour packages decide, which may lie elsewhere
 ENVIRONMENTS = ExtensionPoint(
     "environment", "environment.name", _BUILT_IN, members=("name", "kind", "tools", "preamble", "items", "start", "verify")
 )
@@ -115,6 +118,11 @@ def is_built_in(name: str) -> bool:
     return name in _BUILT_IN
 
 
+def takes_python(name: str) -> bool:
+    """Whether an environment may run in another Python: a user's may, and a built-in one with packages of its own."""
+    return not is_built_in(name) or name in _USES_PACKAGES
+
+
 def has_own_process(name: str) -> bool:
     """Whether an environment runs in processes of its own: a user's does, and a built-in one that starts programs."""
     return not is_built_in(name) or name in _STARTS_PROGRAMS
@@ -127,10 +135,11 @@ def source_digest(name: str, python: str | None = None) -> str:
         python: that it runs in, whose version and packages are digested, too; a module may lie among these alone. Of a built-in one
             that uses packages, those of this Python are.
     """
-    if python is None and name in _USES_PACKAGES:
+    if python is None and name in _USES_PYTHON:
         python = sys.executable
     if python is None:
-        return ENVIRONMENTS.source_digest(name)
+        own = ENVIRONMENTS.source_digest(name)
+        return sha256_plain([own, *map(_version, _USES_PACKAGES[name])]) if name in _USES_PACKAGES else own
     there = interpreter(python).digest
     return sha256_plain([name if _is_elsewhere(name) else ENVIRONMENTS.source_digest(name), there])
 
@@ -141,7 +150,14 @@ def inputs_digest(name: str, options: Options) -> str:
     Raises:
         NotFoundError, DataError, ConfigError: it is not there.
     """
-    return ENVIRONMENTS.load(name).inputs_digest(options) if name in _STARTS_PROGRAMS else ""
+    return ENVIRONMENTS.load(name).inputs_digest(options) if name in _NAMES_INPUTS else ""
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
 
 
 def _is_elsewhere(name: str) -> bool:
