@@ -13,6 +13,7 @@ from typing import Any
 
 from clawpipe.environments.base import KINDS, Environment
 from clawpipe.environments.interpreter import interpreter
+from clawpipe.environments.libraries.naming import LIBRARIES, file_in, installed_version, name_of
 from clawpipe.environments.options import Option, config_model, config_of, described_options
 from clawpipe.environments.source_classes import classes_of
 from clawpipe.errors import ConfigError, NotFoundError
@@ -30,7 +31,11 @@ _BUILT_IN = {
     for name in ("shop", "letters", "tastes", "conversations", "prompts", "tools")
 }
 ENVIRONMENTS = ExtensionPoint(
-    "environment", "environment.name", _BUILT_IN, members=("name", "kind", "tools", "preamble", "items", "start", "verify")
+    "environment",
+    "environment.name",
+    _BUILT_IN,
+    members=("name", "kind", "tools", "preamble", "items", "start", "verify"),
+    families=LIBRARIES,
 )
 
 
@@ -84,7 +89,8 @@ def show_environment(name: str) -> tuple[EnvironmentInfo, list[Option]]:
     factory = ENVIRONMENTS.load(name)
     summary = (inspect.getdoc(factory) or "").partition("\n")[0]
     known = next(_named(name), EnvironmentInfo(ENVIRONMENTS.place(name).member, "", name, summary))
-    return replace(known, reference=name), described_options(factory)
+    options = described_options(factory)
+    return replace(known, reference=name), options[1:] if ENVIRONMENTS.family(name) else options
 
 
 def is_built_in(name: str) -> bool:
@@ -98,10 +104,21 @@ def source_digest(name: str, python: str | None = None) -> str:
     Args:
         python: that it runs in, whose version and packages are digested, too; a module may lie among these alone.
     """
+    if library := ENVIRONMENTS.family(name):
+        return _librarys_digest(library, name, python)
     if python is None:
         return ENVIRONMENTS.source_digest(name)
     there = interpreter(python).digest
     return sha256_plain([name if _is_elsewhere(name) else ENVIRONMENTS.source_digest(name), there])
+
+
+def _librarys_digest(library: str, name: str, python: str | None) -> str:
+    """Return the digest of another library's environment: of what plays it, of the library, and of a user's file that it names."""
+    from clawpipe.store.source import file_digest  # which a user's Python need not have
+
+    there = interpreter(python).digest if python else installed_version(library)
+    file = file_in(name.partition(":")[2])
+    return sha256_plain([name, ENVIRONMENTS.source_digest(name), there, *([file_digest(file)] if file and file.is_file() else [])])
 
 
 def _is_elsewhere(name: str) -> bool:
@@ -124,6 +141,8 @@ def environment_name(name: str, python: str | None = None) -> str:
     """
     if name in _BUILT_IN:
         return name
+    if library := ENVIRONMENTS.family(name):
+        return name_of(library, name.partition(":")[2])
     if python and _is_elsewhere(name):
         return name.rpartition(":")[2]
     return next((info.name for info in _named(name)), ENVIRONMENTS.place(name).member)
@@ -136,6 +155,7 @@ def list_environments(extra_dirs: Iterable[Path] = ()) -> list[EnvironmentInfo]:
         NotFoundError: an extra directory does not exist.
     """
     named = [replace(info, reference=name) for name in ENVIRONMENTS.names() for info in _named(name)]
+    named += [replace(info, reference=f"{library}:ID") for library in LIBRARIES for info in _named(f"{library}:ID")]
     return named + [info for folder in extra_dirs for file in _python_files(Path(folder)) for info in _read(file)]
 
 
