@@ -28,7 +28,7 @@ _SINGLE_TURN = {"question", "check"}  # so is one that defines these on top of t
 # Made by name here, so that no step's key holds the source of environments that the step was not given.
 _BUILT_IN = {
     name: f"{__package__}.{name}:{name.capitalize()}Environment"
-    for name in ("shop", "letters", "tastes", "conversations", "prompts", "tools")
+    for name in ("shop", "letters", "stories", "tastes", "conversations", "prompts", "tools")
 }
 ENVIRONMENTS = ExtensionPoint(
     "environment",
@@ -155,8 +155,12 @@ def list_environments(extra_dirs: Iterable[Path] = ()) -> list[EnvironmentInfo]:
         NotFoundError: an extra directory does not exist.
     """
     named = [replace(info, reference=name) for name in ENVIRONMENTS.names() for info in _named(name)]
-    named += [replace(info, reference=f"{library}:ID") for library in LIBRARIES for info in _named(f"{library}:ID")]
     return named + [info for folder in extra_dirs for file in _python_files(Path(folder)) for info in _read(file)]
+
+
+def list_libraries() -> list[EnvironmentInfo]:
+    """Return the libraries whose environments have names, each as one line; none of them is imported."""
+    return [replace(info, reference=f"{library}:ID") for library in LIBRARIES for info in _named(f"{library}:ID")]
 
 
 def _named(name: str) -> Iterator[EnvironmentInfo]:

@@ -9,14 +9,18 @@ from pathlib import Path
 _CLASSES = {
     "atropos": "Atropos",
     "gymnasium": "Gymnasium",
+    "openenv": "OpenEnv",
     "reasoning-gym": "ReasoningGym",
     "skyrl-gym": "SkyRLGym",
+    "verifiers": "Verifiers",
 }
 PACKAGES = {
     "atropos": "atroposlib",
     "gymnasium": "gymnasium",
+    "openenv": "openenv-core",
     "reasoning-gym": "reasoning-gym",
     "skyrl-gym": "skyrl-gym",
+    "verifiers": "verifiers",
 }
 LIBRARIES = {library: f"{__package__}.{library.replace('-', '_')}:{member}" for library, member in _CLASSES.items()}
 _LONGEST = 48  # characters that a label may have
