@@ -23,10 +23,10 @@ FoldersOption = Annotated[list[Path], typer.Option("--dir", "-d", help="A direct
 
 @app.command("list")
 def list_(folders: FoldersOption = [], json_output: JsonFlag = False) -> None:  # noqa: B006  (typer copies it)
-    """List the built-in environments and those in your directories, without importing any of them."""
-    from clawpipe.environments.discovery import list_environments
+    """List the built-in environments, other libraries' and those in your directories, without importing any of them."""
+    from clawpipe.environments.discovery import list_environments, list_libraries
 
-    found = [asdict(info) for info in list_environments(folders)]
+    found = [asdict(info) for info in [*list_environments(folders), *list_libraries()]]
     if json_output:
         print_json({"environments": found})
         return
