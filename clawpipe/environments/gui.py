@@ -19,9 +19,9 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import count as count_up
-from itertools import cycle
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from clawpipe.environments.base import Answer, Outcome, Reason, TaskItem, Verdict, question_item
 from clawpipe.environments.browser import miniwob, sites
@@ -167,39 +167,47 @@ class GuiEnvironment:
 
     def _drawn(self, split: str, wanted: bool, count: int, seed: int) -> Iterator[TaskItem]:
         """Yield problems of the pages in turn. A page that has none on this side is left out."""
-        sources = [self._problems(name, wanted, f"{split}/{seed}") for name in self._pages]
-        turns, ordinal = cycle(range(len(sources))), 0
-        gone = set[int]()
-        while ordinal < count and len(gone) < len(sources):
-            place = next(turns)
-            problem = None if place in gone else next(sources[place], None)
-            if problem is None:
-                gone.add(place)
-                continue
-            name = self._pages[place]
-            identity, question, own_seed = problem
-            truth = {"page": name, "seed": own_seed}
-            yield question_item(self, split, ordinal, identity=identity, part=name, question=question, truth=truth)
-            ordinal += 1
-        for source in sources:
-            source.close()
+        drawn: dict[str, list[_Problem]] = {}
+        for name in self._pages:
+            if len(drawn) < count and (first := self._problems(name, wanted, f"{split}/{seed}", 1)):
+                drawn[name] = first
+        if 0 < len(drawn) < count:
+            each = math.ceil(count / len(drawn))
+            drawn = {name: self._problems(name, wanted, f"{split}/{seed}", each) for name in drawn}
+        in_turn = (pair for row in zip(*drawn.values(), strict=True) for pair in zip(drawn, row, strict=True))
+        for ordinal, (name, found) in enumerate(islice(in_turn, count)):
+            truth = {"page": name, "seed": found.seed}
+            yield question_item(self, split, ordinal, identity=found.identity, part=name, question=found.text, truth=truth)
 
-    def _problems(self, name: str, wanted: bool, seed: str) -> Iterator[tuple[str, str, str]]:
-        """Yield identity, text and seed of a page's problems on one side of the split, first those that are all different."""
-        seen, repeats = set[str](), 0
+    def _problems(self, name: str, wanted: bool, seed: str, count: int) -> list[_Problem]:
+        """Return a page's problems on one side of the split: first different ones, then, if it has no more, those again with other
+        seeds, which place them elsewhere; none if it has none."""
+        found, seen, repeats = list[_Problem](), set[str](), 0
         with self.browser.open(replace(self._scene({"page": name}), screenshots="")) as tab:
             for number in count_up():
-                own_seed = f"{seed}/{number}"
-                view = tab.begin(own_seed)
-                question = f"{view.instruction}\n\n{view.text}"
-                identity = f"{name}/{stable_hash(question):016x}"
-                mine = heldout(identity, self._share) == wanted
-                repeats = 0 if mine and identity not in seen else repeats + 1
-                if repeats > _REPEATS and not seen:
-                    return
-                if mine and (identity not in seen or repeats > _REPEATS):
-                    seen.add(identity)
-                    yield identity, question, own_seed
+                problem = _Problem.of(name, f"{seed}/{number}", tab)
+                mine = heldout(problem.identity, self._share) == wanted
+                repeats = 0 if mine and problem.identity not in seen else repeats + 1
+                if mine and (not repeats or repeats > _REPEATS):
+                    seen.add(problem.identity)
+                    found.append(problem)
+                if len(found) == count or (repeats > _REPEATS and not found):
+                    return found
+        raise AssertionError("the numbers have ended")
+
+
+class _Problem(NamedTuple):
+    """What a page makes of a seed; problems that read alike have one identity."""
+
+    identity: str
+    text: str
+    seed: str
+
+    @classmethod
+    def of(cls, page: str, seed: str, tab: BrowserTab) -> _Problem:
+        view = tab.begin(seed)
+        text = f"{view.instruction}\n\n{view.text}"
+        return cls(f"{page}/{stable_hash(text):016x}", text, seed)
 
 
 class GuiEpisode:
@@ -223,9 +231,8 @@ class GuiEpisode:
 
     def finish(self, reason: Reason) -> Verdict:
         """Ask the page, or the check, for the reward."""
-        screenshots = [digest for digest in self._screenshots if digest] if None not in self._screenshots else self._screenshots
-        evidence: JsonObject = {"reward": self._reward(self._tab), "ended": self._ended, "screenshots": screenshots}
-        return Verdict(evidence)
+        pictures = [] if self._screenshots[0] is None else self._screenshots
+        return Verdict({"reward": self._reward(self._tab), "ended": self._ended, "screenshots": pictures})
 
     def close(self) -> None:
         self._tab.close()
