@@ -93,8 +93,11 @@ def _followed(home: Home, uri: str, base: str | None, tool_call_format: ToolCall
     return uri.removeprefix("models:/").partition("@")[0], alias_of(home, uri, base, tool_call_format)
 
 
-def serve_captured(words: Sequence[str], host: str, port: int) -> None:
-    """Run `clawpipe serve` with these words on a port of its own, with a key that nobody else knows, behind a gateway."""
+def serve_captured(words: Sequence[str], host: str, port: int, per_user: bool = False) -> None:
+    """Run `clawpipe serve` with these words on a port of its own, with a key that nobody else knows, behind a gateway.
+
+    `per_user`: whether users may have models of their own, see `clawpipe.gateway.chat.Chat`.
+    """
     from clawpipe.gateway.clients import Clients
     from clawpipe.gateway.server import serve
     from clawpipe.gateway.upstreams import Upstreams
@@ -110,7 +113,7 @@ def serve_captured(words: Sequence[str], host: str, port: int) -> None:
     with running("serve", command, home.logs / "serve.log", {KEY_VARIABLE: key, BEHIND_VARIABLE: "1"}) as engine:
         engine.wait_healthy(f"{url}/healthz", _LOAD_SECONDS)
         typer.echo(f"{words[0]} at {_address(host, listener)}, captured in {home.root / 'captured'}")
-        serve(home, Upstreams.named(url, key), clients, listener)
+        serve(home, Upstreams.named(url, key), clients, listener, per_user=per_user)
 
 
 def serve_vllm(

@@ -61,6 +61,8 @@ class Adapter:
         names = {name.removesuffix(end) for name in weights for end in (_DOWN, _UP) if name.endswith(end)}
         if len(weights) != 2 * len(names):
             raise DataError("it holds more than the two matrices of LoRA for each layer", str(directory), _FIX)
+        if not all(weight.isfinite().all() for weight in weights.values()):
+            raise DataError("a weight of the adapter is no number", str(directory))
         scale = _scale(config)
         self.layers = {
             name.removeprefix(_PREFIX): _added(weights, name, scale, places.get(name.removeprefix(_PREFIX)), directory)
