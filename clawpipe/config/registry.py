@@ -23,6 +23,11 @@ class Registry(Block):
         default=None, description="model that serves as long as model_name has no version, and that its first one has to beat"
     )
 
+    @property
+    def is_of_one_user(self) -> bool:
+        """Whether all conversations of the night are of one user."""
+        return self.shared is not None
+
     def result_fields(self) -> frozenset[str]:
         later = {"per", "shared"}  # in no key while they are off, so that keys of nights before them stay
         return super().result_fields() - {name for name in later if not getattr(self, name)}

@@ -89,7 +89,7 @@ def gain_of(hours: Sequence[Hour]) -> float:
 def table(report: LiveReport) -> Table:
     """Return the hours as a table for a terminal."""
     shown = Table(title=f"success {report.gain:+.3f} from the first hour to the last", title_justify="left")
-    for name in ("hour", "model", "talks", "success", "thanked", "captured", "judged", "trained", "night after it"):
+    for name in ("hour", "model", "talks", "success", "praised", "captured", "judged", "trained", "night after it"):
         shown.add_column(name, justify="left" if name in ("model", "night after it") else "right")
     for hour in report.hours:
         shown.add_row(
@@ -97,7 +97,7 @@ def table(report: LiveReport) -> Table:
             ", ".join(hour.versions),
             str(hour.conversations),
             f"{hour.success:.3f} [{hour.low:.3f}, {hour.high:.3f}]",
-            f"{hour.moods.get('thanks', 0) / hour.conversations:.0%}",
+            f"{hour.moods.get('praise', 0) / hour.conversations:.0%}",
             *_night_cells(hour.night),
         )
     return shown

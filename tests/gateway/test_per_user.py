@@ -14,6 +14,8 @@ from clawpipe.gateway.forms import FORMS
 from clawpipe.gateway.keys import key_of
 from clawpipe.serving.access import USER
 
+HELLO = {"role": "user", "content": "hello"}
+
 
 class Engine:
     url = "http://127.0.0.1:1"
@@ -35,7 +37,7 @@ def sent(owner, per_user, **body):
     key = key_of("laptop", "sk-secret").model_copy(update={"owner": owner})
 
     async def ask():
-        asked = await chat._asked(FORMS[0], exchange, key, {"model": "agent", "messages": [{"role": "user", "content": "hello"}], **body})
+        asked = await chat._asked(FORMS[0], exchange, key, {"model": "agent", "messages": [HELLO], **body})
         await chat._post(asked, asked.body)
         return asked.whose.user, engine.headers.get(USER), json.dumps(asked.request)
 
