@@ -21,15 +21,17 @@ from itertools import islice
 from pathlib import Path
 
 from clawpipe import processes
+from clawpipe.config import load_config
 from clawpipe.environments.base import Environment, TaskItem
 from clawpipe.environments.shop import ShopEnvironment
 from clawpipe.errors import BusyError, from_exit_code
-from clawpipe.nights.record import NightStatus
+from clawpipe.nights.record import NightStatus, read_status
 from clawpipe.ports import LOOPBACK, free_port
 from clawpipe.services.keeper import ending
 from clawpipe.services.service import Service, running
 from clawpipe.simulation.conversation import MOST_TOKENS, Harness, Talk
 from clawpipe.simulation.crowd import Crowd
+from clawpipe.simulation.headline import headline
 from clawpipe.simulation.heard import live_night
 from clawpipe.simulation.report import LiveNight, LiveReport, gain_of, hours_of, plot
 from clawpipe.simulation.words import Arm
@@ -240,7 +242,9 @@ class LiveDemo:
     def _report(self, failed: list[str], minutes: float) -> LiveReport:
         hours, file = hours_of(self.talks, self.nights), self.home.root / "live.png"
         plot(hours, file)
-        figures = {"gain": gain_of(hours), "failed_requests": len(failed), "minutes": round(minutes, 2)}
+        rules = load_config(self.plan.config, list(self.plan.overrides)).gate
+        found = headline(self.home, read_status(self.home, self.nights[-1].night), rules)
+        figures = {"headline": found, "gain": gain_of(hours), "failed_requests": len(failed), "minutes": round(minutes, 2)}
         return LiveReport(seed=self.plan.seed, hours=hours, plot=str(file), **figures)
 
 

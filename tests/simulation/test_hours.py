@@ -77,6 +77,8 @@ def test_an_interrupted_demo_goes_on_where_it_was(tmp_path, plan):
     assert night.verdict in ("HOLD", "REJECT")
     assert 0 < night.judged <= night.captured
     assert 0 < night.trained <= night.judged
+    found = report.headline  # nothing was promoted: the base is in service, and beats itself nowhere
+    assert (found.decision, found.wins, found.losses, found.base) == ("HOLD", 0, 0, found.champion)
     assert Path(report.plot).read_bytes().startswith(b"\x89PNG")
     nights = list_nights(home)
     assert LiveDemo(home, plan, told.append).run().hours == report.hours  # all is done
