@@ -3,12 +3,12 @@
     python benchmarks/live.py --json --log live.jsonl --out benchmarks/live.json 0 1 2
     python benchmarks/live.py --tiny --json --log live_tiny.jsonl --out benchmarks/live_tiny.json 0
 
-Arms: `as is`; `permuted`, in which what users say is about somebody else's answer; `no judge`, in which the nights imitate all that
-was said; `verifier`, in which users are never wrong and never silent, in words that the judge always reads: the ceiling. Users' words
-come from the half of `reactions/` that the rules' author has not read, and from paraphrase.
+Arms: `as is`; `permuted`, in which what users say is about somebody else's answer; `no judge`, in which nights imitate all that was
+said; `verifier`, in which users are never wrong and never silent, in words that the judge always reads: the ceiling. What users say
+comes from the half of `reactions/` that the rules' author has not read, and from paraphrase.
 
-The headline is the success on held-out questions that nobody asked, greedy (with --tiny: sampled), of the model in service after the
-last night against the base, and the gate's verdict on it. Claims, for each seed: as is PROMOTE; permuted not; no request failed.
+The headline is the success on held-out questions that nobody asked, greedy (with --tiny: sampled), of the model in service after
+the last night against the base, and the gate's verdict on it. Claims, for each seed: as is PROMOTE; permuted not; no failed request.
 
 A line of the log is one arm and seed; those that are in it are not run again, and an interrupted one goes on in its home below
 --homes.

@@ -30,6 +30,10 @@ class Headline(BaseModel):
     losses: int
     p: float
 
+    def __str__(self) -> str:
+        rates = f"held-out success {self.base:.3f} to {self.champion:.3f}"
+        return f"{rates}: {self.wins} won, {self.losses} lost, {self.decision}"
+
 
 def headline(home: Home, status: NightStatus, rules: Gate) -> Headline:
     """Return the headline of the last night, which has evaluated all models on the same fresh questions.

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from clawpipe import processes
 from clawpipe.config import load_config
-from clawpipe.environments.base import Environment, TaskItem
+from clawpipe.environments.base import Environment, TaskItem, distinct_items
 from clawpipe.environments.shop import ShopEnvironment
 from clawpipe.errors import BusyError, from_exit_code
 from clawpipe.nights.record import NightStatus, read_status
@@ -61,6 +61,7 @@ class Plan:
         overrides: `block.field=value` on top of the config.
         most_tokens: of a turn of the model.
         arm: of an experiment, see `clawpipe.simulation.words.reaction`; without a judge the nights imitate all that was said.
+        at_night: users who talk while a night trains.
     """
 
     config: Path
@@ -73,6 +74,7 @@ class Plan:
     overrides: tuple[str, ...] = ()
     most_tokens: int = MOST_TOKENS
     arm: Arm = "as is"
+    at_night: int = 1
 
 
 @dataclass
@@ -136,7 +138,7 @@ class LiveDemo:
             raise BusyError(f"{len(crowd.failures)} requests failed: {crowd.failures[-1]}", str(self._log))
         if not talked:
             raise BusyError(f"the users have asked all of their {_GOALS} questions", str(self.home.root))
-        crowd.let(1)
+        crowd.let(self.plan.at_night)
         crowd.settle()
 
     def _night(self, crowd: Crowd) -> None:
@@ -150,6 +152,7 @@ class LiveDemo:
         status = NightStatus.model_validate_json(self._command("run", "--config", str(self.plan.config), *words, "--json"))
         night = live_night(self.home, status, self.talks)
         self.tell(f"{name}: {night.verdict}. {night.reason}")
+        crowd.let(max(1, self.plan.at_night))
         if night.version and not crowd.wait(lambda: bool(self._lost) or self.talks[-1].version == night.version, self._patience):
             raise BusyError(f"version {night.version} was not in service after {self._patience:.0f} s", str(self._log))
         self._require_server()
@@ -227,7 +230,8 @@ class LiveDemo:
     def _goals(self) -> Iterator[tuple[int, TaskItem]]:
         """Yield goals that nobody has had yet. Held-out questions are on the other side of the environment's split."""
         had = {talk.item for talk in self.talks}
-        goals = enumerate(self.environment.items("train", _GOALS, self.plan.seed))
+        most = min(_GOALS, distinct_items(self.environment, "train") or _GOALS)
+        goals = enumerate(self.environment.items("train", most, self.plan.seed))
         return ((place, goal) for place, goal in goals if goal.item_id not in had)
 
     def _heard(self, talk: Talk) -> None:
@@ -243,7 +247,7 @@ class LiveDemo:
         hours, file = hours_of(self.talks, self.nights), self.home.root / "live.png"
         plot(hours, file)
         rules = load_config(self.plan.config, list(self.plan.overrides)).gate
-        found = headline(self.home, read_status(self.home, self.nights[-1].night), rules)
+        found = headline(self.home, read_status(self.home, self.nights[-1].night), rules) if self.nights else None
         figures = {"headline": found, "gain": gain_of(hours), "failed_requests": len(failed), "minutes": round(minutes, 2)}
         return LiveReport(seed=self.plan.seed, hours=hours, plot=str(file), **figures)
 

@@ -55,7 +55,7 @@ class LiveReport(BaseModel):
 
     seed: int
     hours: list[Hour]
-    headline: Headline = Field(description="on held-out questions; what the arms of an experiment are compared by")
+    headline: Headline | None = Field(description="on held-out questions, by which arms are compared; None: there was no night")
     gain: float = Field(description="success of the last hour less that of the first")
     failed_requests: int = Field(description="of the run that made this report; an interrupted demo has several")
     minutes: float = Field(description="of that run")
@@ -90,9 +90,7 @@ def gain_of(hours: Sequence[Hour]) -> float:
 
 def table(report: LiveReport) -> Table:
     """Return the hours as a table for a terminal."""
-    found = report.headline
-    title = f"held-out success {found.base:.3f} to {found.champion:.3f}: {found.wins} won, {found.losses} lost, {found.decision}"
-    shown = Table(title=title, title_justify="left")
+    shown = Table(title=str(report.headline or ""), title_justify="left")
     for name in ("hour", "model", "talks", "success", "praised", "captured", "judged", "trained", "night after it"):
         shown.add_column(name, justify="left" if name in ("model", "night after it") else "right")
     for hour in report.hours:
