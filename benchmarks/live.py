@@ -8,7 +8,8 @@ said; `verifier`, in which users are never wrong and never silent, in words that
 comes from the half of `reactions/` that the rules' author has not read, and from paraphrase.
 
 The headline is the success on held-out questions that nobody asked, greedy (with --tiny: sampled), of the model in service after
-the last night against the base, and the gate's verdict on it. Claims, for each seed: as is PROMOTE; permuted not; no failed request.
+the last night against the base, and the gate's verdict on it. Claims, for each seed: as is PROMOTE, permuted not, and no failed
+request.
 
 A line of the log is one arm and seed; those that are in it are not run again, and an interrupted one goes on in its home below
 --homes.

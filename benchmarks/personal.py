@@ -3,11 +3,11 @@
     python benchmarks/personal.py --json --log personal.jsonl --out benchmarks/personal.json 0 1 2
 
 The metric is OpenClaw-RL's: sessions before the first of three in a row whose first reply satisfies; at most 72 are held. A person
-of `tastes` talks to a served model, a dozen sessions a day, and a night follows each day: it learns from the words that followed the
-answers, and its verdict is about held-out prompts of the same person. Beside it two baselines that learn nothing: what the person
+of `tastes` talks to a served model, a dozen sessions a day, and a night follows each day: it learns from the words that followed
+the answers, and its verdict is about held-out prompts of that person. Beside it two baselines that learn nothing: what the person
 likes in the system prompt, and nothing.
 
-A line of the log is one arm, person and seed; those that are in it are not run again. Nothing is claimed: the figures are to be read.
+A line of the log is one arm, person and seed; those that are in it are not run again. Nothing is claimed.
 """
 
 from __future__ import annotations

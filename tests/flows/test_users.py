@@ -9,6 +9,7 @@ import pytest
 from clawpipe.config.registry import model_of_user, user_digest
 from clawpipe.errors import BusyError, ConfigError, DataError
 from flows.users import _of_user, each
+from tests.flows.test_conversation_night import rows_of
 
 PER_USER = ("registry.per=user", "environment.name=conversations", "rollouts=null", "rounds=1", "evaluation.heldout_share=0.4")
 IMITATE = ("train.method=sft", "curation.imitate=any", "train.optimizer_steps=4", "gate.promote_on_likelihood=true")
@@ -36,6 +37,7 @@ def ingest(clawpipe, tmp_path, lines):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_one_users_words_move_only_that_users_model(new_clawpipe, tmp_path):
     clawpipe = new_clawpipe("users")
     ingest(clawpipe, tmp_path, [*chats("ann", "a", 24), *chats("bob", "b", 24)])
@@ -49,8 +51,10 @@ def test_one_users_words_move_only_that_users_model(new_clawpipe, tmp_path):
         assert steps["hold_out"]["rows_in"] == 24
         assert 0 < steps["hold_out"]["filtered"]["held out"] < 24  # sessions, not the user, are held out
         assert found[name]["verdict"] == "PROMOTE"
-        trace = clawpipe("trace", f"models:/{name}@champion", "--json").json
-        assert {row["session"].split("-")[0] for row in trace["trajectories"]} == {user}
+        rows = [rows_of(clawpipe.home.store, steps["hold_out"]["artifacts"][role]) for role in ("output", "heldout")]
+        assert {row["user_id"] for side in rows for row in side} == {user}
+        trace = clawpipe("trace", f"models:/{name}@champion", "--json").stdout
+        assert all(row["trajectory_id"] in trace for row in rows[0])
     assert "ann" not in "".join(path.read_text() for path in clawpipe.home.runs.rglob("config.json"))
 
     bobs = clawpipe.registered(models["bob"])

@@ -46,7 +46,7 @@ def test_the_same_draw_says_the_same():
     assert reaction(False, 1, "as is", random.Random(3)) == reaction(False, 1, "as is", random.Random(3))
 
 
-def test_words_are_of_the_half_that_the_rules_author_has_not_read():
+def test_words_are_of_the_half_that_no_rule_was_made_from():
     kept = [json.loads(line) for line in KEPT.read_text(encoding="utf-8").splitlines()]
     for mood in ("praise", "blame", "none"):
         assert said()["kept"][mood] == [row["text"] for row in kept if row["label"] == mood]
