@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from clawpipe.store.home import Home
 
 ConfigOption = Annotated[Path, typer.Option("--config", "-c", help="YAML file of the night's settings.")]
+_OF_USERS = "registry.per: these steps are run for each user who said something new, on that user's rows"
 DEFAULT_CONFIG = Path("configs/demo.yaml")
 
 
@@ -181,6 +182,7 @@ def plan(
         steps = plan_night(settings)
     rate = rate_of_night(settings)
     told = [router_note(settings.model.base), shares_note(settings), *rate_notes(settings.train, rate)]
+    told += [_OF_USERS] if settings.registry.per else []
     notes = [note for note in told if note]
     plan = {"night": night_id(settings), "config": settings.model_dump(mode="json"), "steps": steps, "notes": notes}
     plan["rate"] = rate_facts(settings.train, rate)

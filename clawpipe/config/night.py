@@ -190,6 +190,12 @@ class NightConfig(Block):
         return self
 
     @model_validator(mode="after")
+    def _has_words_of_users(self) -> NightConfig:
+        if self.registry.per and not self.trajectories and not self.preferences:
+            raise ValueError("registry.per user learns from what each user said: name `trajectories`, such as [all]")
+        return self
+
+    @model_validator(mode="after")
     def _has_items_to_probe(self) -> NightConfig:
         if self.train.probe_steps is None:
             return self

@@ -59,12 +59,12 @@ def test_one_users_words_move_only_that_users_model(new_clawpipe, tmp_path):
 
     bobs = clawpipe.registered(models["bob"])
     ingest(clawpipe, tmp_path, chats("ann", "a", 8, first=24))
-    again = clawpipe.run(*PER_USER, *IMITATE, *ADDS_UP)
+    again = clawpipe.run(*PER_USER, *IMITATE, *ADDS_UP, "night=second")
     assert again.code == 0, again.stdout + again.stderr
     assert [night["heldout"]["champion"] is not None for night in again.json["nights"]] == [True]  # ann's alone, against her own
     assert clawpipe.registered(models["bob"]) == bobs
 
-    nothing = clawpipe.run(*PER_USER, *IMITATE, *ADDS_UP)
+    nothing = clawpipe.run(*PER_USER, *IMITATE, *ADDS_UP, "night=third")
     assert (nothing.code, "no user has said anything" in nothing.stdout) == (BusyError.exit_code, True)
     gone = clawpipe("forget", "--user", "ann", "--json").json
     assert {model["name"] for model in gone["models"]} == {models["ann"]}
