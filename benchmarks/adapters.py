@@ -33,7 +33,7 @@ from clawpipe.json_types import JsonObject
 from clawpipe.policy.base import resolve_base
 from clawpipe.policy.load import load_base
 
-PROMPT, NEW = 32, 16  # tokens of a row
+PROMPT, NEW = 16, 8  # tokens of a row
 SLOWER, OF_BASE = 4.0, 0.5
 
 
