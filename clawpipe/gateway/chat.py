@@ -14,6 +14,7 @@ import orjson
 from clawpipe.capture.alarms import REFUSED
 from clawpipe.capture.records import Feedback, Turn
 from clawpipe.capture.untaught import BY_CONSTRAINT, BY_CONTENT, holds_more_than_text
+from clawpipe.config.registry import user_digest
 from clawpipe.gateway.adapters import Following
 from clawpipe.gateway.answering import Answering, WhenFull, count_answer, not_captured
 from clawpipe.gateway.attribution import OWN_FIELDS, SESSION_HEADER, attribute
@@ -28,7 +29,7 @@ from clawpipe.gateway.turns import Asked
 from clawpipe.gateway.upstream import CHAT, Reply, Upstream
 from clawpipe.gateway.upstreams import Upstreams
 from clawpipe.json_types import JsonObject
-from clawpipe.serving.access import CLIENT
+from clawpipe.serving.access import CLIENT, USER
 from clawpipe.serving.errors import ApiError
 from clawpipe.wire.dialects.fields import UntranslatableError, WrongRequestError
 from clawpipe.wire.dialects.kept import KeptResponses
@@ -51,13 +52,21 @@ class Chat:
         when_full: the handling of requests that cannot be captured: refuse them before the engine is asked, or answer and count
             them.
         following: chooses the version that answers, where the gateway follows an alias.
+        per_user: whether users have models of their own at the engine, which is told a digest of who asks. A key that has an owner
+            then speaks for nobody else.
     """
 
     def __init__(
-        self, upstreams: Upstreams, recorder: Recorder, metrics: Metrics, when_full: WhenFull, following: Following | None = None
+        self,
+        upstreams: Upstreams,
+        recorder: Recorder,
+        metrics: Metrics,
+        when_full: WhenFull,
+        following: Following | None = None,
+        per_user: bool = False,
     ) -> None:
         self._upstreams, self._recorder, self._metrics, self._when_full = upstreams, recorder, metrics, when_full
-        self._following = following
+        self._following, self._per_user = following, per_user
         # By key, and id of turn or response: the response's id, and who gave it.
         self._given: dict[tuple[str, str], tuple[str, Upstream]] = {}
         self._kept = KeptResponses()
@@ -126,7 +135,8 @@ class Chat:
             uncaptured, request = uncaptured or str(error), {**body, "messages": []}
         if not isinstance(model, str) or not 0 < len(model) <= _LONGEST_NAME:
             raise ApiError(400, "model: not the name of a model", "model", "invalid_value")
-        whose = attribute(exchange.headers, request, key.name, key.owner)
+        own = {"user": key.owner} if self._per_user and key.owner else {}
+        whose = attribute(exchange.headers, request | own, key.name, key.owner)
         if source := _makes_side(request, body):
             whose = replace(whose, turn_type="side", turn_type_from=source)
         given = dict(body)
@@ -205,6 +215,7 @@ class Chat:
         """Send a request with digests of its session and of its key's name, so that the engine can keep the session on one version,
         and weigh what each client says of it."""
         whose = {SESSION_HEADER: _place(asked.key, asked.whose.session), CLIENT: _place(asked.key, "")}
+        whose |= {USER: user_digest(asked.whose.user or "")} if self._per_user and asked.whose.user else {}
         headers, data = asked.headers | whose, orjson.dumps(body)
         reply = await asked.upstream.ask("POST", asked.form.path + asked.query, data, headers)
         if reply.status == 404 and asked.version:  # the engine was started anew
