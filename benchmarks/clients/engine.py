@@ -50,7 +50,8 @@ def call_of(body: dict[str, Any]) -> dict[str, Any] | None:
         return {"name": order[1], "arguments": order[2]}
     if choice == "auto":
         return None
-    final = [name for name in tools if name.startswith("final_")] if last["role"] == "tool" else []
+    is_later = any(message["role"] == "assistant" for message in body["messages"])
+    final = [name for name in tools if name.startswith("final_")] if is_later else []
     name = choice["function"]["name"] if isinstance(choice, dict) else [*final, *tools][0]
     return {"name": name, "arguments": json.dumps(least(tools[name], tools[name]))}
 

@@ -4,10 +4,9 @@
     python benchmarks/clients/run.py openai "Claude Code"
 
 Each client gets a folder of its own below `--envs`, with its packages in the newest versions that resolve, and a program in
-`tries/` that does with it what its users do. `serve` has random weights, so a free answer is noise: that a client is answered
-counts there, and that forced calls and JSON fit. Behind the gateway a scripted engine calls tools when the prompt says so. With
-`--quick` only the clients that install in a minute are tried. An existing `--out` keeps its other clients. Ends with 1 if a try
-failed.
+`tries/` that does with it what its users do. `serve` has a model that says one sentence: there a free answer is this sentence, and
+forced calls and JSON have to fit. Behind the gateway a scripted engine calls tools when the prompt says so. With `--quick` only the
+clients that install in a minute are tried. An existing `--out` keeps its other clients. Ends with 1 if a try failed.
 """
 
 from __future__ import annotations
@@ -21,13 +20,14 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from servers import KEY, MODEL, Target, engine, gatewayed, served
+from servers import KEY, MODEL, Target, engine, gatewayed, proxied, served
 
 from clawpipe.capture.records import Turn
 from clawpipe.json_types import JsonObject
@@ -35,7 +35,8 @@ from clawpipe.json_types import JsonObject
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 TRIES = ("chat", "stream", "tools", "forced", "structured")
-_SECONDS = 600
+BEHIND = "behind LiteLLM"
+_SECONDS = 900
 
 
 @dataclass(frozen=True)
@@ -45,15 +46,19 @@ class Client:
     Attributes:
         script: its program in `tries/`.
         packages: what is installed; the first one's version stands in the table.
-        by: the installer.
+        by: the installer; of `make` the package is the target, which fixes the version.
         quick: whether it installs in a minute.
+        targets: the servers that it is tried against.
+        of: what of it stands in the table with its version, where that is not the first package.
     """
 
     name: str
     script: str
     packages: tuple[str, ...]
-    by: Literal["pip", "npm"] = "pip"
+    by: Literal["pip", "npm", "make"] = "pip"
     quick: bool = True
+    targets: tuple[str, ...] = ("serve", "gateway")
+    of: str = ""
 
     @property
     def folder(self) -> str:
@@ -68,20 +73,27 @@ CLIENTS = (
     Client("instructor", "instructor_sdk.py", ("instructor",)),
     Client("pydantic-ai", "pydantic_ai_sdk.py", ("pydantic-ai-slim[openai,anthropic]",)),
     Client("smolagents", "smolagents_sdk.py", ("smolagents[openai]",)),
-    Client("LiteLLM", "litellm_sdk.py", ("litellm",)),
     Client(
         "Vercel AI SDK",
         "vercel.mjs",
         ("ai", "@ai-sdk/openai", "@ai-sdk/openai-compatible", "@ai-sdk/anthropic", "zod"),
         "npm",
     ),
+    Client("LiteLLM", "litellm_sdk.py", ("litellm",), quick=False),
+    Client("LiteLLM's proxy as the engine", "openai_sdk.py", ("litellm[proxy]", "openai"), quick=False, targets=(BEHIND,)),
     Client("Claude Code", "claude_code.py", ("@anthropic-ai/claude-code",), "npm", quick=False),
+    Client("Open WebUI", "open_webui.py", ("open-webui",), quick=False),
+    Client("Hermes", "hermes.py", (".venv-hermes/.installed",), "make", quick=False, targets=("gateway",), of="hermes-agent"),
+    Client("OpenClaw", "openclaw.py", (".openclaw/.installed",), "make", quick=False, targets=("gateway",), of="openclaw"),
 )
 
 
 def install(client: Client, envs: Path) -> Path:
     """Return the folder of a client, in which its packages are installed."""
-    folder = envs / client.folder
+    if client.by == "make":
+        subprocess.run(["make", client.packages[0]], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+        return (ROOT / client.packages[0]).parent
+    folder = envs / (client.folder if len(client.targets) > 1 else "litellm_proxy")
     stamp = folder / ".installed"
     if stamp.exists() and stamp.read_text() == json.dumps(client.packages):
         return folder
@@ -97,8 +109,8 @@ def install(client: Client, envs: Path) -> Path:
 
 
 def version(client: Client, folder: Path) -> str:
-    name = client.packages[0].partition("[")[0]
-    if client.by == "npm":
+    name = client.of or client.packages[0].partition("[")[0]
+    if (folder / "node_modules").exists():
         return json.loads((folder / "node_modules" / name / "package.json").read_text())["version"]
     code = f"import importlib.metadata as m; print(m.version({name!r}))"
     return subprocess.run([folder / "bin/python", "-c", code], check=True, capture_output=True, text=True).stdout.strip()
@@ -111,8 +123,8 @@ def command_of(client: Client, folder: Path) -> tuple[list[str], dict[str, str]]
         place = folder / script.name
         place.write_text(script.read_text())
         return ["node", str(place)], {}
-    if client.by == "npm":
-        return [sys.executable, str(script)], {"CLIENT": str(folder / "node_modules/.bin/claude")}
+    if script.name in ("claude_code.py", "hermes.py", "openclaw.py", "open_webui.py"):  # programs, which need no Python of theirs
+        return [sys.executable, str(script)], {"CLIENT": str(folder)}
     return [str(folder / "bin/python"), "-W", "ignore", str(script)], {}
 
 
@@ -146,21 +158,20 @@ def table(results: JsonObject) -> str:
     lines = ["| client | version | chat | stream | tools | forced tool | structured output | captured |", f"|{'---|' * 8}"]
     for name, one in results["clients"].items():
         cells = [_cell(one, what) for what in TRIES]
-        lines.append(f"| {name} | {one['version']} | {' | '.join(cells)} | {_captured(one.get('gateway', {}).get('captured'))} |")
+        lines.append(f"| {name} | {one['version']} | {' | '.join(cells)} | {_captured(one)} |")
     return "\n".join(lines)
 
 
 def _cell(one: JsonObject, what: str) -> str:
-    found = {target: one[target][what] for target in ("serve", "gateway") if what in one.get(target, ())}
+    found = {target: one[target][what] for target in ("serve", "gateway", BEHIND) if what in one.get(target, ())}
     wrong = [target for target, state in found.items() if state is not True]
     if not found:
         return "-"
     return ("yes" if len(found) == 2 else f"{next(iter(found))} only") if not wrong else f"not with {' and '.join(wrong)}"
 
 
-def _captured(found: JsonObject | None) -> str:
-    if not found:
-        return "-"
+def _captured(one: JsonObject) -> str:
+    [found] = [one[target]["captured"] for target in ("gateway", BEHIND) if target in one]
     apis = ", ".join(f"{count} {api}" for api, count in found["apis"].items())
     return f"{apis}; {found['with_tokens']} with tokens, {found['held_to_a_grammar']} as side turns"
 
@@ -177,13 +188,20 @@ def chosen(names: Sequence[str], quick: bool) -> list[Client]:
 
 
 def run(clients: Sequence[Client], envs: Path, note: Callable[[str, JsonObject], None]) -> None:
-    """Try clients against both servers, and note the results of each as they come."""
+    """Try clients against their servers, and note the results of each as they come. The next client is installed meanwhile."""
     with tempfile.TemporaryDirectory(prefix="clawpipe-clients-") as name, ExitStack() as stack:
-        place = Path(name)
-        targets = [stack.enter_context(served(place)), stack.enter_context(gatewayed(place, stack.enter_context(engine(place))))]
-        for client in clients:
-            folder = install(client, envs)
-            found = {target.name: tried(client, folder, target) for target in targets}
+        place, ahead = Path(name), stack.enter_context(ThreadPoolExecutor(1))
+        folders = [ahead.submit(install, client, envs) for client in clients]
+        stack.callback(ahead.shutdown, cancel_futures=True)
+        address = stack.enter_context(engine(place))
+        targets = [stack.enter_context(served(place)), stack.enter_context(gatewayed(place, address))]
+        for client, installed in zip(clients, folders, strict=True):
+            folder = installed.result()
+            with ExitStack() as own:
+                if client.targets == (BEHIND,):
+                    proxy = own.enter_context(proxied(place, folder / "bin/litellm", address))
+                    targets.append(own.enter_context(gatewayed(place, proxy, BEHIND)))
+                found = {target.name: tried(client, folder, target) for target in targets if target.name in client.targets}
             note(client.name, {"version": version(client, folder), **found})
 
 
@@ -191,7 +209,7 @@ def failures(results: JsonObject) -> list[str]:
     return [
         f"{name}, {target}, {what}: {state}"
         for name, one in results.items()
-        for target in ("serve", "gateway")
+        for target in ("serve", "gateway", BEHIND)
         for what, state in one.get(target, {}).items()
         if what in TRIES and state is not True
     ]

@@ -3,12 +3,16 @@ scripted engine."""
 
 from __future__ import annotations
 
+import json
 import socket
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+
+import torch
 
 from clawpipe.capture.records import Turn
 from clawpipe.capture.segments import read_segment, segments, segments_dir
@@ -19,6 +23,8 @@ from clawpipe.store.home import Home
 HERE = Path(__file__).parent
 KEY = "sk-of-the-clients"
 MODEL = "agent"
+SENTENCE = "Dry."
+_SURE = 4.0  # length of a row of the output layer; a norm of 8 makes it 32 logits
 CONTEXT = 262_144  # tokens; a byte is one, and the system prompts of agents are long
 
 
@@ -44,16 +50,30 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
+def write_model(directory: Path) -> None:
+    """Write a model that answers everything with `SENTENCE`: a token's logits depend on the token before it alone. What a grammar
+    wants instead is drawn from what it allows."""
+    model, tokenizer = byte_model(), byte_tokenizer()
+    model.config.max_position_embeddings = CONTEXT
+    ids = [*tokenizer(f"\n{SENTENCE}").input_ids, tokenizer.eos_token_id]
+    with torch.no_grad():
+        for layer in model.model.layers:
+            layer.self_attn.o_proj.weight.zero_()
+            layer.mlp.down_proj.weight.zero_()
+        model.lm_head.weight.zero_()
+        for before, after in pairwise(ids):
+            model.lm_head.weight[after] = _SURE * torch.nn.functional.normalize(model.model.embed_tokens.weight[before], dim=0)
+    model.save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+
+
 @contextmanager
 def served(place: Path) -> Iterator[Target]:
-    """`clawpipe serve` with random weights: free answers are noise, and grammars have to do everything else."""
-    model = byte_model()
-    model.config.max_position_embeddings = CONTEXT
-    for one in (model, byte_tokenizer()):
-        one.save_pretrained(place / MODEL)
+    """`clawpipe serve` with a model that says one sentence: grammars have to do everything else."""
+    write_model(place / MODEL)
     words = ["serve", str(place / MODEL), "--tool-call-format", "hermes"]
     with _started("clawpipe serve", words, place) as port:
-        yield Target("serve", f"http://127.0.0.1:{port}/v1", "noise")
+        yield Target("serve", f"http://127.0.0.1:{port}/v1", "sentence")
 
 
 @contextmanager
@@ -62,6 +82,18 @@ def engine(place: Path) -> Iterator[str]:
     port = free_port()
     with running("engine", [sys.executable, str(HERE / "engine.py"), str(port)], place / "engine.log", {}) as service:
         service.wait_healthy(f"http://127.0.0.1:{port}/v1/models", 60)
+        yield f"http://127.0.0.1:{port}/v1"
+
+
+@contextmanager
+def proxied(place: Path, program: Path, upstream: str) -> Iterator[str]:
+    """LiteLLM's proxy before an engine. Yields its address."""
+    port, config = free_port(), place / "litellm.yaml"
+    to = {"model": f"hosted_vllm/{MODEL}", "api_base": upstream, "api_key": "none"}
+    config.write_text(json.dumps({"model_list": [{"model_name": MODEL, "litellm_params": to}]}))
+    command = [str(program), "--config", str(config), "--host", "127.0.0.1", "--port", str(port)]
+    with running("LiteLLM", command, place / "litellm.log", {}) as service:
+        service.wait_healthy(f"http://127.0.0.1:{port}/health/liveliness", 300)
         yield f"http://127.0.0.1:{port}/v1"
 
 

@@ -1,4 +1,4 @@
-"""Claude Code, headless. It streams each answer, and its tools run in an empty directory. `CLIENT` is its program."""
+"""Claude Code, headless. It streams each answer, and its tools run in an empty directory. `CLIENT` is its folder."""
 
 import json
 import os
@@ -23,7 +23,17 @@ def claude(prompt, *words, timeout=240):
     """Return the lines of JSON that it prints."""
     with tempfile.TemporaryDirectory() as directory:
         env = {name: value for name, value in os.environ.items() if not name.startswith(("ANTHROPIC", "CLAUDE"))}
-        command = [os.environ["CLIENT"], "-p", prompt, "--model", MODEL, "--output-format", "stream-json", "--verbose", *words]
+        command = [
+            f"{os.environ['CLIENT']}/node_modules/.bin/claude",
+            "-p",
+            prompt,
+            "--model",
+            MODEL,
+            "--output-format",
+            "stream-json",
+            "--verbose",
+            *words,
+        ]
         done = subprocess.run(
             command,
             cwd=directory,

@@ -33,7 +33,7 @@ def of_each(one):
 
 
 def agent(model, **more):
-    return Agent(model, model_settings={"max_tokens": LIMIT}, retries=0, **more)
+    return Agent(model, model_settings={"max_tokens": LIMIT, "parallel_tool_calls": False}, retries=0, **more)
 
 
 async def chat(model):

@@ -2,7 +2,7 @@
 
     python CLIENT.py URL KEY MODEL calls
 
-With the word `calls`, the engine calls a tool whenever the prompt says so; else its weights are random, and a free turn is text.
+With the word `calls`, the engine calls a tool whenever the prompt says so; else a free turn is text.
 """
 
 from __future__ import annotations
