@@ -1,6 +1,6 @@
 """Real clients against `clawpipe serve` and `clawpipe gateway`: what works, and what is captured.
 
-    python benchmarks/clients/run.py --quick --out benchmarks/clients.json
+    python benchmarks/clients/run.py --quick --out benchmarks/clients.json --page docs/clients.md
     python benchmarks/clients/run.py openai "Claude Code"
 
 Each client gets a folder of its own below `--envs`, with its packages in the newest versions that resolve, and a program in
@@ -36,6 +36,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 TRIES = ("chat", "stream", "tools", "forced", "structured")
 BEHIND = "behind LiteLLM"
+_BEGIN, _END = "<!-- Written by benchmarks/clients/run.py --page -->", "<!-- end -->"
 _SECONDS = 900
 
 
@@ -176,6 +177,15 @@ def _captured(one: JsonObject) -> str:
     return f"{apis}; {found['with_tokens']} with tokens, {found['held_to_a_grammar']} as side turns"
 
 
+def with_table(page: str, results: JsonObject) -> str:
+    """Return a page whose table is that of the results."""
+    before, begin, rest = page.partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    if not begin or not end:
+        raise SystemExit(f"the page needs the lines {_BEGIN} and {_END}")
+    return f"{before}{begin}\n\n{table(results)}\n\n{end}{after}"
+
+
 def conditions() -> JsonObject:
     return {"date": f"{datetime.now(UTC):%Y-%m-%d}", "python": platform.python_version(), "machine": platform.machine()}
 
@@ -221,6 +231,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="only those that install in a minute")
     parser.add_argument("--envs", type=Path, default=ROOT / ".clients", help="where the clients are installed")
     parser.add_argument("--out", type=Path, help="JSON file for the results")
+    parser.add_argument("--page", type=Path, help="page whose table is written from the results")
     arguments = parser.parse_args()
     out: Path | None = arguments.out
     kept = json.loads(out.read_text())["clients"] if out and out.exists() else {}
@@ -234,6 +245,8 @@ def main() -> int:
             out.write_text(json.dumps({"clients": listed}, indent=2) + "\n")
 
     run(chosen(arguments.names, arguments.quick), arguments.envs.resolve(), note)
+    if arguments.page:
+        arguments.page.write_text(with_table(arguments.page.read_text(), {"clients": kept}))
     print(table({"clients": now}))
     print("\n".join(failures(now)))
     return 1 if failures(now) else 0
