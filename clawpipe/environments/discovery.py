@@ -27,11 +27,15 @@ _SINGLE_TURN = {"question", "check"}  # so is one that defines these on top of t
 # Made by name here, so that no step's key holds the source of environments that the step was not given.
 _BUILT_IN = {
     name: f"{__package__}.{name}:{name.capitalize()}Environment"
-    for name in ("shop", "letters", "tastes", "conversations", "prompts", "tools")
+    for name in ("shop", "letters", "tastes", "conversations", "prompts", "tools", "agent")
 }
 ENVIRONMENTS = ExtensionPoint(
     "environment", "environment.name", _BUILT_IN, members=("name", "kind", "tools", "preamble", "items", "start", "verify")
 )
+
+# What plays the episodes of environments in which the policy is asked from outside: a function of a shard's request, its
+# environment and an engine, which returns rows. Made by name, since it stands on rooms above this one.
+PLAYERS = ExtensionPoint("player", "environment.name", {"agent": "clawpipe.programs.shard:play"})
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,8 @@ def source_digest(name: str, python: str | None = None) -> str:
     Args:
         python: that it runs in, whose version and packages are digested, too; a module may lie among these alone.
     """
+    if name in PLAYERS.built_in:
+        return sha256_plain([ENVIRONMENTS.source_digest(name), PLAYERS.source_digest(name)])
     if python is None:
         return ENVIRONMENTS.source_digest(name)
     there = interpreter(python).digest
