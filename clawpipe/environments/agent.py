@@ -6,15 +6,21 @@ reads the policy's last reply, or by a program that looks at what was left in th
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NoReturn
 
 from clawpipe.environments.base import Outcome, TaskItem, Verdict
+from clawpipe.environments.interpreter import interpreter
 from clawpipe.environments.prompts import UNCHECKED, PromptsEnvironment
 from clawpipe.errors import ConfigError
+from clawpipe.json_types import Options
 from clawpipe.messages import Message
 from clawpipe.sandbox.base import Limits
+from clawpipe.sandbox.container import image_of
+from clawpipe.store.plain_digests import sha256_bytes, sha256_plain
 
 _WHERE = "environment.options"
 _TOKENS = 1 << 16
@@ -79,6 +85,18 @@ class AgentEnvironment(PromptsEnvironment):
             _argv(command, "command"), judge, sandbox, sandbox_options or {}, _texts(variables or {}), _limits(limits or {}), tokens
         )
 
+    @staticmethod
+    def inputs_digest(options: Options) -> str:
+        """Return the digest of the program that options name, with the packages of its Python if it is one's, and of the image of
+        its sandbox.
+
+        Raises:
+            NotFoundError, DataError, ConfigError: there is no such image, or the Python does not start.
+        """
+        given = dict(options.get("sandbox_options") or {})
+        image = image_of(given["image"], given.get("program", "podman")).id if "image" in given else ""
+        return sha256_plain([image, _installed(options.get("command"))])
+
     def start(self, item: TaskItem) -> NoReturn:
         """Refuse: only a worker with an engine can offer what the program asks.
 
@@ -100,6 +118,23 @@ class AgentEnvironment(PromptsEnvironment):
         if not isinstance(said, dict):
             raise ValueError("the program that judges did not run")
         return Outcome(float(said["value"]), bool(said["success"]), str(said["reason"]), said)
+
+
+def _installed(command: Any) -> str:
+    """Return the digest of an installed program; "" of one that is not on this machine, but in an image, say."""
+    found = shutil.which(Path(command[0]).expanduser()) if isinstance(command, list | tuple) and command else None
+    if found is None:
+        return ""
+    python = found if Path(found).name.startswith("python") else _python_of(Path(found))
+    return interpreter(python).digest if python else sha256_bytes(Path(found).read_bytes())
+
+
+def _python_of(script: Path) -> str | None:
+    """Return the Python that runs a script, as those that pip installs name it in their first line; None if it is none."""
+    with script.open("rb") as file:
+        first = file.readline(4096)
+    path = first[2:].decode(errors="replace").strip() if first.startswith(b"#!") else ""
+    return path if Path(path).name.startswith("python") else None
 
 
 def _argv(given: Any, option: str) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from clawpipe.config.engine import EngineSpec
 from clawpipe.engines.base import Completion, Engine, Likelihood, Sampling
 from clawpipe.engines.rows import Row
 from clawpipe.engines.sampling import Token
-from clawpipe.serving.policy import Sampler, end_tokens
+from clawpipe.serving.sampler import Sampler, end_tokens
 
 _LOOK_SECONDS = 0.02  # how long a step waits, in which nobody can join
 

@@ -22,7 +22,8 @@ from clawpipe.programs.episode import Episode, Sampled
 from clawpipe.programs.remote import remote_sampler
 from clawpipe.programs.rows import Kept, rows_of
 from clawpipe.programs.run import Place, run_program
-from clawpipe.serving.policy import Sampler, ServedPolicy
+from clawpipe.serving.policy import ServedPolicy
+from clawpipe.serving.sampler import Sampler
 from clawpipe.serving.served import BASE, Served
 from clawpipe.workers.episodes import EpisodeLimits, derive_seed
 from clawpipe.workers.request import ShardRequest

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import cast
 
 from clawpipe.config.engine import EngineSpec
+from clawpipe.engines.adapters import Adapter
 from clawpipe.engines.base import open_engine
-from clawpipe.engines.continuous import ContinuousBatch
 from clawpipe.engines.embedded import EmbeddedEngine
-from clawpipe.engines.rows import Row, cache_budget_tokens
+from clawpipe.engines.rows import Row
 from clawpipe.engines.sampling import TurnSampling
+from clawpipe.errors import DataError
 from clawpipe.messages import Message, ToolCallFormat, ToolSpec, WrittenFormat
 from clawpipe.policy.calls import codec
 from clawpipe.policy.renderer import Renderer
@@ -23,11 +24,11 @@ from clawpipe.policy.template import open_renderer, written_format
 from clawpipe.policy.vocabulary import load_tokenizer
 from clawpipe.serving.choice import Choice
 from clawpipe.serving.conversation import to_messages, to_tools
-from clawpipe.serving.engine_thread import Batch
 from clawpipe.serving.errors import ApiError
 from clawpipe.serving.fields import SamplingFields
 from clawpipe.serving.grammars.matching import Grammars, Held
 from clawpipe.serving.protocol import ChatRequest, RequestMessage, TextRequest
+from clawpipe.serving.sampler import Sampler
 from clawpipe.serving.served import Served
 from clawpipe.serving.tokens import TextStream, TokenSpelling
 from clawpipe.serving.turn import Plain, Reading, Rules, Turn, WithTools
@@ -69,42 +70,15 @@ class Prepared:
         return self.prompts[index * len(self.prompts) // self.count]
 
 
-@dataclass(frozen=True)
-class Sampler:
-    """What samples the answers of a policy.
-
-    Attributes:
-        context: tokens of prompt and answer together.
-        vocabulary: number of tokens that the model has logits for.
-        ends: tokens that end an answer, as the model's generation settings name them.
-    """
-
-    batch: Batch
-    context: int
-    vocabulary: int
-    ends: tuple[int, ...]
-
-    @classmethod
-    def of(cls, engine: EmbeddedEngine) -> Sampler:
-        """Return the continuous batch of an embedded engine."""
-        named = engine.model.generation_config.eos_token_id
-        batch = ContinuousBatch(engine, cache_budget_tokens(engine))
-        return cls(batch, engine.context, engine.model.config.get_text_config().vocab_size, end_tokens(named))
-
-
-def end_tokens(named: int | list[int] | None) -> tuple[int, ...]:
-    """Return the end markers that a model's generation settings name, of which there may be none, one or several."""
-    return tuple(named) if isinstance(named, list) else () if named is None else (named,)
-
-
 class ServedPolicy:
     """A loaded model that answers requests.
 
     Args:
+        apart: whether its adapter stays apart from the base, so that rows may have others.
         sampler: that another has opened; None: the embedded engine is loaded on `device`.
     """
 
-    def __init__(self, served: Served, device: str = "auto", sampler: Sampler | None = None) -> None:
+    def __init__(self, served: Served, device: str = "auto", apart: bool = False, sampler: Sampler | None = None) -> None:
         self.served = served
         self._tool_call_format: ToolCallFormat = served.spec.tool_call_format
         self._tokenizer = load_tokenizer(Path(served.spec.base))
@@ -112,14 +86,19 @@ class ServedPolicy:
         self._renderer = lru_cache(_RENDERERS)(self._make_renderer)
         self.spelling = TokenSpelling(self._tokenizer.backend_tokenizer)
         self._longest = self.spelling.longest()
-        sampler = sampler or Sampler.of(self._load(device))
+        self._adapter: Adapter | None = None
+        sampler = sampler or Sampler.of(self._load(device, apart))
         self.ends = tuple(dict.fromkeys([*self._renderer("[]").stop_ids, *sampler.ends]))
         self.context, self._size = sampler.context, sampler.vocabulary
         self._grammars = Grammars(self._tokenizer, self._format, self._renderer("[]").eos_id, self._size)
         self.batch = sampler.batch
 
-    def _load(self, device: str) -> EmbeddedEngine:
-        self._engine = cast(EmbeddedEngine, open_engine(EngineSpec(), self.served.spec, device))
+    def _load(self, device: str, apart: bool) -> EmbeddedEngine:
+        spec = self.served.spec.model_copy(update={"adapter": None}) if apart else self.served.spec
+        self._engine = cast(EmbeddedEngine, open_engine(EngineSpec(), spec, device))
+        if apart and self._engine.layout != "packed":
+            raise DataError("rows of this model cannot share a pass, so it cannot have adapters side by side", self.served.name)
+        self._adapter = self.load_adapter(Path(self.served.spec.adapter)) if apart and self.served.spec.adapter else None
         self._engine.score([self._renderer("[]").eos_id] * 2, 1)  # a model that the engine cannot run fails here, not in a request
         return self._engine
 
@@ -179,16 +158,24 @@ class ServedPolicy:
 
     def score(self, ids: list[int], start: int) -> list[float]:
         """Return the log-probs of `ids[start:]` from a plain pass; not while the version serves."""
-        return self._engine.score(ids, start)
+        return self._engine.score_with(self._adapter, ids, start) if self._adapter else self._engine.score(ids, start)
 
-    def choices(self, prepared: Prepared) -> list[Choice]:
-        """Return the answers to be sampled. Raises ApiError (400) if they cannot be held to what is asked."""
-        return [self._choice(prepared, index) for index in range(prepared.count)]
+    def load_adapter(self, directory: Path) -> Adapter:
+        """Load an adapter of the same base, for rows of its own. Raises DataError if it does not fit."""
+        return Adapter(directory, self._engine.model)
 
-    def _choice(self, prepared: Prepared, index: int) -> Choice:
+    def choices(self, prepared: Prepared, adapter: Adapter | None = None) -> list[Choice]:
+        """Return the answers to be sampled, with this adapter in place of the model's own.
+
+        Raises:
+            ApiError: 400, they cannot be held to what is asked.
+        """
+        return [self._choice(prepared, index, adapter or self._adapter) for index in range(prepared.count)]
+
+    def _choice(self, prepared: Prepared, index: int, adapter: Adapter | None) -> Choice:
         constraint = self._grammars.constraint(prepared.held) if prepared.held else None
         seed = (prepared.seed + index) % 2**64
-        row = Row(prepared.prompt_of(index), prepared.sampling, seed, prepared.top, prepared.client, constraint)
+        row = Row(prepared.prompt_of(index), prepared.sampling, seed, prepared.top, prepared.client, constraint, adapter)
         stream = TextStream(self._tokenizer.backend_tokenizer)
         return Choice(row, Turn(stream, prepared.stops, prepared.reading, prepared.every))
 
