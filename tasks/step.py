@@ -26,7 +26,7 @@ from clawpipe.config.block import Extension
 from clawpipe.config.night import EngineSpec, EnvironmentSpec, JudgeSpec
 from clawpipe.config.training import Loss
 from clawpipe.engines.base import ENGINES
-from clawpipe.environments.discovery import ENVIRONMENTS, source_digest
+from clawpipe.environments.discovery import ENVIRONMENTS, inputs_digest, source_digest
 from clawpipe.environments.local_tools import files_of_tools, is_tool_file
 from clawpipe.errors import BusyError
 from clawpipe.extensions import ExtensionPoint, file_of
@@ -90,9 +90,9 @@ def _name_in(block: BaseModel) -> str:
 
 
 def _source_of(point: ExtensionPoint, block: BaseModel) -> str:
-    """Return the digest of an extension's source, and of the Python that it runs in where the settings name one."""
+    """Return the digest of an extension's source, and of the Python and the task folders or image that the settings name."""
     if isinstance(block, EnvironmentSpec):
-        return source_digest(block.name, block.python)
+        return source_digest(block.name, block.python) + inputs_digest(block.name, block.options)
     return point.source_digest(_name_in(block))
 
 

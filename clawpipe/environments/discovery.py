@@ -6,8 +6,10 @@ Listing reads source and imports nothing; only the environment that is asked for
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +30,15 @@ _SINGLE_TURN = {"question", "check"}  # so is one that defines these on top of t
 # Made by name here, so that no step's key holds the source of environments that the step was not given.
 _BUILT_IN = {
     name: f"{__package__}.{name}:{name.capitalize()}Environment"
-    for name in ("shop", "letters", "stories", "tastes", "conversations", "prompts", "tools")
+    for name in ("shop", "letters", "stories", "tastes", "conversations", "prompts", "tools", "gui")
+} | {
+    "terminal": f"{__package__}.terminal.environment:TerminalEnvironment",
+    "swe": f"{__package__}.swe.environment:SweEnvironment",
 }
+_STARTS_PROGRAMS = {"terminal", "swe", "gui"}  # built-in ones whose episodes have processes of their own, so that deadlines hold
+_NAMES_INPUTS = {"terminal", "swe"}  # built-in ones whose options name folders and images
+_USES_PYTHON = {"swe"}  # built-in ones that put packages of their Python into a sandbox
+_USES_PACKAGES = {"gui": ("miniwob", "playwright")}  # built-in ones whose behaviour packages decide, which may lie elsewhere
 ENVIRONMENTS = ExtensionPoint(
     "environment",
     "environment.name",
@@ -93,23 +102,70 @@ def show_environment(name: str) -> tuple[EnvironmentInfo, list[Option]]:
     return replace(known, reference=name), options[1:] if ENVIRONMENTS.family(name) else options
 
 
+def check_options(name: str, options: Options) -> None:
+    """Check options without making the environment: all of one with a `Config`, of another one those that have a simple type.
+
+    Raises:
+        NotFoundError, ConfigError: see `load_environment`.
+    """
+    factory = ENVIRONMENTS.load(name)
+    if (model := config_model(factory)) is not None:
+        config_of(name, model, options)
+        return
+    for option in described_options(factory):
+        if option.name in options and not option.takes(options[option.name]):
+            raise ConfigError(
+                f"it takes {option.type}", f"environment.options.{option.name}", f"`clawpipe env show {name}` shows it"
+            )
+
+
 def is_built_in(name: str) -> bool:
     """Whether an environment is one of clawpipe's own, and not a user's or a package's."""
     return name in _BUILT_IN
+
+
+def takes_python(name: str) -> bool:
+    """Whether an environment may run in another Python: a user's may, and a built-in one with packages of its own."""
+    return not is_built_in(name) or name in _USES_PACKAGES
+
+
+def has_own_process(name: str) -> bool:
+    """Whether an environment runs in processes of its own: a user's does, and a built-in one that starts programs."""
+    return not is_built_in(name) or name in _STARTS_PROGRAMS
 
 
 def source_digest(name: str, python: str | None = None) -> str:
     """Return the digest of the environment's source with what it imports, see `ExtensionPoint.source_digest`.
 
     Args:
-        python: that it runs in, whose version and packages are digested, too; a module may lie among these alone.
+        python: that it runs in, whose version and packages are digested, too; a module may lie among these alone. Of a built-in one
+            that uses packages, those of this Python are.
     """
     if library := ENVIRONMENTS.family(name):
         return _librarys_digest(library, name, python)
+    if python is None and name in _USES_PYTHON:
+        python = sys.executable
     if python is None:
-        return ENVIRONMENTS.source_digest(name)
+        own = ENVIRONMENTS.source_digest(name)
+        return sha256_plain([own, *map(_version, _USES_PACKAGES[name])]) if name in _USES_PACKAGES else own
     there = interpreter(python).digest
     return sha256_plain([name if _is_elsewhere(name) else ENVIRONMENTS.source_digest(name), there])
+
+
+def inputs_digest(name: str, options: Options) -> str:
+    """Return the digest of what the options of a built-in environment that starts programs name: task folders, an image.
+
+    Raises:
+        NotFoundError, DataError, ConfigError: it is not there.
+    """
+    return ENVIRONMENTS.load(name).inputs_digest(options) if name in _NAMES_INPUTS else ""
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
 
 
 def _librarys_digest(library: str, name: str, python: str | None) -> str:
