@@ -23,10 +23,14 @@ from clawpipe.sandbox.container import Program, files_of
 _TESTS, _LOGS = "/tests", "/logs"
 _TAIL = 2000  # characters of the tests' output that are recorded
 # What the policy may have put there is removed: nothing but the task's own tests is run, and nothing but what they write is read.
-_PLACES = f"{_TESTS} {_LOGS}"
-_CLEAR = (
-    rf"find {_PLACES} -mindepth 1 -type d -exec chmod u+rwx {{}} \;; find {_PLACES} -mindepth 1 -delete && mkdir {_LOGS}/verifier"
-)
+_CLEAR = rf"""
+for place in {_TESTS} {_LOGS}; do
+  find $place -type d ! -path $place -exec chmod u+rwx {{}} \;
+  rm -rf $place/* $place/.[!.]* $place/..?*
+  [ -z "$(ls -A $place)" ] || exit 1
+done
+mkdir {_LOGS}/verifier
+"""
 _SCRIPT = f'cd -- "$1" && {_TESTS}/test.sh'
 _PYTEST = f'cd -- "$1" && python3 -m pytest -q -p no:cacheprovider {_TESTS}'
 _QUIET = {"HOME": _LOGS, "PYTHONNOUSERSITE": "1"}  # no start-up files of the policy's
