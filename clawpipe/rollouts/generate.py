@@ -30,7 +30,7 @@ from clawpipe.policy.spec import PolicySpec, policy_spec
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import publish_dataset, read_dataset
 from clawpipe.store.digests import canonical, sha256_file, sha256_json
-from clawpipe.store.files import fsync
+from clawpipe.store.files import exclusive, fsync
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.store.source import code_digest
 from clawpipe.workers.pool import WorkerPool
@@ -173,7 +173,7 @@ def _shard(pool: WorkerPool, work: Path, request: ShardRequest) -> Path:
     content = request.model_dump(exclude={"policy", "engine"}) | {"engine": canonical(request.engine), "code": code}
     content |= {"policy_version": request.policy.policy_version}
     directory = work / "shards" / sha256_json(content)[:24]
-    with _maker(str(directory)):  # of the chunks that share a shard, one makes it and the others find it
+    with exclusive(directory.with_suffix(".lock"), "the shard", wait=True):  # whoever comes second finds it
         for finished in directory.glob("*.parquet"):
             if sha256_file(finished) == finished.stem:
                 return finished

@@ -1,4 +1,6 @@
 import shutil
+import subprocess
+import sys
 
 import pyarrow as pa
 import pytest
@@ -139,3 +141,36 @@ def test_chunks_are_even_and_complete(count, parts, sizes):
     assert [ordinal for chunk in chunks for ordinal in chunk] == list(range(count))
     assert {len(chunk) for chunk in chunks} == sizes
     assert len(chunks) == min(count, parts)
+
+
+WRITE_THE_SHARD_ONCE = """
+import re, sys
+from pathlib import Path
+import pyarrow as pa, pyarrow.parquet as pq
+from clawpipe.policy.spec import PolicySpec
+from clawpipe.rollouts.generate import _shard
+from clawpipe.workers.request import ShardRequest
+
+work = Path(sys.argv[1])
+
+class Pool:
+    def run(self, job):
+        with (work / "runs").open("a") as runs:
+            runs.write("x")
+        while len((work / "runs").read_text()) == 1 and not re.search("-> FLOCK", Path("/proc/locks").read_text()):
+            pass  # the other process neither waits nor generates yet
+        pq.write_table(pa.table({"x": [1, 2]}), job.output)
+        return 2
+
+policy = PolicySpec(base="/x", adapter=None, dtype="float32", tool_call_format="pythonic", policy_version="v")
+sampling = {"group_size": 1, "temperature": 1.0, "max_new_tokens": 4, "max_turns": 1, "seed": 0}
+print(_shard(Pool(), work, ShardRequest(policy=policy, environment="letters", options={}, items=[], **sampling)).name)
+"""
+
+
+def test_two_processes_generate_a_shard_once(tmp_path):
+    command = [sys.executable, "-c", WRITE_THE_SHARD_ONCE, tmp_path]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    (first, _), (second, _) = (process.communicate(timeout=120) for process in both)
+    assert first == second != ""
+    assert (tmp_path / "runs").read_text() == "x"
