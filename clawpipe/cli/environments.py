@@ -23,10 +23,10 @@ FoldersOption = Annotated[list[Path], typer.Option("--dir", "-d", help="A direct
 
 @app.command("list")
 def list_(folders: FoldersOption = [], json_output: JsonFlag = False) -> None:  # noqa: B006  (typer copies it)
-    """List the built-in environments and those in your directories, without importing any of them."""
-    from clawpipe.environments.discovery import list_environments
+    """List the built-in environments, other libraries' and those in your directories, without importing any of them."""
+    from clawpipe.environments.discovery import list_environments, list_libraries
 
-    found = [asdict(info) for info in list_environments(folders)]
+    found = [asdict(info) for info in [*list_environments(folders), *list_libraries()]]
     if json_output:
         print_json({"environments": found})
         return
@@ -144,11 +144,12 @@ def try_(
     the verifier. Nothing is trained or stored. A key for endpoints is taken from OPENAI_API_KEY.
     """
     from clawpipe.config.environment import EnvironmentSpec
-    from clawpipe.rollouts.trial import Limits, try_environment
+    from clawpipe.rollouts.trial import Limits, file_for, try_environment
 
     limits = Limits(steps, samples, max_turns, max_new_tokens)
     environment = EnvironmentSpec(name=name, options=options_of(options), python=python)
-    trials = [try_environment(environment, model, limits, output_dir) for model in models]
+    files = [file_for(output_dir, model) if output_dir else None for model in models]
+    trials = [try_environment(environment, model, limits, file) for model, file in zip(models, files, strict=True)]
     if json_output:
         print_json({"environment": name, "models": [asdict(trial) for trial in trials]})
         return

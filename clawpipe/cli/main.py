@@ -31,6 +31,7 @@ from clawpipe.cli import (
     inspect,
     judge,
     keys,
+    mcp,
     metrics,
     models,
     night,
@@ -88,6 +89,7 @@ app.command("gc", rich_help_panel="Data")(gc.gc)
 app.command("serve", rich_help_panel="Models")(serve.serve)
 app.command("gateway", rich_help_panel="Models")(gateway.gateway)
 app.command("connect", rich_help_panel="Models")(connect.connect)
+app.command("mcp", rich_help_panel="Nights")(mcp.mcp)
 app.command("trace", rich_help_panel="Models")(models.trace)
 app.command("promote", rich_help_panel="Models")(models.promote)
 app.command("rollback", rich_help_panel="Models")(models.rollback)

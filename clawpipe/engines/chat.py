@@ -65,10 +65,9 @@ class ChatModel:
     tokens: bool = False
 
     @classmethod
-    def at(cls, server: EngineSpec, temperature: float, max_tokens: int) -> Self:
-        """Return the model that settings name; the key comes from the environment."""
-        key = os.environ.get(KEYS["openai"], "")
-        servers = Servers(server.url, key, KEYS["openai"], server.timeout, concurrency=server.concurrency)
+    def at(cls, server: EngineSpec, temperature: float, max_tokens: int, variable: str = KEYS["openai"]) -> Self:
+        """Return the model that settings name; the key comes from an environment variable."""
+        servers = Servers(server.url, os.environ.get(variable, ""), variable, server.timeout, concurrency=server.concurrency)
         return cls(servers, server.model or "", temperature, max_tokens, server.tokens)
 
     def reply(self, messages: Sequence[Message], tools: Sequence[ToolSpec], seed: int | None = None) -> tuple[Message, str]:

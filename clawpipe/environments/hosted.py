@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from clawpipe import processes
 from clawpipe.environments.base import Answer, Environment, Hindsight, Outcome, Reason, TaskItem, Verdict
 from clawpipe.environments.calling import CallTimeoutError, EndedError
-from clawpipe.environments.discovery import has_own_process, is_built_in, load_environment
+from clawpipe.environments.discovery import has_own_process, load_environment, takes_python
 from clawpipe.environments.host import EPISODE, KILL, ORDER
 from clawpipe.environments.interpreter import SETTING, bootstrap
 from clawpipe.errors import ClawpipeError, ConfigError, error_from
@@ -342,7 +342,7 @@ def open_environment(
     Raises:
         NotFoundError, ConfigError: it cannot be made; or it is a built-in one, and `python` is given.
     """
-    if python and is_built_in(name):
+    if python and not takes_python(name):
         raise ConfigError(f"{name} is built in, and runs in clawpipe's own Python", SETTING, "leave it out")
     if not has_own_process(name):
         yield load_environment(name, options)

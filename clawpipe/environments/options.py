@@ -19,6 +19,7 @@ from clawpipe.json_types import JsonObject, Options
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+_SIMPLE = {"integer": (int,), "number": (int, float), "boolean": (bool,), "string": (str,), "null": (type(None),)}
 _SHOWN = ("title", "default", "description", "unit", "locked")  # of a schema, as fields of their own
 
 
@@ -40,6 +41,12 @@ class Option:
     unit: str
     description: str
     limits: JsonObject
+
+    def takes(self, value: Any) -> bool:
+        """Whether a value is of the option's type, as far as that is a simple one."""
+        kinds = [_SIMPLE.get(kind) for kind in self.type.split(" | ")]
+        known = [kind for kind in kinds if kind]
+        return len(known) < len(kinds) or any(type(value) in kind for kind in known)
 
 
 def config_model(factory: Callable[..., Any]) -> type[BaseModel] | None:

@@ -13,7 +13,7 @@ from statistics import fmean
 
 import pyarrow.parquet as pq
 
-from clawpipe.config.engine import EngineSpec
+from clawpipe.config.engine import KEYS, EngineSpec
 from clawpipe.config.environment import EnvironmentSpec
 from clawpipe.config.model import Model
 from clawpipe.config.runtime import Runtime
@@ -64,12 +64,15 @@ class Trial:
     seconds: float
 
 
-def try_environment(environment: EnvironmentSpec, model: str, limits: Limits, output: Path | None) -> Trial:
+def try_environment(
+    environment: EnvironmentSpec, model: str, limits: Limits, output: Path | None, key: str = KEYS["openai"]
+) -> Trial:
     """Run episodes of the first train items, verify them, and count.
 
     Args:
         model: a base model, or NAME@URL, a model at an endpoint.
-        output: directory for a file of the episodes.
+        output: file for the episodes, JSON Lines.
+        key: environment variable with the key of an endpoint.
 
     Raises:
         ClawpipeError: the environment, the model or the endpoint cannot be used.
@@ -77,18 +80,24 @@ def try_environment(environment: EnvironmentSpec, model: str, limits: Limits, ou
     with open_world(environment, None) as world:
         items = world.items("train", limits.items, _SEED)
         begun = time.monotonic()
-        episodes = _over_endpoint(world, items, model, limits) if "@" in model else _with_engine(environment, items, model, limits)
+        endpoint = "@" in model
+        episodes = _over_endpoint(world, items, model, limits, key) if endpoint else _with_engine(environment, items, model, limits)
         judged = [verified(world, episode) for episode in episodes]
         if output:
             _write(output, model, world, judged)
         return _counted(model, judged, time.monotonic() - begun)
 
 
-def _over_endpoint(world: World, items: Sequence[TaskItem], model: str, limits: Limits) -> list[ChatEpisode]:
+def file_for(folder: Path, model: str) -> Path:
+    """Return the file of a model's episodes in a directory of several."""
+    return folder / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', model)}.jsonl"
+
+
+def _over_endpoint(world: World, items: Sequence[TaskItem], model: str, limits: Limits, key: str) -> list[ChatEpisode]:
     served, _, url = model.rpartition("@")
     server = EngineSpec(name="openai", url=(url,), model=served, concurrency=_CONCURRENCY)
     tasks = [(item, index) for item in items for index in range(limits.samples)]
-    with ChatModel.at(server, _TEMPERATURE, limits.max_new_tokens) as there:
+    with ChatModel.at(server, _TEMPERATURE, limits.max_new_tokens, key) as there:
         return list(chat_episodes(there, world, tasks, limits.max_turns))
 
 
@@ -141,8 +150,7 @@ def line_of(episode: ChatEpisode, model: str, tools: Sequence[ToolSpec]) -> Json
     return row | ({"success": episode.success, "reward": episode.value} if episode.success is not None else {})
 
 
-def _write(folder: Path, model: str, world: World, episodes: Sequence[ChatEpisode]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', model)}.jsonl"
+def _write(file: Path, model: str, world: World, episodes: Sequence[ChatEpisode]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
     tools = world.tools()
     file.write_text("".join(f"{json.dumps(line_of(episode, model, tools), ensure_ascii=False)}\n" for episode in episodes), "utf-8")

@@ -10,6 +10,7 @@ Ids begin with the time of their start, so the newest runs are found by their na
 from __future__ import annotations
 
 import datetime
+import os
 import secrets
 import socket
 from pathlib import Path
@@ -39,8 +40,12 @@ class ProcessId(BaseModel):
     @classmethod
     def own(cls) -> ProcessId:
         """Return the identity of this process."""
-        process = psutil.Process()
-        return cls(host=socket.gethostname(), number=process.pid, started=process.create_time())
+        return cls.of(os.getpid())
+
+    @classmethod
+    def of(cls, number: int) -> ProcessId:
+        """Return the identity of a process of this machine, which must be there or be a child that nobody has waited for."""
+        return cls(host=socket.gethostname(), number=number, started=psutil.Process(number).create_time())
 
     @property
     def is_here(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -18,6 +19,7 @@ from clawpipe.runs.record import ProcessId, Run, new_id, now_text, remove_record
 from clawpipe.store.home import Home
 
 EVENTS = "night.jsonl"  # among a night's logs
+RUN_ID = "CLAWPIPE_RUN_ID"  # set by whoever starts a run and has to know its id before it has begun
 
 
 class Recorder(NullWatcher):
@@ -96,7 +98,8 @@ def recorded(home: Home, facts: Mapping[str, Any]) -> Iterator[Recorder]:
         yield outer
         return
     now = datetime.datetime.now(datetime.UTC)
-    recorder = Recorder(home, Run(id=new_id(now), started=now.isoformat(timespec="seconds"), process=ProcessId.own(), **facts))
+    own = os.environ.pop(RUN_ID, None) or new_id(now)  # of this process alone: what it starts are no runs of this id
+    recorder = Recorder(home, Run(id=own, started=now.isoformat(timespec="seconds"), process=ProcessId.own(), **facts))
     write_record(home, recorder.run)
     token = _current.set(recorder)
     try:

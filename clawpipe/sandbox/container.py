@@ -11,6 +11,7 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 from clawpipe.errors import BusyError, ConfigError
@@ -40,8 +41,9 @@ class Image:
     variables: Mapping[str, str]
 
 
+@cache
 def image_of(name: str, program: Program = "podman") -> Image:
-    """Return what an image says of itself.
+    """Return what an image says of itself, asked once in this process.
 
     Raises:
         ConfigError: there is no such program, or no such image on this machine.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from clawpipe.config.night import Registry
+from clawpipe.config.registry import Registry, model_of_user
 from clawpipe.errors import DataError, NotFoundError
 from clawpipe.messages import Message, ToolCallFormat, ToolSpec
 from clawpipe.policy.base import resolve_base
@@ -76,6 +76,11 @@ def find_base(name: str, tool_call_format: ToolCallFormat) -> Served:
         base=str(base.path), adapter=None, dtype="float32", tool_call_format=tool_call_format, policy_version=policy.policy_version
     )
     return Served(Path(name).expanduser().name, BASE, base.digest, spec)
+
+
+def champion_of_user(home: Home, name: str, user: str) -> Alias:
+    """Return the alias of a user's own model, by the user's digest, beside the model that serves all."""
+    return Alias(home, f"{_REGISTERED}{model_of_user(name, user)}@{CHAMPION}")
 
 
 class Alias:

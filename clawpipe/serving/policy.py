@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import cast
 
 from clawpipe.config.engine import EngineSpec
+from clawpipe.engines.adapters import Adapter
 from clawpipe.engines.base import open_engine
 from clawpipe.engines.continuous import ContinuousBatch
 from clawpipe.engines.embedded import EmbeddedEngine
 from clawpipe.engines.rows import Row, cache_budget_tokens
 from clawpipe.engines.sampling import TurnSampling
+from clawpipe.errors import DataError
 from clawpipe.messages import Message, ToolCallFormat, ToolSpec, WrittenFormat
 from clawpipe.policy.calls import codec
 from clawpipe.policy.renderer import Renderer
@@ -69,14 +71,22 @@ class Prepared:
 
 
 class ServedPolicy:
-    """A loaded model that answers requests."""
+    """A loaded model that answers requests.
 
-    def __init__(self, served: Served, device: str = "auto") -> None:
+    Args:
+        apart: whether its adapter stays apart from the base, so that rows may have others.
+    """
+
+    def __init__(self, served: Served, device: str = "auto", apart: bool = False) -> None:
         self.served = served
         self._tool_call_format: ToolCallFormat = served.spec.tool_call_format
         self._tokenizer = load_tokenizer(Path(served.spec.base))
         self._format: WrittenFormat = written_format(self._tokenizer, self._tool_call_format)
-        self._engine = cast(EmbeddedEngine, open_engine(EngineSpec(), served.spec, device))
+        spec = served.spec.model_copy(update={"adapter": None}) if apart else served.spec
+        self._engine = cast(EmbeddedEngine, open_engine(EngineSpec(), spec, device))
+        if apart and self._engine.layout != "packed":
+            raise DataError("rows of this model cannot share a pass, so it cannot have adapters side by side", served.name)
+        self._adapter = self.load_adapter(Path(served.spec.adapter)) if apart and served.spec.adapter else None
         self._renderer = lru_cache(_RENDERERS)(self._make_renderer)
         self.spelling = TokenSpelling(self._tokenizer.backend_tokenizer)
         self._longest = self.spelling.longest()
@@ -143,16 +153,24 @@ class ServedPolicy:
 
     def score(self, ids: list[int], start: int) -> list[float]:
         """Return the log-probs of `ids[start:]` from a plain pass; not while the version serves."""
-        return self._engine.score(ids, start)
+        return self._engine.score_with(self._adapter, ids, start) if self._adapter else self._engine.score(ids, start)
 
-    def choices(self, prepared: Prepared) -> list[Choice]:
-        """Return the answers to be sampled. Raises ApiError (400) if they cannot be held to what is asked."""
-        return [self._choice(prepared, index) for index in range(prepared.count)]
+    def load_adapter(self, directory: Path) -> Adapter:
+        """Load an adapter of the same base, for rows of its own. Raises DataError if it does not fit."""
+        return Adapter(directory, self._engine.model)
 
-    def _choice(self, prepared: Prepared, index: int) -> Choice:
+    def choices(self, prepared: Prepared, adapter: Adapter | None = None) -> list[Choice]:
+        """Return the answers to be sampled, with this adapter in place of the model's own.
+
+        Raises:
+            ApiError: 400, they cannot be held to what is asked.
+        """
+        return [self._choice(prepared, index, adapter or self._adapter) for index in range(prepared.count)]
+
+    def _choice(self, prepared: Prepared, index: int, adapter: Adapter | None) -> Choice:
         constraint = self._grammars.constraint(prepared.held) if prepared.held else None
         seed = (prepared.seed + index) % 2**64
-        row = Row(prepared.prompt_of(index), prepared.sampling, seed, prepared.top, prepared.client, constraint)
+        row = Row(prepared.prompt_of(index), prepared.sampling, seed, prepared.top, prepared.client, constraint, adapter)
         stream = TextStream(self._tokenizer.backend_tokenizer)
         return Choice(row, Turn(stream, prepared.stops, prepared.reading, prepared.every))
 

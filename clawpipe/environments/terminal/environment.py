@@ -21,10 +21,13 @@ from clawpipe.environments.base import Answer, Hindsight, Outcome, Reason, TaskI
 from clawpipe.environments.shell import BASH, Shell, ShellLimits
 from clawpipe.environments.terminal.folder_tasks import FolderTasks
 from clawpipe.environments.terminal.generated import GeneratedTasks
+from clawpipe.environments.terminal.task_folders import read_task_folders
 from clawpipe.environments.terminal.tasks import Place, Tasks
-from clawpipe.json_types import JsonObject
+from clawpipe.json_types import JsonObject, Options
 from clawpipe.messages import Message, ToolCall, ToolSpec
 from clawpipe.sandbox.base import Limits, Sandbox
+from clawpipe.sandbox.container import image_of
+from clawpipe.store.plain_digests import sha256_plain
 
 _SYSTEM = "Do the task in the shell, with the tool bash. Say done when it is done."
 
@@ -60,6 +63,20 @@ class TerminalEnvironment:
     def __init__(self, config: Config) -> None:
         self.config = config
         self._tasks = _tasks_of(config)
+
+    @staticmethod
+    def inputs_digest(options: Options) -> str:
+        """Return the digest of the task folders that options name, or of the image that generated tasks are done in; "": neither.
+
+        Raises:
+            NotFoundError, DataError, ConfigError: it is not there.
+        """
+        given = dict(options.get("sandbox_options") or {})
+        program = given.get("program", "podman")
+        if options.get("folder"):
+            tasks, aside = read_task_folders(Path(options["folder"]).expanduser(), program)
+            return sha256_plain([[[task.name, task.digest] for task in tasks], aside])
+        return image_of(given["image"], program).id if "image" in given else ""
 
     def tools(self) -> list[ToolSpec]:
         return [BASH]

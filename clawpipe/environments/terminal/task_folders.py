@@ -20,7 +20,7 @@ from clawpipe.environments.terminal.dockerfile import NotPlainError, Plain, read
 from clawpipe.errors import ConfigError, DataError, NotFoundError
 from clawpipe.sandbox.base import own_folder
 from clawpipe.sandbox.container import Image, Program, image_of
-from clawpipe.store.plain_digests import sha256_file, sha256_plain
+from clawpipe.store.plain_digests import sha256_once, sha256_plain
 
 _MOST = 64 << 20  # bytes of a folder's files
 _INSTALLS = re.compile(r"^[^#\n]*\b(apt-get|apt|apk|yum|dnf|curl|wget|pip3?|uvx?|npm|npx|git clone)\s+\S", re.MULTILINE)
@@ -130,7 +130,7 @@ def read_task_folder(path: Path, program: Program) -> TaskFolder:
     _require_playable(path, toml, instruction)
     plain, image = _world(path, toml.environment, program)
     name = toml.metadata.get("category") or toml.metadata.get("difficulty") or "tasks"
-    told = [[str(file.relative_to(path)), sha256_file(file)] for file in _files(path)]
+    told = [[str(file.relative_to(path)), sha256_once(file)] for file in _files(path)]
     return TaskFolder(
         path, path.name, instruction, str(name), plain, image, toml.verifier.timeout_sec, toml.verifier.env,
         toml.environment.memory_mb, toml.environment.storage_mb, sha256_plain([told, image.id if image else ""]),

@@ -1,0 +1,61 @@
+"""`clawpipe mcp`: let an agent train itself by tools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from clawpipe.cli.config import OverrideOption
+from clawpipe.cli.environments import FoldersOption
+from clawpipe.cli.night import ConfigOption
+
+_CONFIG = Path("configs/nightly.yaml")
+
+
+def mcp(
+    config: ConfigOption = _CONFIG,
+    override: OverrideOption = [],  # noqa: B006  (typer copies it)
+    folders: FoldersOption = [],  # noqa: B006
+    data: Annotated[
+        Path | None, typer.Option("--data", metavar="DIRECTORY", help="Let the agent inspect and ingest files below it.")
+    ] = None,
+    test_model: Annotated[
+        list[str],
+        typer.Option(
+            "--test-model",
+            metavar="NAME[@URL][=VARIABLE]",
+            help="A model that rl_test_inference may try; the key of an endpoint is in the environment variable. Repeatable.",
+        ),
+    ] = [],  # noqa: B006
+    status_minutes: Annotated[float, typer.Option(min=0, help="Minutes between two looks at one running training.")] = 30.0,
+    http: Annotated[
+        int | None,
+        typer.Option("--http", metavar="PORT", min=0, max=65535, help="Serve HTTP on this loopback port instead of pipes."),
+    ] = None,
+) -> None:
+    """Serve tools over MCP by which an agent starts, watches and stops its own training.
+
+    The config says what a training is unless the agent changes it. An agent may change numbers, switches and choices of how a night
+    learns; texts, the held-out items, the gate and the registry are locked. Clients start this command and use its pipes; with
+    --http they send the home's secret ($CLAWPIPE_HOME/secret) as a bearer token to http://127.0.0.1:PORT/mcp.
+    """
+    from clawpipe.config import load_config
+    from clawpipe.mcp.desk import Desk
+    from clawpipe.store.home import Home
+
+    load_config(config, override)  # a mistake shows before a client waits
+    desk = Desk(Home.from_env(), config, override, folders, status_minutes * 60, data, test_model)
+    if http is None:
+        from clawpipe.mcp.server import serve_pipes
+
+        serve_pipes(desk)
+        return
+    from clawpipe.mcp.server import PATH, serve_http
+    from clawpipe.ports import LOOPBACK
+    from clawpipe.serving.access import listen
+
+    listener = listen(LOOPBACK, http)
+    typer.echo(f"tools at http://{LOOPBACK}:{listener.getsockname()[1]}{PATH}, for clients with the secret of {desk.home.root}")
+    serve_http(desk, listener)

@@ -1,0 +1,109 @@
+"""The tool that tries the selected environment with several models, each with a key of its own, before anything is trained."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from clawpipe.config.engine import KEYS
+from clawpipe.errors import ClawpipeError, NotFoundError
+from clawpipe.json_types import JsonObject
+from clawpipe.mcp.desk import Desk
+from clawpipe.mcp.protocol import RefusedError
+
+_MOST_STEPS, _MOST_SAMPLES = 64, 64
+_NEW_TOKENS = 256  # of a turn, where the night has no rollouts of its own that say so
+_TURNS = 4
+
+
+class Try(BaseModel):
+    """How much to try."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    num_steps: int = Field(default=3, ge=1, le=_MOST_STEPS, description="Tasks to try.")
+    group_size: int = Field(default=16, ge=1, le=_MOST_SAMPLES, description="Episodes of each task.")
+    models: list[str] | None = Field(default=None, description="Names of models to try, of those this server has; null: all.")
+
+
+class _Model(NamedTuple):
+    """A model that a person lets an agent try."""
+
+    name: str
+    reference: str
+    variable: str
+
+
+def try_models(desk: Desk, asked: Try) -> JsonObject:
+    """Play a few tasks of the selected environment with each model, and say how many episodes succeeded."""
+    from clawpipe.environments.discovery import show_environment
+
+    settings = desk.settings()
+    environment = show_environment(settings.environment.name)[0]
+    output = desk.root / "inference_tests"
+    tested = [_tried(desk, model, asked, environment.name, output) for model in _chosen(desk, asked.models)]
+    return {
+        "environment": environment.name,
+        "environment_file": environment.reference.rpartition(":")[0],
+        "test_config": {
+            "num_steps": asked.num_steps,
+            "group_size": asked.group_size,
+            "rollouts_per_model": asked.num_steps * asked.group_size,
+            "total_rollouts": asked.num_steps * asked.group_size * len(tested),
+        },
+        "models_tested": tested,
+        "summary": _summary(asked, tested, output),
+    }
+
+
+def _chosen(desk: Desk, names: list[str] | None) -> list[_Model]:
+    known = {model.name: model for model in map(_model, desk.test_models or (desk.settings().model.base,))}
+    if missing := [name for name in names or () if name not in known]:
+        raise RefusedError(NotFoundError(f"this server has no model {missing[0]!r} to try"), available=list(known))
+    return [known[name] for name in names] if names else list(known.values())
+
+
+def _model(given: str) -> _Model:
+    reference, _, variable = given.partition("=")
+    return _Model(reference.rpartition("@")[0] or reference, reference, variable or KEYS["openai"])
+
+
+def _tried(desk: Desk, model: _Model, asked: Try, environment: str, output: Path) -> JsonObject:
+    """Return what a model did; its episodes are in a JSON Lines file, and what went wrong in a log beside it."""
+    from clawpipe.rollouts.trial import Limits, try_environment
+
+    settings = desk.settings()
+    rollouts = settings.rollouts
+    turns, tokens = (rollouts.max_turns, rollouts.max_new_tokens) if rollouts else (_TURNS, _NEW_TOKENS)
+    stem = output / f"test_{environment}_{re.sub(r'[^A-Za-z0-9.-]+', '_', model.name)}"
+    limits = Limits(asked.num_steps, asked.group_size, turns, tokens)
+    told: JsonObject = {"model": model.reference, "name": model.name, "output_file": f"{stem}.jsonl", "log_file": f"{stem}.log"}
+    output.mkdir(parents=True, exist_ok=True)
+    try:
+        trial = try_environment(settings.environment, model.reference, limits, Path(f"{stem}.jsonl"), model.variable)
+    except ClawpipeError as error:
+        Path(f"{stem}.log").write_text(f"{error}\n", "utf-8")
+        return told | {"error": " ".join(error.what.split())}
+    Path(f"{stem}.log").write_text(f"{trial.first_error}\n" if trial.first_error else "", "utf-8")
+    correct = round((trial.success or 0.0) * (trial.episodes - trial.errors))
+    figures = {"total_completions": trial.episodes, "correct_completions": correct, "steps_tested": asked.num_steps}
+    return (
+        told | figures | {"accuracy": trial.success, "mean_reward": trial.value, "errors": trial.errors, "seconds": trial.seconds}
+    )
+
+
+def _summary(asked: Try, tested: list[JsonObject], output: Path) -> JsonObject:
+    good = [one for one in tested if "error" not in one and one["accuracy"] is not None]
+    best = max(good, key=lambda one: one["accuracy"], default=None)
+    return {
+        "steps_requested": asked.num_steps,
+        "models_tested": len(tested),
+        "models_succeeded": len(good),
+        "best_model": best and best["name"],
+        "avg_accuracy": round(sum(one["accuracy"] for one in good) / len(good), 3) if good else None,
+        "environment_working": bool(good),
+        "output_directory": str(output),
+    }
