@@ -20,7 +20,8 @@ def read_report(xml: bytes) -> dict[Key, Status]:
         return {}
     for case in cases:
         key = case.get("classname") or "", case.get("name") or ""
-        found[key] = _worst([_status(case), found.get(key, "passed")])  # one that fails in teardown has two cases
+        status = _status(case)
+        found[key] = _worst([status, found.get(key, status)])  # one that fails in teardown has two cases
     return found
 
 
