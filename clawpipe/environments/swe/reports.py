@@ -42,7 +42,7 @@ def _of(test: str, report: dict[Key, Status]) -> Status:
     key = key_of(test)
     if key in report or "[" not in key[1] or key[1].endswith("]"):
         return report.get(key, "missing")
-    like = [status for (place, name), status in report.items() if place == key[0] and name.startswith(key[1])]
+    like: list[Status] = [status for (place, name), status in report.items() if place == key[0] and name.startswith(key[1])]
     return _worst(like) if like else "missing"
 
 
