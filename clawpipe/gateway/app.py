@@ -60,9 +60,10 @@ class Gateway:
         metrics: Metrics,
         when_full: WhenFull,
         following: Following | None = None,
+        per_user: bool = False,
     ) -> None:
         self._upstreams, self._clients, self._recorder, self._metrics = upstreams, clients, recorder, metrics
-        self._following, self.chat = following, Chat(upstreams, recorder, metrics, when_full, following)
+        self._following, self.chat = following, Chat(upstreams, recorder, metrics, when_full, following, per_user)
         self._healthy, self._asked = False, float("-inf")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

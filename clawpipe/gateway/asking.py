@@ -10,6 +10,7 @@ from dataclasses import replace
 import orjson
 
 from clawpipe.capture.alarms import REFUSED
+from clawpipe.config.registry import user_digest
 from clawpipe.gateway.attribution import SESSION_HEADER
 from clawpipe.gateway.capabilities import NO_TOKENS, UNKNOWN
 from clawpipe.gateway.events import loaded
@@ -19,7 +20,7 @@ from clawpipe.gateway.turns import Asked
 from clawpipe.gateway.upstream import Reply, Upstream
 from clawpipe.gateway.upstreams import Upstreams
 from clawpipe.json_types import JsonObject
-from clawpipe.serving.access import CLIENT
+from clawpipe.serving.access import CLIENT, USER
 from clawpipe.serving.errors import ApiError
 from clawpipe.wire.dialects.fields import without
 from clawpipe.wire.dialects.messages_in import as_sent
@@ -30,10 +31,10 @@ _LIMIT = "max_completion_tokens"
 
 
 class Asking:
-    """Asks the engine of a session, or another one if that does not answer."""
+    """Asks the engine of a session, or another one if that does not answer. `per_user`: see `clawpipe.gateway.chat.Chat`."""
 
-    def __init__(self, upstreams: Upstreams, metrics: Metrics) -> None:
-        self._upstreams, self._metrics = upstreams, metrics
+    def __init__(self, upstreams: Upstreams, metrics: Metrics, per_user: bool = False) -> None:
+        self._upstreams, self._metrics, self._per_user = upstreams, metrics, per_user
 
     async def ask(self, asked: Asked) -> tuple[Asked, Reply]:
         """Return the reply to a request, and the request as it was sent in the end.
@@ -97,6 +98,7 @@ class Asking:
         """Send a request with digests of its session and of its key's name, so that the engine can keep the session on one version,
         and weigh what each client says of it."""
         whose = {SESSION_HEADER: place_of(asked.key, asked.whose.session), CLIENT: place_of(asked.key, "")}
+        whose |= {USER: user_digest(asked.whose.user or "")} if self._per_user and asked.whose.user else {}
         headers, data = asked.headers | whose, orjson.dumps(body)
         reply = await asked.upstream.ask("POST", asked.form.path + asked.query, data, headers)
         if reply.status == 404 and asked.version:  # the engine was started anew

@@ -48,17 +48,25 @@ class Chat:
         when_full: the handling of requests that cannot be captured: refuse them before the engine is asked, or answer and count
             them.
         following: chooses the version that answers, where the gateway follows an alias.
+        per_user: whether users have models of their own at the engine, which is told a digest of who asks. A key that has an owner
+            then speaks for nobody else.
     """
 
     def __init__(
-        self, upstreams: Upstreams, recorder: Recorder, metrics: Metrics, when_full: WhenFull, following: Following | None = None
+        self,
+        upstreams: Upstreams,
+        recorder: Recorder,
+        metrics: Metrics,
+        when_full: WhenFull,
+        following: Following | None = None,
+        per_user: bool = False,
     ) -> None:
         self._upstreams, self._recorder, self._metrics, self._when_full = upstreams, recorder, metrics, when_full
-        self._following = following
+        self._following, self._per_user = following, per_user
         # By key, and id of turn or response: the response's id, and who gave it.
         self._given: dict[tuple[str, str], tuple[str, Upstream]] = {}
         self._kept = KeptResponses()
-        self._asking = Asking(upstreams, metrics)
+        self._asking = Asking(upstreams, metrics, per_user)
         self._answers = Answering(recorder, metrics, when_full, self._note, self._keep)
 
     async def answer(self, form: Form, exchange: Exchange, key: Key) -> None:
@@ -134,7 +142,8 @@ class Chat:
             uncaptured, request = uncaptured or str(error), {**body, "messages": []}
         if not isinstance(model, str) or not 0 < len(model) <= _LONGEST_NAME:
             raise ApiError(400, "model: not the name of a model", "model", "invalid_value")
-        whose = attribute(exchange.headers, request, key.name, key.owner)
+        own = {"user": key.owner} if self._per_user and key.owner else {}
+        whose = attribute(exchange.headers, request | own, key.name, key.owner)
         if source := _makes_side(request, body):
             whose = replace(whose, turn_type="side", turn_type_from=source)
         given = dict(body)
