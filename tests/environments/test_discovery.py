@@ -55,7 +55,7 @@ def test_the_built_in_ones_by_name():
     assert isinstance(load_environment("shop", {"inventory_seed": 3}), ShopEnvironment)
     listed = {info.reference: (info.name, info.kind) for info in list_environments()}
     chats = {name: (name, "chat") for name in ("letters", "stories", "tastes", "conversations", "prompts")}
-    assert listed == {name: (name, "tool-call") for name in ("shop", "tools")} | chats | {
+    assert listed == {name: (name, "tool-call") for name in ("shop", "tools", "agent")} | chats | {
         name: (name, name) for name in ("terminal", "swe", "gui")
     }
 
