@@ -51,7 +51,7 @@ def test_another_program_is_another_input(tmp_path: Path):
     assert AgentEnvironment.inputs_digest({"command": ["in-the-image-alone"]}) not in digests
 
 
-def test_it_refuses_to_play_without_an_engine_that_returns_tokens(tasks: str):
+def test_it_refuses_to_play_without_an_engine_with_tokens(tasks: str):
     environment = AgentEnvironment(["true"], tasks)
     [item] = environment.items("train", 1, 0)
     with pytest.raises(ConfigError, match="tokens"):

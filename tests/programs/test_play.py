@@ -115,7 +115,7 @@ print(statuses); sys.exit(0 if statuses == [401, 200] else 3)
     assert [json.loads(row["verdict"])["exit"] for row in rows] == [0, 0]
 
 
-def test_side_turns_branches_and_compaction_are_rows_of_their_own(play: Play, program):
+def test_side_turns_branches_and_compaction_are_further_rows(play: Play, program):
     code = """
 first = [user("One.")]
 one = said(ask(first, max_tokens=2))
@@ -153,7 +153,7 @@ def test_a_program_judges_what_is_left_behind(play: Play, program, tasks: Path, 
 
 
 @pytest.mark.slow
-def test_responses_and_anthropics_messages_are_answered_and_recorded(play: Play, program):
+def test_responses_and_messages_are_answered_and_recorded(play: Play, program):
     code = """
 import anthropic, openai
 with openai.OpenAI() as client:
