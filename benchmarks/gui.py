@@ -156,18 +156,26 @@ def main() -> None:
     parser.add_argument("--costs", action="store_true")
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args()
+    done: JsonObject = {"rates": {}}
+    if chosen.json and chosen.json.exists():
+        done = json.loads(chosen.json.read_text())
     if chosen.costs:
-        print(json.dumps(measure_costs() | about()))
+        done["costs"] = measure_costs()
+        print(json.dumps(done["costs"]))
+        _write(chosen.json, done)
         return
-    done: JsonObject = json.loads(chosen.json.read_text()) if chosen.json and chosen.json.exists() else {"rates": {}}
     with tempfile.TemporaryDirectory() as scratch, WorkerPool(Runtime(workers=1), Path(scratch)) as pool:
         for agent in chosen.agents:
             rates = done["rates"].setdefault(agent, {})
             for page in (page for page in chosen.pages if page not in rates):
                 rates[page] = run_page(pool, page, agent, chosen.items, chosen.samples)
                 print(json.dumps({"agent": agent, "page": page} | rates[page]), flush=True)
-                if chosen.json:
-                    chosen.json.write_text(json.dumps(done | about(), indent=1) + "\n")
+                _write(chosen.json, done)
+
+
+def _write(file: Path | None, done: JsonObject) -> None:
+    if file:
+        file.write_text(json.dumps(done | about(), indent=1) + "\n")
 
 
 if __name__ == "__main__":

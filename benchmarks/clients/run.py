@@ -82,7 +82,8 @@ CLIENTS = (
     ),
     Client("LiteLLM", "litellm_sdk.py", ("litellm",), quick=False),
     Client("LiteLLM's proxy as the engine", "openai_sdk.py", ("litellm[proxy]", "openai"), quick=False, targets=(BEHIND,)),
-    Client("Claude Code", "claude_code.py", ("@anthropic-ai/claude-code",), "npm", quick=False),
+    # Its system prompt is 60,000 bytes and more, each a token of the model of `serve`: minutes an answer on two cores.
+    Client("Claude Code", "claude_code.py", ("@anthropic-ai/claude-code",), "npm", quick=False, targets=("gateway",)),
     Client("Open WebUI", "open_webui.py", ("open-webui",), quick=False),
     Client("Hermes", "hermes.py", (".venv-hermes/.installed",), "make", quick=False, targets=("gateway",), of="hermes-agent"),
     Client("OpenClaw", "openclaw.py", (".openclaw/.installed",), "make", quick=False, targets=("gateway",), of="openclaw"),
@@ -94,7 +95,7 @@ def install(client: Client, envs: Path) -> Path:
     if client.by == "make":
         subprocess.run(["make", client.packages[0]], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
         return (ROOT / client.packages[0]).parent
-    folder = envs / (client.folder if len(client.targets) > 1 else "litellm_proxy")
+    folder = envs / ("litellm_proxy" if client.targets == (BEHIND,) else client.folder)
     stamp = folder / ".installed"
     if stamp.exists() and stamp.read_text() == json.dumps(client.packages):
         return folder

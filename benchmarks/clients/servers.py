@@ -57,9 +57,9 @@ def write_model(directory: Path) -> None:
     model.config.max_position_embeddings = CONTEXT
     ids = [*tokenizer(f"\n{SENTENCE}").input_ids, tokenizer.eos_token_id]
     with torch.no_grad():
-        for layer in model.model.layers:
-            layer.self_attn.o_proj.weight.zero_()
-            layer.mlp.down_proj.weight.zero_()
+        for name, weight in model.named_parameters():
+            if name.endswith(("o_proj.weight", "down_proj.weight")):  # what layers add to a token
+                weight.zero_()
         model.lm_head.weight.zero_()
         for before, after in pairwise(ids):
             model.lm_head.weight[after] = _SURE * torch.nn.functional.normalize(model.model.embed_tokens.weight[before], dim=0)

@@ -30,13 +30,13 @@ _SINGLE_TURN = {"question", "check"}  # so is one that defines these on top of t
 # Made by name here, so that no step's key holds the source of environments that the step was not given.
 _BUILT_IN = {
     name: f"{__package__}.{name}:{name.capitalize()}Environment"
-    for name in ("shop", "letters", "stories", "tastes", "conversations", "prompts", "tools", "gui")
+    for name in ("shop", "letters", "stories", "tastes", "conversations", "prompts", "tools", "gui", "agent")
 } | {
     "terminal": f"{__package__}.terminal.environment:TerminalEnvironment",
     "swe": f"{__package__}.swe.environment:SweEnvironment",
 }
 _STARTS_PROGRAMS = {"terminal", "swe", "gui"}  # built-in ones whose episodes have processes of their own, so that deadlines hold
-_NAMES_INPUTS = {"terminal", "swe"}  # built-in ones whose options name folders and images
+_NAMES_INPUTS = {"terminal", "swe", "agent"}  # built-in ones whose options name folders, images and programs
 _USES_PYTHON = {"swe"}  # built-in ones that put packages of their Python into a sandbox
 _USES_PACKAGES = {"gui": ("miniwob", "playwright")}  # built-in ones whose behaviour packages decide, which may lie elsewhere
 ENVIRONMENTS = ExtensionPoint(
@@ -46,6 +46,10 @@ ENVIRONMENTS = ExtensionPoint(
     members=("name", "kind", "tools", "preamble", "items", "start", "verify"),
     families=LIBRARIES,
 )
+
+# What plays the episodes of environments in which the policy is asked from outside: a function of a shard's request, its
+# environment and an engine, which returns rows. Made by name, since it stands on rooms above this one.
+PLAYERS = ExtensionPoint("player", "environment.name", {"agent": "clawpipe.programs.shard:play"})
 
 
 @dataclass(frozen=True)
@@ -141,6 +145,8 @@ def source_digest(name: str, python: str | None = None) -> str:
         python: that it runs in, whose version and packages are digested, too; a module may lie among these alone. Of a built-in one
             that uses packages, those of this Python are.
     """
+    if name in PLAYERS.built_in:
+        return sha256_plain([ENVIRONMENTS.source_digest(name), PLAYERS.source_digest(name)])
     if library := ENVIRONMENTS.family(name):
         return _librarys_digest(library, name, python)
     if python is None and name in _USES_PYTHON:

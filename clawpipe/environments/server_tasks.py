@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 from clawpipe.environments.tools import connected
-from clawpipe.errors import DataError
+from clawpipe.errors import ConfigError, DataError
 from clawpipe.json_types import JsonObject
 from clawpipe.messages import ToolSpec
 from clawpipe.schemas import argument_error
@@ -37,9 +37,11 @@ def made_tasks(server: str, count: int, seed: int = 0) -> list[JsonObject]:
         server: command of an MCP server, or a JSON file of functions; each task that changes its state takes a start of it.
 
     Raises:
-        ConfigError: it does not start.
+        ConfigError: it does not start, or is a running one, which the calls would change.
         DataError: no task can be made of its tools.
     """
+    if server.startswith("http"):
+        raise ConfigError("tasks are made by calls, which would change a running server", server, "give the command that starts it")
     lot, found = random.Random(seed), dict[str, JsonObject]()
     with _Maker(server) as maker:
         for _ in range(count * _TRIES):

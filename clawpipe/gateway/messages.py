@@ -72,9 +72,9 @@ class CollectedMessage(Collected):
         self._reason = _REASONS.get(reason, reason) if isinstance(reason, str) else self._reason
         if isinstance(usage, dict):
             counted = {name: value for name, value in usage.items() if isinstance(value, int)}
-            before = self.usage or {}
-            prompt = sum(counted.get(name, 0) for name in _PROMPT) or before.get("prompt_tokens", 0)
-            sampled = counted.get("output_tokens", before.get("completion_tokens", 0))
+            before: JsonObject = self.usage or {"prompt_tokens": 0, "completion_tokens": 0}
+            prompt: int = sum(counted.get(name, 0) for name in _PROMPT) or before["prompt_tokens"]
+            sampled: int = counted.get("output_tokens", before["completion_tokens"])
             self.usage = {"prompt_tokens": prompt, "completion_tokens": sampled, "total_tokens": prompt + sampled}
 
     @property

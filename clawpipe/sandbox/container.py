@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import secrets
 import select
 import shutil
 import subprocess
+import tarfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -59,7 +61,7 @@ def image_of(name: str, program: Program = "podman") -> Image:
 
 
 def files_of(name: str, folder: str, program: Program = "podman") -> bytes:
-    """Return what an image has in a folder, as a tar archive; nothing of it runs.
+    """Return what an image has in a folder, as a tar archive without the folder itself; nothing of it runs.
 
     Raises:
         ConfigError: it has no such folder, or see `image_of`.
@@ -73,7 +75,17 @@ def files_of(name: str, folder: str, program: Program = "podman") -> bytes:
         subprocess.run([found, "rm", "--force", container], capture_output=True, check=False)
     if copied.returncode:
         raise ConfigError(f"its folder {folder} cannot be read", f"sandbox: {name}", f"try {program} run --rm {name} ls {folder}")
-    return copied.stdout
+    return _without_root(copied.stdout)
+
+
+def _without_root(archive: bytes) -> bytes:
+    """Return a tar archive without its first folder, whose mode whoever unpacks it there cannot set."""
+    data = io.BytesIO()
+    with tarfile.open(fileobj=io.BytesIO(archive)) as old, tarfile.open(fileobj=data, mode="w") as new:
+        for member in old:
+            if member.name.strip("./"):
+                new.addfile(member, old.extractfile(member) if member.isreg() else None)
+    return data.getvalue()
 
 
 def _found(program: str, image: str) -> str:
@@ -107,6 +119,7 @@ class Container(Programs):
         self._writable = (WORK, "/tmp", "/dev/shm", *map(own_folder, folders))
         self._name = f"clawpipe-{secrets.token_hex(8)}"
         self._holder = self._start(image)
+        self._open_up(folders)
 
     def end_processes(self) -> None:
         if not self._gone():
@@ -131,6 +144,15 @@ class Container(Programs):
         subprocess.run([self._program, "rm", "--force", self._name], capture_output=True, check=False)
         raise _refusal(in_time, said.decode(errors="replace"), image)
 
+    def _open_up(self, folders: Sequence[str]) -> None:
+        """Let user 1000 write into folders: a place in memory has the mode of the image's folder that it covers."""
+        if folders:
+            opened = [self._program, "exec", "--user=0", self._name, "chmod", "1777", *folders]
+            done = subprocess.run(opened, capture_output=True, check=False)
+            if done.returncode:
+                self.close()
+                raise _refusal(True, done.stderr.decode(errors="replace"), self._name)
+
     def _enter(self, argv: list[str], env: Mapping[str, str] | None, seconds: float) -> subprocess.Popen[bytes]:
         """Start a command inside. Its variables come from a file in memory: command lines can be read by others."""
         pipe, script = subprocess.PIPE, memory_file(_env_file(variables(env)))
@@ -152,6 +174,8 @@ class Container(Programs):
     def _flags(self) -> list[str]:
         limits = self._limits
         place = f"rw,size={limits.disk_bytes},mode=1777,nosuid,nodev,exec"
+        if self._program.endswith("podman"):
+            place += ",notmpcopyup"  # what it copies belongs to root
         return [
             "--rm", "--interactive", "--name", self._name, "--pull=never", "--network=none", "--read-only", "--cap-drop=all",
             "--security-opt=no-new-privileges", f"--user={_USER}", f"--workdir={WORK}", "--hostname=sandbox",

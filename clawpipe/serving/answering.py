@@ -92,9 +92,7 @@ class Answering:
         if own is None:
             self._versions.record_response(answer.id, live, asker)
         headers = live.headers | (own.headers if own else {}) | answer.headers | live.pace
-        if request.stream:
-            return EventStream(answer.chunks(job.events()), job, headers)
-        return _whole(answer, prepared.count, await _collect(job, http), headers)
+        return await response_of(answer, prepared.count, job, http, headers)
 
     async def _own_model(self, http: Request, request: SamplingFields, live: Live) -> OwnModel | None:
         """Return the model of the user who asks; None if the shared one answers."""
@@ -121,6 +119,13 @@ class Answering:
         task = asyncio.create_task(_drain(shadow, kind, request, asker, self._places.tokenizing))
         self._shadows.add(task)
         task.add_done_callback(self._shadows.discard)
+
+
+async def response_of(answer: Answer, count: int, job: Job, http: Request, headers: dict[str, str]) -> Response:
+    """Return the response to a request: an answer of `count` choices, as a whole or as a stream."""
+    if answer.streams:
+        return EventStream(answer.chunks(job.events()), job, headers)
+    return _whole(answer, count, await _collect(job, http), headers)
 
 
 def check_model(policy: ServedPolicy, name: str) -> None:

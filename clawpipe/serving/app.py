@@ -33,11 +33,11 @@ from clawpipe.serving.dialects import (
 from clawpipe.serving.errors import ApiError, api_error, error_body, not_kept
 from clawpipe.serving.feedback import feedback_of
 from clawpipe.serving.follow import Follower
-from clawpipe.serving.found import Served
 from clawpipe.serving.live import Live
 from clawpipe.serving.metrics import Metrics
 from clawpipe.serving.own_models import OwnModels
 from clawpipe.serving.policy import ServedPolicy
+from clawpipe.serving.served import Served
 from clawpipe.serving.versions import Versions
 from clawpipe.wire.dialects.kept import KeptResponses
 

@@ -14,8 +14,8 @@ from clawpipe.serving.choice import Choice, Ending
 from clawpipe.serving.engine_thread import EngineThread, Event, Job
 from clawpipe.serving.errors import RETRY_AFTER_SECONDS
 from clawpipe.serving.evidence import Asker
-from clawpipe.serving.found import Served
 from clawpipe.serving.policy import ServedPolicy
+from clawpipe.serving.served import Served
 from clawpipe.serving.turn import Delta
 from clawpipe.serving.versions import NOBODY, Version
 

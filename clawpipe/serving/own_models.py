@@ -15,8 +15,8 @@ from typing import NamedTuple, Protocol
 
 from clawpipe.engines.adapters import Adapter
 from clawpipe.errors import ClawpipeError, DataError, NotFoundError
-from clawpipe.serving.found import Served
 from clawpipe.serving.policy import ServedPolicy
+from clawpipe.serving.served import Served
 from clawpipe.serving.versions import identity_headers
 
 LOOK_SECONDS = 2.0  # between two looks at the registry for one user

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from clawpipe.serving.evidence import Answers, Asker, Evidence
 
 if TYPE_CHECKING:
-    from clawpipe.serving.found import Served
+    from clawpipe.serving.served import Served
 
 NOBODY = Asker()
 SESSION_SECONDS = 3600.0  # a session that is silent for longer is over

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from clawpipe.environments.terminal.dockerfile import NotPlainError, read_docker
 from clawpipe.environments.terminal.task_folders import read_task_folders
 from clawpipe.errors import ConfigError, DataError, NotFoundError
 from clawpipe.messages import Message, ToolCall
+from tests.sandbox.test_providers import SETTINGS
 
 PLAIN = {
     "task.toml": 'schema_version = "1.1"\n[metadata]\ncategory = "files"\n[verifier]\ntimeout_sec = 30.0\n',
@@ -210,3 +213,45 @@ def test_a_dockerfile_that_does_more_is_refused(tmp_path, text: str, why: str):
     (tmp_path / "context/Dockerfile").write_text(text)
     with pytest.raises(NotPlainError, match=why):
         read_dockerfile(tmp_path / "context/Dockerfile")
+
+
+LIMITS = ("--ulimit=nproc=32:32", "--ulimit=nofile=1024:1024")  # which a machine may not raise
+
+
+@pytest.fixture
+def image(tmp_path, monkeypatch) -> Iterator[str]:
+    """An image of busybox alone, with the task's files in the folder in which it starts."""
+    name = "clawpipe-test-task"
+    (tmp_path / "containers.conf").write_text(SETTINGS + (f'runtime = "{runc}"\n' if (runc := shutil.which("runc")) else ""))
+    monkeypatch.setenv("CONTAINERS_CONF", str(tmp_path / "containers.conf"))
+    if not (shutil.which("podman") and (busybox := shutil.which("busybox"))):
+        pytest.skip("no podman and busybox on this machine: apt-get install podman runc busybox-static")
+    root = tmp_path / "root"
+    for folder in ("bin", "usr", "srv/data"):
+        (root / folder).mkdir(parents=True)
+    shutil.copy(busybox, root / "bin/busybox")
+    for applet in subprocess.run([busybox, "--list"], capture_output=True, text=True, check=True).stdout.split():
+        if applet != "busybox":
+            (root / "bin" / applet).symlink_to("busybox")
+    (root / "usr/bin").symlink_to("../bin")
+    (root / "srv/data/numbers.txt").write_text("3\n4\n")
+    subprocess.run(["tar", "-C", root, "-cf", tmp_path / "image.tar", "."], check=True)
+    told = ["--change", "WORKDIR=/srv", "--change", "ENV=WORD=seven"]
+    subprocess.run(["podman", "import", *told, tmp_path / "image.tar", name], capture_output=True, check=True)
+    if subprocess.run(["podman", "run", "--rm", "--network=none", *LIMITS, name, "true"], capture_output=True).returncode:
+        pytest.skip("podman starts no container on this machine")
+    yield name
+    subprocess.run(["podman", "rmi", "--force", name], capture_output=True, check=True)
+
+
+@pytest.mark.slow
+def test_a_task_with_an_image_is_done_in_a_container(tmp_path, image):
+    toml = f"{PLAIN['task.toml']}[environment]\ndocker_image = '{image}'\n"
+    script = PLAIN["tests/test.sh"].replace("#!/bin/bash", "#!/bin/sh")
+    changes = {"environment__Dockerfile": "FROM scratch\nRUN build\n", "tests__test_sh": script, "task_toml": toml}
+    environment = terminal(make(tmp_path / "tasks", **changes))
+    [item] = environment.items("train", 1, 0)
+    messages, ending = play_solution(environment, item, solution_of(environment, item))
+    assert outcome_of(environment, item, messages, ending).success, messages
+    *_, outcome = play(environment, "echo 8 > sum.txt; echo 5 >> data/numbers.txt")
+    assert (outcome.value, outcome.reason) == (0.0, "what its tests say")

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from clawpipe.json_types import JsonObject
+from clawpipe.store.artifacts import Store
+from clawpipe.store.datasets import dataset_ref, read_dataset
 from tests.environments.swe.conftest import needs_bubblewrap, row, write_repository, write_rows  # noqa: F401  (a fixture)
-from tests.flows.test_conversation_night import rows_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 
@@ -28,7 +30,14 @@ def test_a_night_in_repositories_comes_to_a_verdict(new_clawpipe, tmp_path: Path
     status = clawpipe.night(place, *counts, *little, "curation.demonstrations={share: 1.0, weight: 1.0}")
     assert status["verdict"] == "HOLD"
     assert status["heldout"]["base"]["success"] == 0.0
-    steps = {step["name"]: step["details"] for step in status["steps"]}
-    print(json.dumps(steps)[:4000])
-    shown = rows_of(clawpipe, status, "demonstrate")
-    assert shown
+    steps = {step["name"]: step["digest"] for step in status["steps"]}
+    store = Store(clawpipe.home.store)
+
+    def verdicts(step: str) -> list[JsonObject]:
+        rows = read_dataset(store, dataset_ref(store, "trajectories", steps[step])).to_pylist()
+        return [json.loads(row["verdict"]) for row in rows]
+
+    assert [verdict["refused"] for verdict in verdicts("round-1/validate")] == ["nothing was changed that counts"] * 8
+    for verdict in verdicts("round-1/demonstrate"):
+        assert set(verdict["fail_to_pass"].values()) == {"passed"}
+        assert "+        if number > best:" in verdict["patch"]

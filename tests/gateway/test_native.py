@@ -165,6 +165,20 @@ def test_a_response_can_be_had_again_until_it_is_deleted(hosted):
             client.responses.retrieve(unstored.id)
 
 
+def test_an_item_may_be_named_in_place_of_being_sent(hosted):
+    with hosted.client() as client:
+        first = client.responses.create(model="agent", input="one")
+        named = {"type": "item_reference", "id": first.output[0].id}
+        client.responses.create(
+            model="agent", input=[{"role": "user", "content": "one"}, named, {"role": "user", "content": "two"}]
+        )
+        sent, _ = asked("/v1/chat/completions")[-1]
+        assert [one["content"] for one in sent["messages"]] == ["one", "Two.", "two"]
+        client.responses.delete(first.id)
+        with pytest.raises(openai.BadRequestError, match="an item that is not kept here"):
+            client.responses.create(model="agent", input=[named])
+
+
 def test_what_no_chat_can_say_is_refused_where_there_is_no_route(hosted):
     body = {"model": "agent", "input": "x", "conversation": "conv_1"}
     refused = hosted.post("/v1/responses", body)

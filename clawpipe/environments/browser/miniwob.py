@@ -6,6 +6,7 @@ the deduction for time, since the time of a page counts actions here.
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -32,8 +33,9 @@ def scene_of(name: str) -> Scene:
         ConfigError: there is none.
     """
     if name not in page_names():
+        near = ", ".join(get_close_matches(name, page_names(), cutoff=0.3) or page_names()[:3])
         raise ConfigError(
-            f"MiniWoB has no page {name!r}", "environment.options.pages", "`clawpipe env show gui` says where they are listed"
+            f"MiniWoB has no page {name!r}", "environment.options.pages", f"{len(page_names())} are there, e.g. {near}"
         )
     path = f"{name.replace('.', '/')}/wrapper.html" if "." in name else f"miniwob/{name}.html"
     return Scene(f"{_ORIGIN}/{path}", str(_folder()), _BEGIN, "WOB_TASK_READY", _STATE, 160, 210)

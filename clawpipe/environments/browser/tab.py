@@ -45,8 +45,8 @@ class RefusedError(Exception):
 class Tab:
     """One page and what happens on it."""
 
-    def __init__(self, context: BrowserContext, page: Page, scene: Scene) -> None:
-        self._context, self._page, self._scene = context, page, scene
+    def __init__(self, browser: Browser, context: BrowserContext, page: Page, scene: Scene) -> None:
+        self._browser, self._context, self._page, self._scene = browser, context, page, scene
         self._origin = origin_of(scene.url)
         self._outline, self._instruction = Outline("", ()), ""
         self._ended = self._broken = ""
@@ -69,7 +69,7 @@ class Tab:
                     service_workers="block",
                 )
                 await context.clock.install(time=_BEGIN)
-                return cls(context, await context.new_page(), scene)
+                return cls(browser, context, await context.new_page(), scene)
         except (Error, TimeoutError):
             raise PageError("the browser has ended") from None
 
@@ -103,7 +103,8 @@ class Tab:
         except TimeoutError:
             self._broken = self._broken or f"the page did not answer within {self._scene.seconds:g} s"
         except Error as error:
-            self._broken = self._broken or f"the page cannot be used: {first_line(error)}"
+            why = f"the page cannot be used: {first_line(error)}" if self._browser.is_connected() else "the browser has ended"
+            self._broken = self._broken or why
         raise PageError(self._broken)
 
     async def _open(self) -> View:
@@ -156,7 +157,7 @@ class Tab:
                 case _:
                     raise RefusedError(f"no tool {name!r}")
         except Error as error:
-            if self._broken or self._page.is_closed():
+            if self._broken or self._page.is_closed() or not self._browser.is_connected():
                 raise
             if not self._ended:  # a dialog or a new window may have been in the way
                 raise RefusedError(_why(name, error)) from None
@@ -214,7 +215,6 @@ class Tab:
         for ended in ("requestfinished", "requestfailed"):
             page.on(ended, lambda request: self._loading.discard(request))
         self._context.on("page", self._window)
-        self._context.browser.on("disconnected", lambda _: self._break("the browser has ended"))
 
     def _break(self, why: str) -> None:
         self._broken = self._broken or why

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,11 @@ from clawpipe.environments.swe.sources import Sources
 from clawpipe.environments.swe.tasks import Task, about, paths_of, read_tasks
 from clawpipe.environments.swe.workbench import VARIABLES, Place, Workbench
 from clawpipe.errors import ConfigError, DataError
-from clawpipe.json_types import JsonObject
+from clawpipe.json_types import JsonObject, Options
 from clawpipe.messages import Message, ToolCall, ToolSpec
 from clawpipe.sandbox.base import WORK, Limits
 from clawpipe.sandbox.container import image_of
+from clawpipe.store.plain_digests import sha256_plain
 
 _SYSTEM = (
     f"Mend the fault in the Python repository in {WORK}. Read and change its source with the tool {BASH.name}, and run its tests "
@@ -73,6 +75,16 @@ class Config(BaseModel):
         return name
 
     @property
+    def file(self) -> Path:
+        """The file of tasks."""
+        return Path(self.tasks).expanduser()
+
+    @property
+    def folder(self) -> Path:
+        """The folder of repositories."""
+        return Path(self.repositories).expanduser() if self.repositories else self.file.parent / "repositories"
+
+    @property
     def place(self) -> Place:
         """Where repositories are tried."""
         limits = Limits(seconds=self.test_seconds, memory_bytes=self.memory_mb << 20, disk_bytes=self.disk_mb << 20)
@@ -91,17 +103,27 @@ class SweEnvironment:
     Config = Config
 
     def __init__(self, config: Config) -> None:
-        self._share, self._file = config.share, Path(config.tasks).expanduser()
+        self._share, self._file = config.share, config.file
         self._shell = ShellLimits(config.command_seconds, config.max_steps, config.max_characters)
         self._place = config.place
-        places = Path(config.repositories).expanduser() if config.repositories else self._file.parent / "repositories"
-        self._sources = Sources(places)
+        self._sources = Sources(config.folder)
         read = read_tasks(self._file)
         self._images = dict[str, str]()
         self._refused = list(read.refused.values())
         self._tasks = {task.instance_id: task for task in read.tasks if self._has_files(task)}
         if not self._tasks:
             raise DataError(f"no task of it can be tried: {about(self._refused)}", str(self._file), "see docs/swe.md")
+
+    @staticmethod
+    def inputs_digest(options: Options) -> str:
+        """Return the digest of what the tasks name and their file does not hold: commits, folders of files, images.
+
+        Raises:
+            NotFoundError, DataError: there is no such file, or it has no task.
+        """
+        config = Config.model_validate(options)
+        place, sources = config.place, Sources(config.folder)
+        return sha256_plain([[task.instance_id, _state(task, place, sources)] for task in read_tasks(config.file).tasks])
 
     def tools(self) -> list[ToolSpec]:
         return [BASH]
@@ -202,7 +224,7 @@ class SweEnvironment:
     def _noted(self, image: str) -> str:
         """Note the id of an image, which its tasks' items hold; return why there is none."""
         try:
-            self._images[image] = self._images.get(image) or image_of(image, self._place.options.get("program", "podman")).id
+            self._images[image] = self._images.get(image) or _image_id(image, self._place)
         except ConfigError as error:
             return f"{error.what}: {image}"
         return ""
@@ -247,6 +269,17 @@ class SweEpisode:
 
     def close(self) -> None:
         self._bench.close()
+
+
+def _image_id(image: str, place: Place) -> str:
+    return image_of(image, place.options.get("program", "podman")).id
+
+
+def _state(task: Task, place: Place, sources: Sources) -> str:
+    """Return what names a task's files, wherever they lie; "" where there are none, and the task is set aside."""
+    with suppress(ConfigError, DataError):
+        return _image_id(image, place) if (image := place.image(task)) else sources.state(task)
+    return ""
 
 
 def _ordered(tasks: Sequence[Task], seed: int) -> list[Task]:

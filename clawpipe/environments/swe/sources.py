@@ -13,6 +13,7 @@ from pathlib import Path
 
 from clawpipe.environments.swe.tasks import Task
 from clawpipe.errors import ConfigError, DataError
+from clawpipe.store.plain_digests import sha256_bytes
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _COMMIT = re.compile(r"[0-9a-fA-F]{7,64}")
@@ -48,6 +49,17 @@ class Sources:
         known = commit == "HEAD" or _COMMIT.fullmatch(commit)
         found = known and _git(copy, "cat-file", "-e", f"{commit}^{{commit}}").returncode == 0
         return "" if found else f"{place.name} has no commit {commit[:12]}"
+
+    def state(self, task: Task) -> str:
+        """Return what names the files of a task: a commit, or the digest of files without git; "" where there are none."""
+        place = self._place(task)
+        if task.base_commit and (place is None or _has_git(place)):
+            return task.base_commit
+        if place is None:
+            return ""
+        if not _has_git(place):
+            return sha256_bytes(_archive_of(place))
+        return _output(_git(self._copy(place), "rev-parse", "HEAD"), place).decode().strip()
 
     def archive(self, task: Task) -> bytes:
         """Return the files of a task as a tar archive.

@@ -17,16 +17,20 @@ from clawpipe.environments.terminal.task_folders import TaskFolder, read_task_fo
 from clawpipe.environments.terminal.tasks import Place
 from clawpipe.errors import ConfigError, DataError
 from clawpipe.json_types import JsonObject
-from clawpipe.sandbox.base import Limits, Sandbox, get
-from clawpipe.sandbox.container import files_of
+from clawpipe.sandbox.base import Limits, Result, Sandbox, get
+from clawpipe.sandbox.container import Program, files_of
 
 _TESTS, _LOGS = "/tests", "/logs"
 _TAIL = 2000  # characters of the tests' output that are recorded
 # What the policy may have put there is removed: nothing but the task's own tests is run, and nothing but what they write is read.
-_PLACES = f"{_TESTS} {_LOGS}"
-_CLEAR = (
-    rf"find {_PLACES} -mindepth 1 -type d -exec chmod u+rwx {{}} \;; find {_PLACES} -mindepth 1 -delete && mkdir {_LOGS}/verifier"
-)
+_CLEAR = rf"""
+for place in {_TESTS} {_LOGS}; do
+  find $place -type d ! -path $place -exec chmod u+rwx {{}} \;
+  rm -rf $place/* $place/.[!.]* $place/..?*
+  [ -z "$(ls -A $place)" ] || exit 1
+done
+mkdir {_LOGS}/verifier
+"""
 _SCRIPT = f'cd -- "$1" && {_TESTS}/test.sh'
 _PYTEST = f'cd -- "$1" && python3 -m pytest -q -p no:cacheprovider {_TESTS}'
 _QUIET = {"HOME": _LOGS, "PYTHONNOUSERSITE": "1"}  # no start-up files of the policy's
@@ -45,7 +49,8 @@ class FolderTasks:
 
     def __init__(self, root: Path, share: float, place: Place) -> None:
         self._root, self._share, self._place = root, share, place
-        tasks, self._aside = read_task_folders(root, place.options.get("program", "podman"))
+        self._program: Program = place.options.get("program", "podman")
+        tasks, self._aside = read_task_folders(root, self._program)
         self._tasks = {task.name: task for task in tasks}
 
     def items(self, environment: Environment, split: str, count: int, seed: int) -> list[TaskItem]:
@@ -63,21 +68,20 @@ class FolderTasks:
 
     def place(self, truth: JsonObject) -> Place:
         task, given = self._task(truth), self._place
-        world = task.image or task.plain
-        assert world
         sandbox = "container" if task.image else given.sandbox
         options = dict(given.options) if sandbox == given.sandbox else {}
-        own = {"image": task.image.id, "folders": _own_folders(world.folder)} if task.image else {"folders": task.plain.tops}
-        own["folders"] = [*own["folders"], _TESTS, _LOGS]
-        return Place(sandbox, _limits(task, given), options | own, world.folder, world.variables)
+        if task.image:
+            options["image"] = task.image.id
+        options["folders"] = [*task.writable, _TESTS, _LOGS]
+        return Place(sandbox, _limits(task, given), options, task.world.folder, task.world.variables)
 
     def begin(self, sandbox: Sandbox, truth: JsonObject) -> None:
         task = self._task(truth)
         if task.image:
-            for folder in _own_folders(task.image.folder):
-                _unpack(sandbox, folder, files_of(task.image.id, folder))
-        elif task.plain:
-            _require(sandbox.exec(["mkdir", "-p", *task.plain.folders]).code, task.name)
+            for folder in task.writable:
+                _unpack(sandbox, folder, files_of(task.image.id, folder, self._program))
+        if task.plain:
+            _require(sandbox.exec(["mkdir", "-p", *task.plain.folders]), task.name)
             _unpack(sandbox, "/", _packed(task.plain.files))
 
     def progress(self, sandbox: Sandbox, truth: JsonObject) -> None:
@@ -127,11 +131,6 @@ def _item(environment: Environment, split: str, place: int, task: TaskFolder) ->
     return question_item(environment, split, place, identity=task.name, part=task.part, question=task.instruction, truth=truth)
 
 
-def _own_folders(folder: str) -> list[str]:
-    """Return the folder of an image's programs where it has one, which has to be writable."""
-    return [folder] if folder.strip("/") else []
-
-
 def _limits(task: TaskFolder, place: Place) -> Limits:
     return Limits(
         seconds=place.limits.seconds,
@@ -153,13 +152,14 @@ def _packed(files: Mapping[str, Path], *, executable: bool = False) -> bytes:
 
 
 def _unpack(sandbox: Sandbox, folder: str, archive: bytes) -> None:
-    done = sandbox.exec(["tar", "--no-same-owner", "--no-overwrite-dir", "-C", folder, "-xf", "-"], stdin=archive, seconds=60.0)
-    _require(done.code, folder)
+    done = sandbox.exec(["tar", "-o", "-C", folder, "-xf", "-"], stdin=archive, seconds=60.0)  # -o: as its own user's, in any tar
+    _require(done, folder)
 
 
-def _require(code: int | None, what: str) -> None:
-    if code != 0:
-        raise DataError("its files cannot be put into the sandbox", what, "look at its size (environment.storage_mb)")
+def _require(done: Result, what: str) -> None:
+    if done.code != 0:
+        why = done.ended or (done.text.strip().splitlines() or ["no reason given"])[-1]
+        raise DataError(f"its files cannot be put into the sandbox: {why}", what, "look at their size (environment.storage_mb)")
 
 
 def _rewards(sandbox: Sandbox) -> dict[str, float]:

@@ -55,8 +55,7 @@ class TaskFolder:
 
     Attributes:
         part: its category.
-        plain: what its Dockerfile makes; None: the image has it.
-        image: that its commands run in; None: in this machine's programs.
+        world: what its Dockerfile makes, for this machine's programs; or the image that its commands run in.
         seconds: that its tests may take; `variables` are theirs.
         digest: of all its files, with their names, and of the image.
     """
@@ -65,13 +64,25 @@ class TaskFolder:
     name: str
     instruction: str
     part: str
-    plain: Plain | None
-    image: Image | None
+    world: Plain | Image
     seconds: float
     variables: Mapping[str, str]
     memory_mb: int | None
     storage_mb: int | None
     digest: str
+
+    @property
+    def plain(self) -> Plain | None:
+        return self.world if isinstance(self.world, Plain) else None
+
+    @property
+    def image(self) -> Image | None:
+        return self.world if isinstance(self.world, Image) else None
+
+    @property
+    def writable(self) -> list[str]:
+        """The folders that have to be writable: those of the Dockerfile, or the one in which the image's programs start."""
+        return self.world.tops if isinstance(self.world, Plain) else [self.world.folder] * bool(self.world.folder.strip("/"))
 
     @property
     def tests(self) -> dict[str, Path]:
@@ -128,12 +139,13 @@ def read_task_folder(path: Path, program: Program) -> TaskFolder:
     """
     toml, instruction = _toml(path), _text(path, "instruction.md").strip()
     _require_playable(path, toml, instruction)
-    plain, image = _world(path, toml.environment, program)
+    world = _world(path, toml.environment, program)
+    image = world.id if isinstance(world, Image) else ""
     name = toml.metadata.get("category") or toml.metadata.get("difficulty") or "tasks"
     told = [[str(file.relative_to(path)), sha256_once(file)] for file in _files(path)]
     return TaskFolder(
-        path, path.name, instruction, str(name), plain, image, toml.verifier.timeout_sec, toml.verifier.env,
-        toml.environment.memory_mb, toml.environment.storage_mb, sha256_plain([told, image.id if image else ""]),
+        path, path.name, instruction, str(name), world, toml.verifier.timeout_sec, toml.verifier.env,
+        toml.environment.memory_mb, toml.environment.storage_mb, sha256_plain([told, image]),
     )  # fmt: skip
 
 
@@ -167,10 +179,10 @@ def _require_playable(path: Path, toml: _Toml, instruction: str) -> None:
         raise _aside(path, f"its files have more than {_MOST >> 20} MiB")
 
 
-def _world(path: Path, environment: _Environment, program: Program) -> tuple[Plain | None, Image | None]:
+def _world(path: Path, environment: _Environment, program: Program) -> Plain | Image:
     """Return what its Dockerfile makes, or the image in which it is made already."""
     if environment.docker_image:
-        return None, image_of(environment.docker_image, program)
+        return image_of(environment.docker_image, program)
     if any((path / "environment").glob("*compose*.y*ml")):
         raise _aside(path, "it needs several containers")
     if not (path / "environment" / "Dockerfile").is_file():
@@ -185,7 +197,7 @@ def _world(path: Path, environment: _Environment, program: Program) -> tuple[Pla
         raise _aside(path, f"{error}: name an image of it in task.toml, environment.docker_image") from None
     except UnicodeDecodeError:
         raise _aside(path, "its Dockerfile is no text in UTF-8") from None
-    return plain, None
+    return plain
 
 
 @cache

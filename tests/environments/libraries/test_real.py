@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -35,9 +34,8 @@ WANTED = {
 
 @pytest.fixture(scope="session")
 def python_of(tmp_path_factory) -> Callable[[str], str]:
-    """python_of(library): a Python that has it; one of the folder LIBRARY_PYTHONS where that is set."""
-    made = os.environ.get("LIBRARY_PYTHONS")
-    place = Path(made) if made else tmp_path_factory.mktemp("libraries")
+    """python_of(library): a Python that has it, installed once."""
+    place = tmp_path_factory.mktemp("libraries")
 
     def install(library: str) -> str:
         python = place / library / "bin" / "python"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from clawpipe.environments.demonstration import play_out, play_solution, solution_of
-from clawpipe.environments.discovery import has_own_process, load_environment, source_digest
+from clawpipe.environments.discovery import has_own_process, inputs_digest, load_environment, source_digest
 from clawpipe.environments.ending import outcome_of
 from clawpipe.environments.swe.environment import SweEnvironment
 from clawpipe.environments.swe.grading import is_kept
@@ -250,6 +250,22 @@ def test_what_the_gold_patch_changes_may_be_changed():
     patch = PATCH.replace("tally/__init__.py", "app/test/client.py")
     assert not is_kept("app/test/client.py", task_of(row("a" * 40, patch=patch)))
     assert is_kept("app/test/client.py", task_of(row("a" * 40, patch=patch, test_patch=patch)))
+
+
+def test_files_that_a_task_names_are_in_the_key(tmp_path: Path):
+    """A commit names its files; of a folder without git, and of a newest commit, the file of tasks does not say what it holds."""
+    commit = write_repository(work := tmp_path / "repositories" / "ann__tally")
+    (file := tmp_path / "repositories" / "plain" / "tally" / "__init__.py").parent.mkdir(parents=True)
+    smith = row("", instance_id="smith", base_commit=None, test_patch=None, image_name="any")
+    git = ["git", "-C", str(work), "-c", "user.name=a", "-c", "user.email=a@localhost"]
+    found: list[str] = []
+    for number, one in enumerate((row(commit), row(commit, instance_id="plain"), smith)):
+        options = {"tasks": str(write_rows(tmp_path / "t.jsonl", one))}
+        before = inputs_digest("swe", options)
+        file.write_text(f"# {number}\n")
+        subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "two"], check=True)
+        found.append("same" if inputs_digest("swe", options) == before else "other")
+    assert found == ["same", "other", "other"]
 
 
 def test_it_has_own_process_and_its_packages_are_in_the_key(monkeypatch: pytest.MonkeyPatch):
