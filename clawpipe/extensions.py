@@ -5,6 +5,7 @@ Environments, scorers, importers, engines and losses are all named alike:
     shop                    a built-in one, or an entry point of the group `clawpipe.environments` in an installed package
     path/to/file.py:NAME    a class or function in a file of the user's
     module:NAME             the same in a module that can be imported
+    family:WORD             where an extension point has families: the family's class, whose first argument is WORD
 """
 
 from __future__ import annotations
@@ -45,12 +46,14 @@ class ExtensionPoint:
         setting: the setting or option that names one, for messages.
         built_in: `module:NAME` by name.
         members: attributes that a made one must have.
+        families: `module:NAME` by the word before the colon, of names whose rest is the first argument.
     """
 
     kind: str
     setting: str
     built_in: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
     members: tuple[str, ...] = ()
+    families: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
 
     @property
     def group(self) -> str:
@@ -61,6 +64,11 @@ class ExtensionPoint:
         """Return the names that need no path: the built-in ones and those of installed packages."""
         return sorted({*self.built_in, *(point.name for point in entry_points(group=self.group))})
 
+    def family(self, name: str) -> str | None:
+        """Return the family that a name belongs to."""
+        family, colon, _ = name.partition(":")
+        return family if colon and family in self.families else None
+
     def place(self, name: str) -> Place:
         """Return where `name` is defined, without importing it.
 
@@ -69,6 +77,8 @@ class ExtensionPoint:
         """
         if name in self.built_in:
             return _place(self.built_in[name])
+        if family := self.family(name):
+            return _place(self.families[family])
         if is_reference(name):
             return self._place_of_reference(name)
         for point in entry_points(group=self.group, name=name):
@@ -100,6 +110,8 @@ class ExtensionPoint:
         factory = self.load(name)
         if not callable(factory):
             raise ConfigError(f"no {self.kind}: it is neither a class nor a function", name, self._fix)
+        if self.family(name):
+            arguments = (name.partition(":")[2], *arguments)
         self._require_options(name, factory, options, arguments)
         try:
             made = factory(*arguments, **options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -33,6 +34,29 @@ def full_disk(place: Path) -> BusyError | None:
     if shutil.disk_usage(existing).free > _ROOM:
         return None
     return BusyError("the disk is full", str(place), _MAKE_ROOM)
+
+
+def free_memory() -> int:
+    """Return the bytes of memory that this process can take now: what the machine has left, or what its control group has."""
+    return min(_machine_free(), _group_free())
+
+
+def _machine_free() -> int:
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):  # not Linux
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+def _group_free(group: Path = Path("/sys/fs/cgroup")) -> int:
+    """Return what a control group may still take; without a limit, more than any machine has. Cached files can be given up."""
+    try:
+        limit, used = (int((group / f"memory.{name}").read_text(encoding="ascii")) for name in ("max", "current"))
+        kept = dict(line.split() for line in (group / "memory.stat").read_text(encoding="ascii").splitlines())
+        return max(0, limit - used + int(kept.get("inactive_file", 0)))
+    except (OSError, ValueError):  # there is no such group, or its limit is "max"
+        return sys.maxsize
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

@@ -86,10 +86,11 @@ def show_trend(night: Night, benchmark: DatasetRef, contenders: dict[str, ModelR
 def _draw_stored(night: Night, items: DatasetRef) -> HeldOut:
     """Hold out a share of each stored dataset, and draw from it."""
     config = night.config
-    share = config.evaluation.heldout_share
-    split = [[hold_out(rows=rows, share=share) for rows in kind] for kind in (night.stored, night.pairs)]
+    share, one_user = config.evaluation.heldout_share, config.registry.is_of_one_user
+    split = [[hold_out(rows=rows, share=share, one_user=one_user) for rows in kind] for kind in (night.stored, night.pairs)]
     conversations, pairs = ([result.extra("heldout") for result in kind] for kind in split)
     limits = {"max_tokens": config.curation.max_tokens, "count": config.environment.heldout_items, "seen": night.seen}
+    limits |= {"one_user": one_user}
     if config.measure == "preference accuracy":
         drawn = draw_pairs(pairs=pairs, policy=night.base, **limits)
     else:

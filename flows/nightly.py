@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from prefect import flow
+from prefect import flow, get_run_logger
 from prefect.runtime import deployment, flow_run
 from prefect.task_runners import ThreadPoolTaskRunner
 
@@ -35,6 +35,7 @@ from flows.opening import Night, close_night, open_night
 from flows.queue import due, go_on, in_queue
 from flows.round import Round, choose_training_data, generate_rollouts, judge, learn
 from flows.runners import PrefectRunner
+from flows.users import each, overrides_of_users
 from tasks.evaluation import gate
 from tasks.export import export, measure_fidelity
 from tasks.items import record_look, require_slices
@@ -67,7 +68,21 @@ def nightly(config: str = "configs/nightly.yaml", overrides: list[str] | None = 
         overrides: settings on top of it, e.g. ["train.method=sft", "seed=3"].
     """
     keep_private()  # a worker that clawpipe has not started may run this
-    return in_queue(lambda: _a_night(load_config(Path(config), overrides or [])))
+    given = load_config(Path(config), overrides or [])
+    return in_queue(lambda: _nights_of_users(Path(config), overrides or []) if given.registry.per else _a_night(given))
+
+
+def _nights_of_users(config: Path, overrides: list[str]) -> JsonObject:
+    """Run the night of each user who said something new, one after the other."""
+    home, statuses = Home.from_env(), list[JsonObject]()
+    if deployment.id:
+        ingest_waiting(home)
+    each(
+        overrides_of_users(home, config, overrides),
+        lambda own: statuses.append(_a_night(load_config(config, own))),
+        lambda error: get_run_logger().error(str(error)),
+    )
+    return {"nights": statuses}
 
 
 def _a_night(given: NightConfig) -> JsonObject:
@@ -92,7 +107,7 @@ def _facts(settings: NightConfig) -> dict[str, Any]:
     """Return what is known of a run of this flow as it starts."""
     parameters = flow_run.parameters
     return {
-        "night": flow_run.name,
+        "night": night_id(settings),
         "model": settings.registry.model_name,
         "config": str(parameters.get("config", "")),
         "overrides": [str(word) for word in parameters.get("overrides") or []],
@@ -155,6 +170,8 @@ def the_night(night: Night) -> None:
         fidelity=fidelity,
         max_divergence=config.serving.max_divergence,
         measure=config.measure,
+        earlier=list(night.earlier),
+        seen=sorted(night.seen) if config.gate.adds_up else [],
     )
 
     if verdict.details["decision"] != Decision.REJECT and served.stored:

@@ -19,13 +19,14 @@ from clawpipe.environments.discovery import ENVIRONMENTS
 from clawpipe.environments.several import open_environments
 from clawpipe.errors import ClawpipeError
 from clawpipe.evaluation.looks import Looks, SeveralLooks, looks_at
+from clawpipe.evaluation.verdict import Tally
 from clawpipe.extensions import is_reference
 from clawpipe.judging.spending import spending_of
 from clawpipe.nights.compared import compared
 from clawpipe.nights.conclude import conclude, count_evidence, evidence_warning
 from clawpipe.nights.journal import Journal, watcher
 from clawpipe.nights.judges import judges_of
-from clawpipe.nights.past import past_rounds
+from clawpipe.nights.past import earlier_evidence, past_rounds
 from clawpipe.nights.record import (
     Incumbent,
     NightRecord,
@@ -85,6 +86,7 @@ class Night:
     history: list[DatasetRef]  # trajectories of earlier nights, used only to find near-duplicates
     teacher: ModelRef | None  # None: the policy of each round
     ledger: Looks | SeveralLooks
+    earlier: tuple[Tally, ...]  # evidence of earlier nights that adds up with tonight's
     seen: dict[str, int]  # by held-out identity, how many earlier nights have looked at it
     past: list[Past] = field(default_factory=list, kw_only=True)  # rounds of earlier nights, newest first
 
@@ -148,7 +150,7 @@ class Night:
     @property
     def compared(self) -> str:
         """Return one sentence about the data that the night learns from and the models that it compares."""
-        return compared(self.config, self.stored, self.pairs, self.champion.version if self.champion else None)
+        return compared(self.config, self.stored, self.pairs, self.champion.title if self.champion else None)
 
     @property
     def summary(self) -> NightSummary:
@@ -156,7 +158,7 @@ class Night:
         return NightSummary(
             night=self.night,
             compared=self.compared,
-            champion=self.champion.version if self.champion else None,
+            champion=self.champion.version if self.champion and not self.champion.model else None,
             model_name=self.config.registry.model_name,
             config=self.config.settings(),
         )
@@ -201,7 +203,7 @@ def open_night(config: NightConfig, ledger_home: Home | None = None) -> Iterator
         pool = stack.enter_context(open_workers(config.runtime, journal.run_dir / "logs"))
         stack.callback(_tell_judges, journal, home, store, record.resolve(config).scores)
         with journal.ended():
-            bring_policies(config, _tracking(home, config), store, pool, record.champion)
+            bring_policies(config, _tracking_of(home, config, record.champion), store, pool, record.champion)
             night = OpenNight(**vars(_night(config, record, store, ledger_home or home)), home=home, journal=journal)
             journal.status.compared = night.compared
             if config.curation.sampling.replay_nights and not night.past:
@@ -241,8 +243,8 @@ def dry_run_night(config: NightConfig) -> Night:
     home = Home.from_env()
     record = read_record(home, night_id(config))
     store = open_store(home)
-    past = past_rounds(home, store, config)
-    record = record or new_record(home, config, _incumbent(home, config), named_datasets(home, config), past)
+    past, earlier = past_rounds(home, store, config), earlier_evidence(home, config)
+    record = record or new_record(home, config, _incumbent(home, config), named_datasets(home, config), past, earlier)
     return _night(config, record, store, home)
 
 
@@ -253,12 +255,22 @@ def _record(home: Home, config: NightConfig) -> NightRecord:
         return record
     datasets = datasets_of(home, config, record)
     if record is None or champion != record.champion or datasets != record.datasets:
-        return create_record(home, config, champion, datasets, past_rounds(home, open_store(home), config))
+        past, earlier = past_rounds(home, open_store(home), config), earlier_evidence(home, config)
+        return create_record(home, config, champion, datasets, past, earlier)
     return record
 
 
 def _incumbent(home: Home, config: NightConfig) -> Incumbent | None:
-    return incumbent(_tracking(home, config), night_id(config))
+    own, shared = incumbent(_tracking(home, config), night_id(config)), config.registry.shared
+    if own or not shared:
+        return own
+    served = incumbent(Tracking.of(home, shared), night_id(config))
+    return served and served.model_copy(update={"model": shared})
+
+
+def _tracking_of(home: Home, config: NightConfig, champion: Incumbent | None) -> Tracking:
+    """Return the registry entry that the champion is of."""
+    return Tracking.of(home, champion.model) if champion and champion.model else _tracking(home, config)
 
 
 def _tracking(home: Home, config: NightConfig) -> Tracking:
@@ -281,6 +293,7 @@ def _night(config: NightConfig, record: NightRecord, store: Store, ledger_home: 
         history=[dataset_ref(store, "trajectories", digest) for digest in config.curation.near.history],
         teacher=teacher_of(config, base, record.champion),
         ledger=ledger,
+        earlier=record.earlier,
         seen=ledger.seen(config.draw or record.night),
         past=[
             Past(

@@ -5,12 +5,12 @@ from __future__ import annotations
 from clawpipe.config.night import Gate, Generation, JudgeSpec, Measure, Played, Runtime
 from clawpipe.environments.user_errors import LOG
 from clawpipe.evaluation import answers, likelihood, preference, replay
-from clawpipe.evaluation.evidence import build_evidence
+from clawpipe.evaluation.evidence import build_evidence, user_slices
 from clawpipe.evaluation.gate import decide
 from clawpipe.evaluation.hacking import training_of
 from clawpipe.evaluation.heldout import evaluate as evaluate_policy
 from clawpipe.evaluation.heldout import probe_policies
-from clawpipe.evaluation.verdict import Fidelity, Freshness
+from clawpipe.evaluation.verdict import Fidelity, Freshness, Tally
 from clawpipe.judging.base import SCORERS
 from clawpipe.store.datasets import read_dataset
 from clawpipe.store.home import Home
@@ -104,15 +104,17 @@ def gate(
     fidelity: StepResult | None,
     max_divergence: float,
     measure: Measure = "success",
+    earlier: list[Tally] | None = None,
+    seen: list[str] | None = None,
 ) -> StepResult:
     """Decide on the candidate. `drawn` is the result of the step that drew the held-out items, `results` those of the evaluations,
     by role, and `scored` those of the steps that filter and score rows, in the night's order; `fidelity` is the result of
-    measure_fidelity, None where the trained policy is served as it is."""
+    measure_fidelity, None where the trained policy is served as it is. `earlier` and `seen`: see Evidence."""
     store = open_store(Home.from_env())
     tables = {role: read_dataset(store, result.dataset) for role, result in results.items()}
     served = policies["candidate"].policy_version
     measured = Fidelity.model_validate(fidelity.details) if fidelity else None
-    rows = read_dataset(store, drawn.dataset, ["item_id", "identity"]).to_pylist()
+    rows = read_dataset(store, drawn.dataset, ["item_id", "identity", "user_id"]).to_pylist()
     evidence = build_evidence(
         tables["base"],
         tables.get("champion"),
@@ -125,6 +127,9 @@ def gate(
         identities={row["item_id"]: row["identity"] for row in rows},
         measure=measure,
         training=training_of(scored, results),
+        earlier=earlier or (),
+        seen=seen or (),
+        slices=user_slices(rows) if config.by_user else {},
     )
     verdict = decide(evidence, config)
     return StepResult(rows_in=drawn.dataset.rows, rows_out=len(evidence.candidate.items), details=verdict.model_dump(mode="json"))

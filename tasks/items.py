@@ -43,9 +43,9 @@ def draw_heldout(items: DatasetRef, benchmark: DatasetRef | None, environment: D
 
 
 @step()
-def hold_out(rows: DatasetRef, share: float) -> StepResult:
+def hold_out(rows: DatasetRef, share: float, one_user: bool = False) -> StepResult:
     """Split stored trajectories or preference pairs into rows to train on and rows that no night trains on."""
-    return hold_out_rows(open_store(Home.from_env()), rows, share)
+    return hold_out_rows(open_store(Home.from_env()), rows, share, one_user)
 
 
 @step()
@@ -57,16 +57,19 @@ def draw_conversations(
     max_tokens: int,
     count: int,
     seen: dict[str, int],
+    one_user: bool = False,
 ) -> StepResult:
     """Draw held-out conversations that can be measured: the ones that the fewest nights have looked at."""
     store = open_store(Home.from_env())
-    return draw_stored_conversations(store, conversations, scores, imitate, max_tokens, count, seen, measure)
+    return draw_stored_conversations(store, conversations, scores, imitate, max_tokens, count, seen, measure, one_user)
 
 
 @step()
-def draw_pairs(pairs: list[DatasetRef], policy: ModelRef, max_tokens: int, count: int, seen: dict[str, int]) -> StepResult:
+def draw_pairs(
+    pairs: list[DatasetRef], policy: ModelRef, max_tokens: int, count: int, seen: dict[str, int], one_user: bool = False
+) -> StepResult:
     """Draw held-out preference pairs: the ones that the fewest nights have looked at."""
-    return draw_stored_pairs(open_store(Home.from_env()), pairs, policy, max_tokens, count, seen)
+    return draw_stored_pairs(open_store(Home.from_env()), pairs, policy, max_tokens, count, seen, one_user)
 
 
 @step(cached=False)

@@ -26,7 +26,8 @@ from clawpipe.config.block import Extension
 from clawpipe.config.night import EngineSpec, EnvironmentSpec, JudgeSpec
 from clawpipe.config.training import Loss
 from clawpipe.engines.base import ENGINES
-from clawpipe.environments.discovery import ENVIRONMENTS, source_digest
+from clawpipe.environments.discovery import ENVIRONMENTS, inputs_digest, source_digest
+from clawpipe.environments.local_tools import files_of_tools, is_tool_file
 from clawpipe.errors import BusyError
 from clawpipe.extensions import ExtensionPoint, file_of
 from clawpipe.json_types import Options
@@ -89,9 +90,9 @@ def _name_in(block: BaseModel) -> str:
 
 
 def _source_of(point: ExtensionPoint, block: BaseModel) -> str:
-    """Return the digest of an extension's source, and of the Python that it runs in where the settings name one."""
+    """Return the digest of an extension's source, and of the Python and the task folders or image that the settings name."""
     if isinstance(block, EnvironmentSpec):
-        return source_digest(block.name, block.python)
+        return source_digest(block.name, block.python) + inputs_digest(block.name, block.options)
     return point.source_digest(_name_in(block))
 
 
@@ -106,11 +107,13 @@ def _files_of(value: Any) -> Iterator[str]:
 
 
 def _files_at(option: str) -> list[Path]:
-    """The files of a model's directory, or the one file that an option names; none where it is no path, such as a long text."""
+    """The files of a model's directory, or the one file that an option names, with those of functions that it names as tools; none
+    where it is no path, such as a long text."""
     try:
         place = file_of(option) or Path(option).expanduser()
         files = sorted(place.iterdir()) if (place / "config.json").is_file() else [place]
-        return [file for file in files if file.is_file()]
+        named = files_of_tools(place) if is_tool_file(option) and place.is_file() else []
+        return [file for file in [*files, *named] if file.is_file()]
     except (OSError, RuntimeError):
         return []
 

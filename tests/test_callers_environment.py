@@ -60,6 +60,7 @@ def test_nothing_of_the_caller_s_is_left():
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_hostile_caller_changes_no_result(tmp_path):
     quick = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow"]
     command = [*quick, *(str(ROOT / "tests" / test) for test in SENSITIVE)]

@@ -45,3 +45,12 @@ def test_the_calculators_night_finds_its_files(monkeypatch: pytest.MonkeyPatch):
     episode.close()
     assert answer is not None
     assert answer[0].content == "1364"
+
+
+def test_the_agents_night_finds_its_files():
+    config = load_config(Path("examples/agent/night.yaml"))
+    environment = load_environment(config.environment.name, config.environment.options)
+    assert environment.program.command == ("python3", "examples/agent/loop.py")
+    for split, count in (("train", config.environment.train_items), ("heldout", config.environment.heldout_items)):
+        assert len(environment.items(split, count, 0)) == count
+    assert len(Path("examples/agent/loop.py").read_text(encoding="utf-8").splitlines()) < 40

@@ -47,7 +47,7 @@ def package(tmp_path, monkeypatch):
 
 def test_a_package_adds_an_environment_and_an_importer(package):
     assert load_environment("greeting", {}).name == "greeting"
-    names = ["conversations", "greeting", "letters", "prompts", "shop", "tastes", "tools"]
+    names = ["conversations", "greeting", "gui", "letters", "prompts", "shop", "stories", "swe", "tastes", "terminal", "tools"]
     assert [info.reference for info in list_environments()] == names
     assert environment_name("greeting") == "greeting"
     assert load_format("dialog").name == "dialog"

@@ -86,9 +86,15 @@ def test_the_wheel_holds_what_a_night_reads(installed: Installed, environment: P
     assert json.loads(installed("clawpipe", "config", "show", "-c", "configs/tiny.yaml", "--json"))["night"] == "tiny"
     code = "from clawpipe.config.load import shipped_file as file; print(file('prefect.yaml').read_text(), end='')"
     assert installed("python", "-c", code) == (ROOT / "prefect.yaml").read_text()
+    plugin = Path(json.loads(installed("clawpipe", "connect", "openclaw", "--json"))["plugin"])
+    assert plugin.is_relative_to(environment)
+    assert {file.name: file.read_text() for file in plugin.iterdir()} == {
+        file.name: file.read_text() for file in (ROOT / "integrations/openclaw").iterdir()
+    }
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_tutorial_runs_from_the_wheel(installed: Installed):
     """Every command, on the chats and the client that it shows; the night is a small one."""
     port = free_port()

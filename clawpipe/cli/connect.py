@@ -50,6 +50,8 @@ def connect(
         typer.echo(_sentence(report))
     else:
         typer.echo((f"in {report['file']}:\n\n" if report["file"] else "") + str(report["lines"]), nl=False)
+    if report["plugin"] and not json_output:
+        typer.echo(f"the plugin that also says whose turn each request is: {report['plugin']}", err=True)
 
 
 def _shown(agent: str, url: str, model: str | None) -> JsonObject:
@@ -58,7 +60,7 @@ def _shown(agent: str, url: str, model: str | None) -> JsonObject:
 
     shown = lines(agent, Connection(url, model or "MODEL", "YOUR-KEY"))
     file = str(FILES[agent].find(os.environ)) if agent in FILES else None
-    return {"agent": agent, "file": file, "lines": shown}
+    return {"agent": agent, "file": file, "lines": shown, "plugin": _plugin(agent)}
 
 
 def _written(agent: str, url: str, model: str | None) -> JsonObject:
@@ -71,7 +73,16 @@ def _written(agent: str, url: str, model: str | None) -> JsonObject:
     if not key:
         raise ConfigError("no key is set", KEY_VARIABLE, f'export {KEY_VARIABLE}="$(clawpipe keys make {agent})"')
     written = write(agent, check_connection(url, model, key))
-    return {"agent": agent, "file": str(written.file), "changed": written.changed, "backup": written.backup and str(written.backup)}
+    backup = written.backup and str(written.backup)
+    return {"agent": agent, "file": str(written.file), "changed": written.changed, "backup": backup, "plugin": _plugin(agent)}
+
+
+def _plugin(agent: str) -> str | None:
+    """Return the folder of an agent's plugin, which clawpipe ships; None if there is none."""
+    from clawpipe.config.load import shipped_file
+
+    found = shipped_file(f"integrations/{agent}")
+    return str(found.resolve()) if found else None
 
 
 def _sentence(report: JsonObject) -> str:

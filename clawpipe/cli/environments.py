@@ -23,10 +23,10 @@ FoldersOption = Annotated[list[Path], typer.Option("--dir", "-d", help="A direct
 
 @app.command("list")
 def list_(folders: FoldersOption = [], json_output: JsonFlag = False) -> None:  # noqa: B006  (typer copies it)
-    """List the built-in environments and those in your directories, without importing any of them."""
-    from clawpipe.environments.discovery import list_environments
+    """List the built-in environments, other libraries' and those in your directories, without importing any of them."""
+    from clawpipe.environments.discovery import list_environments, list_libraries
 
-    found = [asdict(info) for info in list_environments(folders)]
+    found = [asdict(info) for info in [*list_environments(folders), *list_libraries()]]
     if json_output:
         print_json({"environments": found})
         return
@@ -168,3 +168,36 @@ def _trials(trials: list[Trial]) -> object:
         errors = f"{trial.errors} ({trial.first_error})" if trial.errors else "0"
         table.add_row(Text(trial.model), str(trial.episodes), *shares, Text(errors), f"{trial.seconds:.0f}")
     return table
+
+
+@app.command("plant")
+def plant(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where tasks and repositories are written.")],
+    packages: Annotated[
+        list[str], typer.Option("--package", help="Package to plant faults into; repeatable; all if left out.")
+    ] = [],  # noqa: B006
+    tasks: Annotated[int, typer.Option(min=1, help="Number of tasks.")] = 300,
+    seed: Annotated[int, typer.Option(help="Decides which faults are tried, in which order.")] = 0,
+    sdists: Annotated[
+        Path | None, typer.Option(help="Folder of the packages' archives; missing ones are downloaded there.")
+    ] = None,
+    json_output: JsonFlag = False,
+) -> None:
+    """Plant faults into real packages of PyPI, as tasks for the environment swe.
+
+    A fault counts if at least one of the package's own tests fails because of it and at least one passes. Tests run in a sandbox.
+    The packages are pinned by version and digest, and equal arguments give equal tasks.
+    """
+    from clawpipe.environments.faults.packages import packages_named, sdist, tree_of
+    from clawpipe.environments.faults.write import write_tasks
+    from clawpipe.environments.swe.workbench import DEFAULT_PLACE
+
+    archives = sdists or folder / "sdists"
+    trees = [tree_of(package, sdist(package, archives)) for package in packages_named(packages)]
+    written = write_tasks(folder, trees, DEFAULT_PLACE, tasks, seed, lambda line: typer.echo(line, err=True))
+    if json_output:
+        print_json({"file": str(written.file), "tasks": written.counts})
+        return
+    typer.echo(
+        f"{sum(written.counts.values())} tasks in {written.file}; next: clawpipe env check swe --option tasks={written.file}"
+    )

@@ -67,6 +67,7 @@ def _lines(results: Sequence[Forgetting]) -> Iterator[str]:
             continue
         yield from (f"  {old[:12]} is now {new[:12]}" for old, new in result.replaced.items())
         yield from (f"report rewritten: {night}" for night in result.reports)
+        yield from [f"{result.screenshots} screenshots removed"] if result.screenshots else []
         yield from (f"lines removed: {log}" for log in result.logs)
         yield from (f"WARNING: still holds some of it: {file}" for file in result.still_held)
     if not any(result.found for result in results):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 import socket
 import sys
 from collections.abc import Sequence
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -93,13 +95,18 @@ def _followed(home: Home, uri: str, base: str | None, tool_call_format: ToolCall
     return uri.removeprefix("models:/").partition("@")[0], alias_of(home, uri, base, tool_call_format)
 
 
-def serve_captured(words: Sequence[str], host: str, port: int) -> None:
-    """Run `clawpipe serve` with these words on a port of its own, with a key that nobody else knows, behind a gateway."""
+def serve_captured(words: Sequence[str], host: str, port: int, per_user: bool = False) -> None:
+    """Run `clawpipe serve` with these words on a port of its own, with a key that nobody else knows, behind a gateway.
+
+    `per_user`: whether users may have models of their own, see `clawpipe.gateway.chat.Chat`.
+    """
+    from clawpipe.errors import BusyError
     from clawpipe.gateway.clients import Clients
     from clawpipe.gateway.server import serve
     from clawpipe.gateway.upstreams import Upstreams
     from clawpipe.ports import LOOPBACK, free_port
-    from clawpipe.services.service import running
+    from clawpipe.services.keeper import Keeper
+    from clawpipe.services.service import started
     from clawpipe.serving.access import BEHIND_VARIABLE, KEY_VARIABLE, listen
     from clawpipe.store.home import Home
 
@@ -107,10 +114,15 @@ def serve_captured(words: Sequence[str], host: str, port: int) -> None:
     clients, listener = Clients(home, _more_keys(home, host)), listen(host, port)
     key, url = secrets.token_urlsafe(32), f"http://{LOOPBACK}:{own}"
     command = [sys.executable, "-m", "clawpipe", "serve", *words, "--port", str(own)]
-    with running("serve", command, home.logs / "serve.log", {KEY_VARIABLE: key, BEHIND_VARIABLE: "1"}) as engine:
-        engine.wait_healthy(f"{url}/healthz", _LOAD_SECONDS)
+    log = home.logs / "serve.log"
+    start = partial(started, "the engine", command, log, {KEY_VARIABLE: key, BEHIND_VARIABLE: "1"})
+    tell, give_up = partial(typer.echo, err=True), partial(os.kill, os.getpid(), signal.SIGTERM)
+    with Keeper(start(), start, tell, give_up) as engine:
+        engine.service.wait_healthy(f"{url}/healthz", _LOAD_SECONDS)
         typer.echo(f"{words[0]} at {_address(host, listener)}, captured in {home.root / 'captured'}")
-        serve(home, Upstreams.named(url, key), clients, listener)
+        serve(home, Upstreams.named(url, key), clients, listener, per_user=per_user)
+    if engine.gave_up:
+        raise BusyError("the engine ends again and again", str(log), "its log says why; a smaller model needs less memory")
 
 
 def serve_vllm(

@@ -82,6 +82,8 @@ def gc(
         typer.echo(f"files of {len(found.files)} versions and runs {would} ({sum(one.bytes for one in found.files)} bytes)")
     if keep_reports is not None:
         typer.echo(f"reports and logs of {len(found.reports)} nights {would}")
+    if found.screenshots:
+        typer.echo(f"{len(found.screenshots)} screenshots {would}: no stored row names them")
     if found.work:
         typer.echo(f"work/ {would}: no night is unfinished")
     if dry_run and found.stays:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from clawpipe.store.home import Home
 
 ConfigOption = Annotated[Path, typer.Option("--config", "-c", help="YAML file of the night's settings.")]
+_OF_USERS = "registry.per: these steps are run for each user who said something new, on that user's rows"
 DEFAULT_CONFIG = Path("configs/demo.yaml")
 
 
@@ -35,6 +36,39 @@ def run(config: ConfigOption = DEFAULT_CONFIG, override: OverrideOption = [], js
     """
     if not json_output:
         typer.echo(f"reading {config}", err=True)  # at once: imports and servers take a while
+    from clawpipe.config import load_config
+    from clawpipe.store.home import Home
+
+    if load_config(config, override).registry.per:
+        _run_of_users(config, override, json_output)
+        return
+    run_id, status = _run_one(config, override, json_output)
+    if json_output:
+        print_json({"run": run_id, **status.model_dump(mode="json")})
+    else:
+        _print_status(status, Home.from_env())
+
+
+def _run_of_users(config: Path, overrides: list[str], json_output: bool) -> None:
+    """Run the night of each user who said something new, and print them together as JSON, or each as it ends."""
+    from clawpipe.store.home import Home
+    from flows.users import each, overrides_of_users
+
+    home, nights = Home.from_env(), list[JsonObject]()
+
+    def run_one(own: list[str]) -> None:
+        run_id, status = _run_one(config, own, json_output)
+        nights.append({"run": run_id, **status.model_dump(mode="json")})
+        if not json_output:
+            _print_status(status, home)
+
+    each(overrides_of_users(home, config, overrides), run_one, lambda error: tell(error, as_json=False))
+    if json_output:
+        print_json({"nights": nights})
+
+
+def _run_one(config: Path, override: list[str], json_output: bool) -> tuple[str, NightStatus]:
+    """Run a night; return the id of the run, and the night's status."""
     from clawpipe.config import load_config
     from clawpipe.nights.record import NightStatus, night_id, run_dir
     from clawpipe.runs.recording import recorded
@@ -59,10 +93,7 @@ def run(config: ConfigOption = DEFAULT_CONFIG, override: OverrideOption = [], js
                 ending.follow(api.service)
             os.environ.update(environment(home, api, flow_log(home)))
             status = NightStatus.model_validate(_night(str(config), override, private=api.private))
-    if json_output:
-        print_json({"run": recorder.run.id, **status.model_dump(mode="json")})
-    else:
-        _print_status(status, home)
+    return recorder.run.id, status
 
 
 def _facts(settings: NightConfig, config: Path, overrides: list[str]) -> dict[str, Any]:
@@ -151,6 +182,7 @@ def plan(
         steps = plan_night(settings)
     rate = rate_of_night(settings)
     told = [router_note(settings.model.base), shares_note(settings), *rate_notes(settings.train, rate)]
+    told += [_OF_USERS] if settings.registry.per else []
     notes = [note for note in told if note]
     plan = {"night": night_id(settings), "config": settings.model_dump(mode="json"), "steps": steps, "notes": notes}
     plan["rate"] = rate_facts(settings.train, rate)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -47,6 +48,8 @@ PythonOption = Annotated[str | None, typer.Option(metavar="FILE", help="The Pyth
 ArgumentOption = Annotated[
     list[str] | None, typer.Option("--argument", metavar="WORD", help="A word for vLLM's command line, such as --enforce-eager.")
 ]
+_PER_USER_HELP = "Let each user get the champion of NAME-user-DIGEST, if there is one; all others get the model that is named."
+PerUserOption = Annotated[bool, typer.Option("--per-user", help=_PER_USER_HELP)]
 CaptureOption = Annotated[
     bool, typer.Option("--capture", help="Capture every turn, like `clawpipe gateway` in front of this server.")
 ]
@@ -65,12 +68,16 @@ def serve(
     engine: EngineOption = EngineName.embedded,
     python: PythonOption = None,
     argument: ArgumentOption = None,
+    per_user: PerUserOption = False,
 ) -> None:
     """Serve a model over OpenAI's interface until Ctrl-C.
 
     Clients must send the key in $CLAWPIPE_API_KEY; with --capture, that one or one of `clawpipe keys`. A version that is promoted
     or rolled back is in service within seconds.
     """
+    if per_user and (engine == EngineName.vllm or not _is_alias(model)):
+        fix = "serve models:/NAME@champion with the embedded engine"
+        raise ConfigError("users have models of their own beside an alias, on the embedded engine", "--per-user", fix)
     if engine == EngineName.vllm:
         from clawpipe.cli.gateway import serve_vllm
 
@@ -86,7 +93,8 @@ def serve(
         words = [model, "--session-seconds", str(session_seconds), "--canary-share", str(canary_share)]
         words += ["--shadow-share", str(shadow_share)]
         words += ["--base", base] if base else []
-        serve_captured([*words, *(["--tool-call-format", tool_call_format] if tool_call_format else [])], host, port)
+        words += ["--per-user"] if per_user else []
+        serve_captured([*words, *(["--tool-call-format", tool_call_format] if tool_call_format else [])], host, port, per_user)
         return
     from clawpipe.serving.access import api_key, is_behind_gateway, listen
 
@@ -94,25 +102,32 @@ def serve(
     listener = listen(host, port)
 
     from clawpipe.serving.follow import Follower
+    from clawpipe.serving.found import champion_of_user
     from clawpipe.serving.live import Live, loader
+    from clawpipe.serving.own_models import OwnModels
     from clawpipe.serving.policy import ServedPolicy
     from clawpipe.serving.server import serve as serve_versions
     from clawpipe.serving.versions import Versions
     from clawpipe.store.home import Home
 
     home = Home.from_env()
-    follows = model.startswith(_REGISTERED) and "@" in model
+    follows = _is_alias(model)
     if base and not follows:
         raise ConfigError("only an alias may name no version yet", "--base", "leave it out, or serve models:/NAME@ALIAS")
     alias = alias_of(home, model, base, tool_call_format) if follows else None
     served = alias.find(alias.version()) if alias else _find(home, model, tool_call_format)
-    versions = Versions(Live(ServedPolicy(served)), session_seconds)
-    follower = Follower(versions, alias, loader(), canary_share, shadow_share) if alias else None
+    versions = Versions(Live(ServedPolicy(served, apart=per_user)), session_seconds)
+    follower = Follower(versions, alias, loader(apart=per_user), canary_share, shadow_share) if alias else None
+    own_models = OwnModels(partial(champion_of_user, home, served.name)) if per_user else None
     address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/v1"
     typer.echo(
         f"{served.name} version {served.version} (digest {served.digest[:12]}, policy {served.spec.policy_version}) at {address}"
     )
-    serve_versions(versions, key, listener, follower, is_behind_gateway())
+    serve_versions(versions, key, listener, follower, is_behind_gateway(), own_models)
+
+
+def _is_alias(model: str) -> bool:
+    return model.startswith(_REGISTERED) and "@" in model
 
 
 def alias_of(home: Home, model: str, base: str | None, tool_call_format: ToolCallFormat | None) -> Alias:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +37,10 @@ McpOption = Annotated[
 
 
 def init(
-    paths: Annotated[list[str], typer.Argument(help="Logs of an agent (files, folders, patterns, URLs), or one file of prompts.")],
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(help="Logs of an agent (files, folders, patterns, URLs), or one file of prompts; none with --mcp alone."),
+    ] = None,
     model: ModelOption = None,
     method: MethodOption = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Config to write.")] = Path("night.yaml"),
@@ -44,12 +48,16 @@ def init(
     labels: LabelsOption = None,
     monoclaw: MonoclawOption = None,
     mcp: McpOption = "",
+    tasks: Annotated[int, typer.Option(min=4, help="With --mcp alone: tasks that are made of the server's tools.")] = 32,
     json_output: JsonFlag = False,
 ) -> None:
     """Look at logs or prompts, and write the config of a night that learns from them.
 
     The config says in comments what was found and why each setting is proposed. On a terminal it asks for the model, unless
     --model is given. A night that learns from logs takes what was ingested since the last one, so the config is for every night.
+
+    With --mcp and no paths, the tasks are made of the server's tools: calls that change what the server says of its state, told in
+    the words of the tools' descriptions. They are written beside the config.
     """
     from clawpipe.errors import ConfigError
     from clawpipe.ingest.options import Options
@@ -60,6 +68,7 @@ def init(
     if output.exists():
         raise ConfigError("it is there already", str(output), "name a file that does not exist yet: --output")
     model = model or _asked_for_model(json_output)
+    paths = paths or [_tasks_of(mcp, tasks, output)]
     made = propose(paths, model, method, "{date}", Options(map=tuple(map_ or ()), labels=labels), monoclaw, mcp)
     made.add("train", {"start_from": "champion"}, "it goes on from the model in service, once there is one")
     made.config()
@@ -109,6 +118,26 @@ def train(
     run(config, override, json_output)
     if output:
         _export(home, config, override, output)
+
+
+def _tasks_of(server: str, count: int, config: Path) -> str:
+    """Write tasks of a server's tools beside a config; return their file."""
+    from clawpipe.environments.server_tasks import made_tasks
+    from clawpipe.errors import ConfigError
+    from clawpipe.store.files import write_atomic
+    from clawpipe.store.permissions import give_to_user
+
+    if not server:
+        raise ConfigError(
+            "there is nothing to learn from", "clawpipe init", "name logs or a file of prompts, or a server with --mcp"
+        )
+    file = config.with_suffix(".tasks.jsonl")
+    if file.exists():
+        raise ConfigError("it is there already", str(file), "remove it, or name another config: --output")
+    lines = "".join(f"{json.dumps(task, ensure_ascii=False)}\n" for task in made_tasks(server, count))
+    write_atomic(file, lines.encode())
+    give_to_user(file)
+    return str(file)
 
 
 def _asked_for_model(json_output: bool) -> str:

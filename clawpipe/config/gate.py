@@ -32,11 +32,27 @@ class Gate(Block):
         "scorers besides the verifier",
     )
 
+    adds_up: bool = Field(
+        default=False,
+        description="whether the evidence of a model's nights since its last promotion adds up, for users with few held-out items; "
+        "the chance of ever promoting a model that is no better is then alpha, over any number of nights",
+    )
+
+    by_user: bool = Field(
+        default=False,
+        description="whether each user with enough held-out conversations is a slice: a gain for some must not cost others",
+    )
+
     @property
     def level(self) -> float:
         """Significance level of one night's test for promotion."""
         return self.alpha / self.nights
 
     def result_fields(self) -> frozenset[str]:
-        later = {"promote_on_likelihood", "hold_on_signs"}  # in no key while they are off, so that keys of nights before them stay
+        later = {
+            "promote_on_likelihood",
+            "hold_on_signs",
+            "adds_up",
+            "by_user",
+        }  # in no key while they are off, so that keys of nights before them stay
         return super().result_fields() - {name for name in later if not getattr(self, name)}

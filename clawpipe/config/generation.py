@@ -37,12 +37,20 @@ class Difficulty(Block):
     low: Fraction = Field(default=0.2, description="least pass rate of the items that come first")
     high: Fraction = Field(default=0.8, description="greatest pass rate of the items that come first")
     unseen: Fraction = Field(default=0.5, description="least share of the items that no round has tried, as long as there are any")
+    levels: bool = Field(
+        default=False,
+        description="of slices that end in /level-1, /level-2 and so on, draw from one level: at first the lowest, the next one "
+        "after a round whose rate there is above `high`, the one before after a rate below `low`",
+    )
 
     @model_validator(mode="after")
     def _low_is_not_above_high(self) -> Difficulty:
         if self.low > self.high:
             raise ValueError(f"low ({self.low}) exceeds high ({self.high})")
         return self
+
+    def result_fields(self) -> frozenset[str]:
+        return super().result_fields() - (set() if self.levels else {"levels"})
 
 
 class Rollouts(Generation):

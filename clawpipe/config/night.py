@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, Field, model_validator
 
-from clawpipe.config.block import Block, Fraction, Name, renamed
+from clawpipe.config.block import Block, Fraction, renamed
 from clawpipe.config.curation import Curation as Curation
 from clawpipe.config.curation import Pairs as Pairs
 from clawpipe.config.engine import EngineSpec as EngineSpec
@@ -29,6 +29,7 @@ from clawpipe.config.metrics import Metrics as Metrics
 from clawpipe.config.model import Model as Model
 from clawpipe.config.notify import Notify as Notify
 from clawpipe.config.quantization import Quantization, device_obstacle, serving_obstacle, training_obstacle
+from clawpipe.config.registry import Registry
 from clawpipe.config.runtime import Runtime as Runtime
 from clawpipe.config.scorers import VERIFIER
 from clawpipe.config.scorers import JudgeSpec as JudgeSpec
@@ -80,10 +81,6 @@ class Evaluation(Block):
     def result_fields(self) -> frozenset[str]:
         defaults = {"heldout_share": 0.1, "replay_calls": False, "judge": None}  # in no key, so that keys of nights before stay
         return super().result_fields() - {name for name, value in defaults.items() if getattr(self, name) == value}
-
-
-class Registry(Block):
-    model_name: Name = Field(default="clawpipe-agent", description="registered model that the night is for")
 
 
 class Serving(Block):
@@ -202,6 +199,12 @@ class NightConfig(Block):
             raise ValueError(
                 f"rollouts.items ({self.rollouts.items}) exceeds environment.train_items ({self.environment.train_items})"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _has_words_of_users(self) -> NightConfig:
+        if self.registry.per and not self.trajectories and not self.preferences:
+            raise ValueError("registry.per user learns from what each user said: name `trajectories`, such as [all]")
         return self
 
     @model_validator(mode="after")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from itertools import pairwise
@@ -9,6 +10,7 @@ from typing import NamedTuple
 
 from clawpipe.json_types import Row
 
+PART = "part"  # in `extra` of a row: which of its episode's rows it is; the first one, which stands for the whole, has none
 _VERSION = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
@@ -42,6 +44,11 @@ def token_columns(turns: Sequence[SampledTurn]) -> Row:
         mask[start:end], logprobs[start:end] = [True] * len(turn.ids), turn.logprobs
         spans.append({"start": start, "end": end, "kind": turn.kind, "finish_reason": turn.finish_reason})
     return {"token_ids": ids, "loss_mask": mask, "logprobs": logprobs, "turns": spans, "prompt_tokens": spans[0]["start"]}
+
+
+def is_part(row: Row) -> bool:
+    """Whether a row of `trajectories` is a further one of an episode that another row stands for."""
+    return bool(row["extra"]) and PART in json.loads(row["extra"])
 
 
 def version_of(named: str | None, model: str | None) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 import itertools
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import torch
 from torch import Tensor
 
 from clawpipe.config.quantization import Quantization
+from clawpipe.engines.adapters import Adapter, SideBySide, Span
 from clawpipe.engines.attention import NAME, Held, Placement, RowCache
 from clawpipe.engines.conversations import EmbeddedConversations
 from clawpipe.policy.forward import decoder_of, hidden_states, logits_of, replace_attention
@@ -182,6 +184,11 @@ class EmbeddedEngine:
             replace_attention(self.model, NAME)
         self._rows = RowModel(self.model) if self.layout == "packed" else None
 
+    @cached_property
+    def adapters(self) -> SideBySide:
+        """What computes rows with adapters of their own beside the model."""
+        return SideBySide(self.model)
+
     @property
     def context(self) -> int:
         """The most tokens that a history may have."""
@@ -190,6 +197,11 @@ class EmbeddedEngine:
     def begin(self, prompts: Sequence[Sequence[int]]) -> EmbeddedConversations:
         """Start a batch of conversations; prompts are token ids, of different lengths, each of at least one token."""
         return RowConversations(self._rows, prompts) if self._rows else ApartConversations(self.model, prompts)
+
+    def score_with(self, adapter: Adapter | None, ids: Sequence[int], start: int) -> list[float]:
+        """Return what `score` returns, computed with an adapter."""
+        with self.adapters.placed([Span(adapter, 0, len(ids))] if adapter else []):
+            return self.score(ids, start)
 
     def score(self, ids: Sequence[int], start: int, temperature: float = 1.0) -> list[float]:
         """Return the log-probs of `ids[start:]` (start >= 1), each given the tokens before it, from one plain forward pass."""

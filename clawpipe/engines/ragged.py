@@ -7,7 +7,8 @@ short ones nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -144,6 +145,19 @@ def quicken_linears(model: nn.Module) -> int:
     for layer in plain:
         layer.forward = _Product(layer)
     return len(plain)
+
+
+@contextmanager
+def restored_linears(model: nn.Module) -> Iterator[None]:
+    """After the block the model computes as before it, whatever has quickened its layers or replaced its attention."""
+    present = model.config._attn_implementation  # pyright: ignore[reportAttributeAccessIssue]
+    plain = [layer for layer in model.modules() if "forward" not in vars(layer)]
+    try:
+        yield
+    finally:
+        for layer in plain:
+            vars(layer).pop("forward", None)
+        model.set_attn_implementation(present)  # pyright: ignore[reportCallIssue]
 
 
 def _is_plain(weight: Tensor) -> bool:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
+from clawpipe.engines.adapters import Adapter
+from clawpipe.engines.adapters import Span as Adapted
 from clawpipe.engines.embedded import EmbeddedEngine, Lane
 from clawpipe.engines.ragged import NAME, RowKeys, Span, quicken_linears
 from clawpipe.engines.sampling import Constraint, Place, TurnSampling
+from clawpipe.machine import free_memory
 from clawpipe.policy.forward import hidden_states, logits_of, with_attention
 from clawpipe.processes import trim_heap
 
@@ -33,6 +36,7 @@ class Row:
         top: likeliest tokens to report at each place.
         client: whose turn it is; clients take turns.
         constraint: which tokens may follow.
+        adapter: what it is computed with beside the engine's own model; other rows may have others.
         turn: tokens sampled so far.
         cached: how many tokens of the prompt had been computed before, for another row.
     """
@@ -43,6 +47,7 @@ class Row:
     top: int = 0
     client: str = ""
     constraint: Constraint | None = None
+    adapter: Adapter | None = None
     turn: list[int] = field(default_factory=list)
     cached: int = 0
 
@@ -95,15 +100,12 @@ class RowsHeld(Protocol):
 
 
 def cache_budget_tokens(engine: EmbeddedEngine) -> int:
-    """Return how many tokens' keys and values may be held: an eighth of the machine's memory, or half of what the GPU has left."""
+    """Return how many tokens' keys and values may be held: a quarter of the memory that is free now, or half of what the GPU has
+    left."""
     if engine.layout != "packed":
         return 0
-    free = torch.cuda.mem_get_info(engine.device)[0] / 2 if engine.device.type == "cuda" else _ram() / 8
+    free = torch.cuda.mem_get_info(engine.device)[0] / 2 if engine.device.type == "cuda" else free_memory() / 4
     return max(int(free / _token_bytes(engine.model)), engine.context)
-
-
-def _ram() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 @torch.inference_mode()
@@ -118,10 +120,11 @@ def _token_bytes(model: Any) -> float:
 
 
 class CachedPrefix(NamedTuple):
-    """The tokens of an ended row, and their keys and values."""
+    """The tokens of an ended row, and their keys and values, which are of its adapter."""
 
     tokens: list[int]
     keys: RowKeys
+    adapter: Adapter | None
 
 
 class PackedRows:
@@ -135,9 +138,10 @@ class PackedRows:
     at_once = AT_ONCE
 
     def __init__(self, engine: EmbeddedEngine, memory: int) -> None:
-        self._model, self._memory = engine.model, memory
+        self._engine, self._model, self._memory = engine, engine.model, memory
         self._keys: dict[Row, RowKeys] = {}
         self._kept: list[CachedPrefix] = []  # the last one ended last
+        self._adapters = engine.adapters
         self._model.set_attn_implementation(NAME)
         quicken_linears(self._model)
 
@@ -164,7 +168,8 @@ class PackedRows:
             fed += row.history[keys.length : keys.length + count]
             positions += range(keys.length, keys.length + count)
         flat = torch.tensor([fed, positions], device=self._model.device)
-        hidden = hidden_states(self._model, flat[:1], position_ids=flat[1:], spans=spans)[0]
+        with self._adapted(parts, spans):
+            hidden = hidden_states(self._model, flat[:1], position_ids=flat[1:], spans=spans)[0]
         ready = []
         for (row, count), span in zip(parts, spans, strict=True):
             span.keys.length += count
@@ -175,12 +180,17 @@ class PackedRows:
     def leave(self, row: Row) -> None:
         keys = self._keys.pop(row, None)
         if keys is not None and keys.length >= _SHARED:
-            self._kept.append(CachedPrefix(row.history[: keys.length], keys))
+            self._kept.append(CachedPrefix(row.history[: keys.length], keys, row.adapter))
 
     def free_ended_rows(self) -> None:
         if self._kept:
             self._kept.clear()
             trim_heap()
+
+    def _adapted(self, parts: Sequence[tuple[Row, int]], spans: Sequence[Span]) -> AbstractContextManager[None]:
+        """Return a block in which each row is computed with its own adapter."""
+        own = [Adapted(row.adapter, span.start, span.end) for (row, _), span in zip(parts, spans, strict=True) if row.adapter]
+        return self._engine.adapters.placed(own) if own else nullcontext()
 
     def _wanted(self, rows: Sequence[Row]) -> int:
         """Return how many tokens of memory the next pass needs."""
@@ -202,8 +212,9 @@ class PackedRows:
     def _begin(self, row: Row) -> bool:
         """Begin a row with the longest prefix that is computed already; False if another row computes a longer one right now."""
         limit = row.history[:-1]
-        running = [(_common(limit, other.history), keys) for other, keys in self._keys.items()]
-        kept = [(_common(limit, found.tokens), found.keys) for found in self._kept]
+        own = row.adapter  # what another adapter has computed is of another model
+        running = [(_common(limit, other.history), keys) for other, keys in self._keys.items() if other.adapter is own]
+        kept = [(_common(limit, found.tokens), found.keys) for found in self._kept if found.adapter is own]
         length, source = max(
             ((min(shared, keys.length), keys) for shared, keys in (*running, *kept)), key=lambda found: found[0], default=(0, None)
         )

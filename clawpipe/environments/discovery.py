@@ -6,13 +6,16 @@ Listing reads source and imports nothing; only the environment that is asked for
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from clawpipe.environments.base import KINDS, Environment
 from clawpipe.environments.interpreter import interpreter
+from clawpipe.environments.libraries.naming import LIBRARIES, file_in, installed_version, name_of
 from clawpipe.environments.options import Option, config_model, config_of, described_options
 from clawpipe.environments.source_classes import classes_of
 from clawpipe.errors import ConfigError, NotFoundError
@@ -27,11 +30,26 @@ _SINGLE_TURN = {"question", "check"}  # so is one that defines these on top of t
 # Made by name here, so that no step's key holds the source of environments that the step was not given.
 _BUILT_IN = {
     name: f"{__package__}.{name}:{name.capitalize()}Environment"
-    for name in ("shop", "letters", "tastes", "conversations", "prompts", "tools")
+    for name in ("shop", "letters", "stories", "tastes", "conversations", "prompts", "tools", "gui", "agent")
+} | {
+    "terminal": f"{__package__}.terminal.environment:TerminalEnvironment",
+    "swe": f"{__package__}.swe.environment:SweEnvironment",
 }
+_STARTS_PROGRAMS = {"terminal", "swe", "gui"}  # built-in ones whose episodes have processes of their own, so that deadlines hold
+_NAMES_INPUTS = {"terminal", "swe", "agent"}  # built-in ones whose options name folders, images and programs
+_USES_PYTHON = {"swe"}  # built-in ones that put packages of their Python into a sandbox
+_USES_PACKAGES = {"gui": ("miniwob", "playwright")}  # built-in ones whose behaviour packages decide, which may lie elsewhere
 ENVIRONMENTS = ExtensionPoint(
-    "environment", "environment.name", _BUILT_IN, members=("name", "kind", "tools", "preamble", "items", "start", "verify")
+    "environment",
+    "environment.name",
+    _BUILT_IN,
+    members=("name", "kind", "tools", "preamble", "items", "start", "verify"),
+    families=LIBRARIES,
 )
+
+# What plays the episodes of environments in which the policy is asked from outside: a function of a shard's request, its
+# environment and an engine, which returns rows. Made by name, since it stands on rooms above this one.
+PLAYERS = ExtensionPoint("player", "environment.name", {"agent": "clawpipe.programs.shard:play"})
 
 
 @dataclass(frozen=True)
@@ -84,7 +102,8 @@ def show_environment(name: str) -> tuple[EnvironmentInfo, list[Option]]:
     factory = ENVIRONMENTS.load(name)
     summary = (inspect.getdoc(factory) or "").partition("\n")[0]
     known = next(_named(name), EnvironmentInfo(ENVIRONMENTS.place(name).member, "", name, summary))
-    return replace(known, reference=name), described_options(factory)
+    options = described_options(factory)
+    return replace(known, reference=name), options[1:] if ENVIRONMENTS.family(name) else options
 
 
 def check_options(name: str, options: Options) -> None:
@@ -109,16 +128,59 @@ def is_built_in(name: str) -> bool:
     return name in _BUILT_IN
 
 
+def takes_python(name: str) -> bool:
+    """Whether an environment may run in another Python: a user's may, and a built-in one with packages of its own."""
+    return not is_built_in(name) or name in _USES_PACKAGES
+
+
+def has_own_process(name: str) -> bool:
+    """Whether an environment runs in processes of its own: a user's does, and a built-in one that starts programs."""
+    return not is_built_in(name) or name in _STARTS_PROGRAMS
+
+
 def source_digest(name: str, python: str | None = None) -> str:
     """Return the digest of the environment's source with what it imports, see `ExtensionPoint.source_digest`.
 
     Args:
-        python: that it runs in, whose version and packages are digested, too; a module may lie among these alone.
+        python: that it runs in, whose version and packages are digested, too; a module may lie among these alone. Of a built-in one
+            that uses packages, those of this Python are.
     """
+    if name in PLAYERS.built_in:
+        return sha256_plain([ENVIRONMENTS.source_digest(name), PLAYERS.source_digest(name)])
+    if library := ENVIRONMENTS.family(name):
+        return _librarys_digest(library, name, python)
+    if python is None and name in _USES_PYTHON:
+        python = sys.executable
     if python is None:
-        return ENVIRONMENTS.source_digest(name)
+        own = ENVIRONMENTS.source_digest(name)
+        return sha256_plain([own, *map(_version, _USES_PACKAGES[name])]) if name in _USES_PACKAGES else own
     there = interpreter(python).digest
     return sha256_plain([name if _is_elsewhere(name) else ENVIRONMENTS.source_digest(name), there])
+
+
+def inputs_digest(name: str, options: Options) -> str:
+    """Return the digest of what the options of a built-in environment that starts programs name: task folders, an image.
+
+    Raises:
+        NotFoundError, DataError, ConfigError: it is not there.
+    """
+    return ENVIRONMENTS.load(name).inputs_digest(options) if name in _NAMES_INPUTS else ""
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def _librarys_digest(library: str, name: str, python: str | None) -> str:
+    """Return the digest of another library's environment: of what plays it, of the library, and of a user's file that it names."""
+    from clawpipe.store.source import file_digest  # which a user's Python need not have
+
+    there = interpreter(python).digest if python else installed_version(library)
+    file = file_in(name.partition(":")[2])
+    return sha256_plain([name, ENVIRONMENTS.source_digest(name), there, *([file_digest(file)] if file and file.is_file() else [])])
 
 
 def _is_elsewhere(name: str) -> bool:
@@ -141,6 +203,8 @@ def environment_name(name: str, python: str | None = None) -> str:
     """
     if name in _BUILT_IN:
         return name
+    if library := ENVIRONMENTS.family(name):
+        return name_of(library, name.partition(":")[2])
     if python and _is_elsewhere(name):
         return name.rpartition(":")[2]
     return next((info.name for info in _named(name)), ENVIRONMENTS.place(name).member)
@@ -154,6 +218,11 @@ def list_environments(extra_dirs: Iterable[Path] = ()) -> list[EnvironmentInfo]:
     """
     named = [replace(info, reference=name) for name in ENVIRONMENTS.names() for info in _named(name)]
     return named + [info for folder in extra_dirs for file in _python_files(Path(folder)) for info in _read(file)]
+
+
+def list_libraries() -> list[EnvironmentInfo]:
+    """Return the libraries whose environments have names, each as one line; none of them is imported."""
+    return [replace(info, reference=f"{library}:ID") for library in LIBRARIES for info in _named(f"{library}:ID")]
 
 
 def _named(name: str) -> Iterator[EnvironmentInfo]:

@@ -10,7 +10,6 @@ process id. When the control ends, so do all episodes and this process.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import select
@@ -25,14 +24,13 @@ from typing import NoReturn
 from clawpipe.environments.base import Environment
 from clawpipe.environments.discovery import load_environment
 from clawpipe.environments.episode_server import EpisodeServer
-from clawpipe.environments.process_tree import children
+from clawpipe.environments.process_tree import become_subreaper, children, end_with_parent
 from clawpipe.errors import ClawpipeError, ConfigError
 from clawpipe.extensions import in_one_line
 from clawpipe.json_types import JsonObject
 
 ORDER = struct.Struct("<cI")
 EPISODE, KILL = b"e", b"k"
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 
 
 class Host:
@@ -86,8 +84,8 @@ class Host:
             signal.set_wakeup_fd(-1)
             for number in (signal.SIGCHLD, signal.SIGTERM):
                 signal.signal(number, signal.SIG_DFL)
-            _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # a daemon that the episode starts stays below it
+            end_with_parent()
+            become_subreaper()
             self._control.close()
             if os.getppid() == host:
                 EpisodeServer(self._environment, connection).run()
@@ -121,12 +119,6 @@ def _kill(process: int) -> None:
         os.kill(process, signal.SIGKILL)
 
 
-def _prctl(option: int, value: int) -> None:
-    prctl = getattr(ctypes.CDLL(None), "prctl", None)  # exists on Linux only
-    if prctl is not None:
-        prctl(option, value, 0, 0, 0)
-
-
 def _opened(request: JsonObject) -> tuple[Environment | None, JsonObject]:
     """Return the environment, and what the parent is told of it: what is asked before episodes begin, or why there is none."""
     try:
@@ -146,7 +138,7 @@ def main() -> None:
     control = socket.socket(fileno=os.dup(0))
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)  # the environment's code has no input
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    become_subreaper()
     with control.makefile("rb", buffering=0) as lines:  # without a buffer, which would take orders as well
         request = json.loads(lines.readline())
     environment, told = _opened(request)

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from clawpipe import processes
 from clawpipe.environments.base import Answer, Environment, Hindsight, Outcome, Reason, TaskItem, Verdict
 from clawpipe.environments.calling import CallTimeoutError, EndedError
-from clawpipe.environments.discovery import is_built_in, load_environment
+from clawpipe.environments.discovery import has_own_process, load_environment, takes_python
 from clawpipe.environments.host import EPISODE, KILL, ORDER
 from clawpipe.environments.interpreter import SETTING, bootstrap
 from clawpipe.errors import ClawpipeError, ConfigError, error_from
@@ -337,14 +337,14 @@ def _late(seconds: float) -> NoReturn:
 def open_environment(
     name: str, options: Options, seconds: float, python: str | None = None
 ) -> Iterator[Environment | HostedEnvironment]:
-    """Yield an environment: a built-in one here, a user's in processes of its own, see `HostedEnvironment`.
+    """Yield an environment: a user's, or one that starts programs, in processes of its own, see `HostedEnvironment`; others here.
 
     Raises:
         NotFoundError, ConfigError: it cannot be made; or it is a built-in one, and `python` is given.
     """
-    if is_built_in(name):
-        if python:
-            raise ConfigError(f"{name} is built in, and runs in clawpipe's own Python", SETTING, "leave it out")
+    if python and not takes_python(name):
+        raise ConfigError(f"{name} is built in, and runs in clawpipe's own Python", SETTING, "leave it out")
+    if not has_own_process(name):
         yield load_environment(name, options)
         return
     hosted = HostedEnvironment(name, options, seconds, python)

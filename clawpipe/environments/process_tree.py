@@ -1,10 +1,30 @@
-"""The children of this process, as Linux tells them."""
+"""The children of this process, as Linux tells them, and who ends with whom."""
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 from contextlib import suppress
 from pathlib import Path
+
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+
+
+def end_with_parent() -> None:
+    """Let the kernel kill this process when its parent ends."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def become_subreaper() -> None:
+    """Let daemons that this process's children start stay below it."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _prctl(option: int, value: int) -> None:
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)  # exists on Linux only
+    if prctl is not None:
+        prctl(option, value, 0, 0, 0)
 
 
 def children() -> set[int]:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from clawpipe.environments.base import Hindsight, Outcome, TaskItem, question_item
 from clawpipe.environments.shop_data import OBJECTS
 from clawpipe.environments.split import heldout, is_heldout_split, stable_hash
-from clawpipe.errors import DataError
+from clawpipe.errors import ConfigError, DataError
 from clawpipe.messages import Message, ToolSpec
 
 _FEW = 16  # words
@@ -93,22 +93,34 @@ _BY_TASTE = {person.taste: person for person in PEOPLE}
 
 
 class TastesEnvironment:
-    """Five people, each of whom asks two questions per episode.
+    """Five people, or one of them, each of whom asks two questions per episode.
 
     Success is a first answer to the taste of whoever asks; the value is the share of such answers. Half of the things that they ask
     about are held out.
+
+    Args:
+        person: the only one who asks; None: all five.
+        told: whether a system prompt says what this person likes.
     """
 
     name = "tastes"
     kind = "chat"
+
+    def __init__(self, person: str | None = None, told: bool = False) -> None:
+        self._people = [one for one in PEOPLE if person in (None, one.name)]
+        if not self._people or (told and person is None):
+            known = ", ".join(one.name for one in PEOPLE)
+            raise ConfigError(f"no such person: {person!r}", "environment.options.person", f"the people are {known}")
+        self._told = told
 
     def tools(self) -> list[ToolSpec]:
         """Return no tools."""
         return []
 
     def preamble(self) -> list[Message]:
-        """Return no messages: the policy is not told the tastes."""
-        return []
+        """Return no messages: the policy is not told the tastes, unless it is to be."""
+        likes = [f"{one.name} likes {one.likes}." for one in self._people]
+        return [Message("system", likes[0])] if self._told else []
 
     def items(self, split: str, count: int, seed: int) -> list[TaskItem]:
         """Return items that alternate between the people; each asks about all things on one side of the split, in an order that
@@ -119,15 +131,16 @@ class TastesEnvironment:
             DataError: there are fewer items.
         """
         things = _things(is_heldout_split(split), seed)
-        if count > (most := len(PEOPLE) * len(things)):
+        if count > (most := len(self._people) * len(things)):
             raise DataError(f"{count} {split} items wanted, {most} to be had", self.name, "ask for fewer items")
         return [
-            self._item(split, ordinal, PEOPLE[ordinal % len(PEOPLE)], things[ordinal // len(PEOPLE)]) for ordinal in range(count)
+            self._item(split, ordinal, self._people[ordinal % len(self._people)], things[ordinal // len(self._people)])
+            for ordinal in range(count)
         ]
 
     def distinct_items(self, split: str) -> int:
         """Return the number of items on a side: one for each person and thing."""
-        return len(PEOPLE) * len(_things(is_heldout_split(split), 0))
+        return len(self._people) * len(_things(is_heldout_split(split), 0))
 
     def start(self, item: TaskItem) -> TastesEpisode:
         return TastesEpisode(_person(item), json.loads(item.truth)["next"])

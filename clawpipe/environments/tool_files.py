@@ -87,7 +87,7 @@ def _listed(path: Path) -> list[Any]:
 
 
 def _tool(entry: Any, where: str) -> ToolSpec:
-    if isinstance(entry, dict) and "function" in entry:
+    if isinstance(entry, dict) and not isinstance(entry.get("function", ""), str):  # a text says where a local function is
         entry, where = entry["function"], f"{where}.function"
     if not isinstance(entry, dict):
         raise ConfigError("a tool is an object", where, 'write {"name": ..., "description": ..., "parameters": {...}}')

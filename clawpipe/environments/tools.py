@@ -1,4 +1,4 @@
-"""`tools`: tasks from a file of prompts whose tools an MCP server runs, without code.
+"""`tools`: tasks from a file of prompts whose tools an MCP server runs, without code, or functions of the user's.
 
 The server's state is that of one episode: each episode that calls something has a server of its own, unless the server says of
 each of its tools that calls change nothing; such a server is shared by the episodes that run at the same time.
@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from clawpipe.environments.base import Outcome, Reason, TaskItem, Verdict
+from clawpipe.environments.local_tools import FunctionServer, is_tool_file
 from clawpipe.environments.mcp_server import McpServer
 from clawpipe.environments.prompts import PromptsEnvironment
 from clawpipe.errors import ConfigError
@@ -26,7 +28,8 @@ class ToolsEnvironment(PromptsEnvironment):
 
     Args:
         file: JSON Lines, see `clawpipe.environments.prompts.PromptLine`.
-        server: command line that starts an MCP server, or the URL of a running one.
+        server: command line that starts an MCP server, the URL of a running one, or a JSON file of tools that are functions, see
+            `clawpipe.environments.local_tools`.
         check: as for `prompts`; `tool_call` compares all calls of an episode with the answer; `state` compares what calls of the
             answer return on the episode's server when the episode ends.
         system: system message before every prompt; "": none.
@@ -57,7 +60,7 @@ class ToolsEnvironment(PromptsEnvironment):
             raise ConfigError(what, "environment.options.server", "give the command that starts a server")
         if timeout_s <= 0 or max_characters <= 0:
             raise ConfigError("timeout_s and max_characters are above 0", "environment.options")
-        self._connect = partial(McpServer, server, timeout_s, max_characters)
+        self._connect = partial(connected, server, timeout_s, max_characters)
         self._offer = partial(_offer, server)
         self._shared = Running(self._connect)
 
@@ -119,6 +122,13 @@ def _made(messages: Sequence[Message]) -> Iterator[tuple[ToolCall, str]]:
             yield waiting.pop(0), message.content
 
 
+def connected(server: str, timeout_s: float, max_characters: int) -> McpServer | FunctionServer:
+    """Return what runs tools: a connection to an MCP server, or a process with the functions of a JSON file. Raises as these."""
+    if is_tool_file(server):
+        return FunctionServer(Path(server).expanduser(), timeout_s, max_characters)
+    return McpServer(server, timeout_s, max_characters)
+
+
 class Offer(NamedTuple):
     """What a server offers: its tools, and whether calls of none change anything."""
 
@@ -129,7 +139,7 @@ class Offer(NamedTuple):
 @cache
 def _offer(server: str) -> Offer:
     """Ask a server for its tools, once in a process."""
-    connection = McpServer(server, 1.0, 1)
+    connection = connected(server, 1.0, 1)
     connection.close()
     return Offer(tuple(connection.tools), connection.only_reads)
 
@@ -137,9 +147,9 @@ def _offer(server: str) -> Offer:
 class Running:
     """A server that runs from the first call on until as many episodes have ended as have begun; one that ends is started again."""
 
-    def __init__(self, connect: Callable[[], McpServer]) -> None:
+    def __init__(self, connect: Callable[[], McpServer | FunctionServer]) -> None:
         self._connect = connect
-        self._server: McpServer | None = None
+        self._server: McpServer | FunctionServer | None = None
         self._episodes = 0
 
     def begin(self) -> None:

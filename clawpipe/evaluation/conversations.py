@@ -43,6 +43,7 @@ def draw_conversations(
     count: int,
     seen: Mapping[str, int],
     measure: Measure = "likelihood",
+    one_user: bool = False,
 ) -> StepResult:
     """Draw up to `count` held-out conversations with good replies, from the identities with the fewest looks.
 
@@ -54,6 +55,7 @@ def draw_conversations(
         seen: for each identity the number of nights that have looked at it.
         measure: "tool calls" takes only conversations with a call to make anew, and "judged" those with a turn to answer anew,
             whether it was good or not.
+        one_user: see `identity_of`.
 
     Returns:
         output: `task_items`; extras: "conversations", the drawn rows, and "all", which is the output; details: see `draw_heldout`.
@@ -67,7 +69,7 @@ def draw_conversations(
     wanted, turn_of = "any" if measure == "judged" else imitate, _TURN_OF.get(measure)
     faults = [_fault(row, judged.get(row["trajectory_id"]), wanted, max_tokens, turn_of) for row in rows]
     good = [row for row, fault in zip(rows, faults, strict=True) if not fault]
-    pool = [item_of(row["trajectory_id"], row, row["messages"], number) for number, row in enumerate(good)]
+    pool = [item_of(row["trajectory_id"], row, row["messages"], number, one_user) for number, row in enumerate(good)]
     if _NO_CALL in faults and not pool:
         what = f"no held-out conversation has a tool call to make anew, of {len(rows)}"
         fix = "false compares the likelihood of replies, which only holds; evaluation.judge compares answers"
@@ -116,14 +118,14 @@ def _fault(row: Row, success: bool | None, imitate: str, max_tokens: int, turn_o
     return _NO_CALL if turn_of is call_turn else "no turn to answer"
 
 
-def item_of(name: str, row: Row, messages: Sequence[Row], ordinal: int) -> TaskItem:
+def item_of(name: str, row: Row, messages: Sequence[Row], ordinal: int, one_user: bool = False) -> TaskItem:
     """Return the item of a row: what was said before the first reply. Its truth is all that was said, up to the last reply: by that
     curation knows copies of conversations that open with a greeting."""
     replies = [place for place, message in enumerate(messages) if message["role"] == "assistant"]
     first, last = (replies[0], replies[-1]) if replies else (len(messages), -1)
     opening = tuple(map(Message.from_dict, messages[:first]))
     truth = json.dumps({"dialogue": dialogue_text(messages[: last + 1])}, ensure_ascii=False)
-    return TaskItem(name, identity_of(row), CONVERSATIONS, "chat", "heldout", "all", opening, truth, ordinal)
+    return TaskItem(name, identity_of(row, one_user), CONVERSATIONS, "chat", "heldout", "all", opening, truth, ordinal)
 
 
 def owner_of(row: Row) -> Row:

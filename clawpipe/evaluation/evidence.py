@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
 from clawpipe.config.gate import Measure
+from clawpipe.config.registry import user_digest
 from clawpipe.errors import DataError
-from clawpipe.evaluation.verdict import Evidence, Fidelity, Freshness, ItemOutcome, ModelOutcomes, Training
+from clawpipe.evaluation.verdict import Evidence, Fidelity, Freshness, ItemOutcome, ModelOutcomes, Tally, Training
+from clawpipe.json_types import Row
 
+_ENOUGH = 8  # held-out items of a user; with fewer, one that is lost would be a regression
+_AS_MEASURED: Mapping[str, str] = {}  # items are in the slices that the tables name
 _EACH_ITS_OWN: Mapping[str, str] = {}  # every item is its own identity
 
 
@@ -26,6 +30,9 @@ def build_evidence(
     identities: Mapping[str, str] = _EACH_ITS_OWN,
     measure: Measure = "success",
     training: Training | None = None,
+    earlier: Sequence[Tally] = (),
+    seen: Iterable[str] = (),
+    slices: Mapping[str, str] = _AS_MEASURED,
 ) -> Evidence:
     """Build the evidence from one `eval_results` table per model.
 
@@ -40,14 +47,16 @@ def build_evidence(
         identities: item id to identity, as in `task_items`; an item without an entry is its own identity.
         measure: what the tables measure.
         training: what the night's training looked like.
+        earlier, seen: see `Evidence`.
+        slices: item id to slice, where it is another one than in the tables.
 
     Raises:
         DataError: a table is empty, mixes policy versions, or holds an item twice.
     """
     return Evidence(
-        base=_outcomes(base, "base", identities, measure),
-        champion=_outcomes(champion, "champion", identities, measure) if champion is not None else None,
-        candidate=_outcomes(candidate, "candidate", identities, measure),
+        base=_outcomes(base, "base", identities, measure, slices),
+        champion=_outcomes(champion, "champion", identities, measure, slices) if champion is not None else None,
+        candidate=_outcomes(candidate, "candidate", identities, measure, slices),
         measure=measure,
         served=served,
         confidence=confidence,
@@ -55,10 +64,25 @@ def build_evidence(
         max_divergence=max_divergence,
         freshness=freshness,
         training=training or Training(),
+        earlier=tuple(earlier),
+        seen=frozenset(seen),
     )
 
 
-def _outcomes(table: pa.Table, role: str, identities: Mapping[str, str], measure: Measure) -> ModelOutcomes:
+def user_slices(rows: Iterable[Row]) -> dict[str, str]:
+    """Return item id to slice: each user with enough items is one, under a digest of the name, and all others together are another.
+
+    Args:
+        rows: columns item_id and user_id; an item of nobody stays in its slice.
+    """
+    whose = {row["item_id"]: row["user_id"] for row in rows if row["user_id"]}
+    counts = Counter(whose.values())
+    return {item: f"user {user_digest(user)}" if counts[user] >= _ENOUGH else "other users" for item, user in whose.items()}
+
+
+def _outcomes(
+    table: pa.Table, role: str, identities: Mapping[str, str], measure: Measure, slices: Mapping[str, str]
+) -> ModelOutcomes:
     rows = table.select(["policy_version", "item_id", "slice", "success", "value", "error"]).to_pylist()
     where = f"eval_results of the {role}"
     versions = sorted({row["policy_version"] for row in rows})
@@ -67,7 +91,8 @@ def _outcomes(table: pa.Table, role: str, identities: Mapping[str, str], measure
     twice = sorted(item for item, count in Counter(row["item_id"] for row in rows).items() if count > 1)
     if twice:
         raise DataError(f"{len(twice)} items occur more than once, e.g. {twice[0]}", where, "evaluate each item once per model")
-    return ModelOutcomes(policy_version=versions[0], items={row["item_id"]: _outcome(row, identities, measure) for row in rows})
+    sliced = [row | {"slice": slices.get(row["item_id"], row["slice"])} for row in rows]
+    return ModelOutcomes(policy_version=versions[0], items={row["item_id"]: _outcome(row, identities, measure) for row in sliced})
 
 
 def _outcome(row: dict, identities: Mapping[str, str], measure: Measure) -> ItemOutcome:

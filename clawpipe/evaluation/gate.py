@@ -22,6 +22,10 @@ test), and HOLD is the most that it can show unless the rules say otherwise: a m
 A night is one look of many. The constant level alpha / nights keeps the chance of any false promotion in any `nights` nights in
 a row at alpha at most (Bonferroni's inequality), on the last night as on the first. A false promotion stays in service; a false
 rejection costs that night's candidate and nothing else, so REJECT is at alpha itself.
+
+Where evidence adds up (`adds_up`), as it has to for a user with a few held-out items a night, 3 counts the fresh identities of all
+nights of this model since its last promotion, by a bet on each (`statistics.betting_evidence`): its limit, 1 / alpha, holds over
+any number of nights. Tonight's candidate must have won more than it lost, too, and `min_items` counts the nights together.
 """
 
 from __future__ import annotations
@@ -33,6 +37,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from clawpipe.config.gate import Gate, Measure
+from clawpipe.evaluation.adding_up import AddedUp, points, tally_of
 from clawpipe.evaluation.hacking import signs_of_hacking
 from clawpipe.evaluation.statistics import Cluster, beyond_margin, design_effect, items_needed, sign_flip, wilson
 from clawpipe.evaluation.verdict import (
@@ -44,6 +49,7 @@ from clawpipe.evaluation.verdict import (
     ModelOutcomes,
     ModelSummary,
     SliceComparison,
+    Tally,
     Verdict,
 )
 
@@ -90,9 +96,10 @@ def decide(evidence: Evidence, rules: Gate) -> Verdict:
     comparison = _compare(_clusters(pairs)) if pairs else None
     slices = _compare_slices(pairs, rules)
     seen = signs_of_hacking(evidence.training, comparison, evidence.incumbent_role, rules.alpha)
+    tally = tally_of([(pair.identity, _gain(pair)) for pair in pairs], evidence.seen) if rules.adds_up else None
     decision, reasons = Decision.HOLD, doubts
     if comparison and not doubts:
-        decision, reasons = _judge(comparison, slices, rules, evidence)
+        decision, reasons = _judge(comparison, slices, rules, evidence, tally)
     signs = [*evidence.training.signs, *seen]
     if decision == Decision.PROMOTE and rules.hold_on_signs and signs:
         decision, reasons = Decision.HOLD, [*reasons, f"{_HELD_BACK} {signs[0]}"]
@@ -107,6 +114,7 @@ def decide(evidence: Evidence, rules: Gate) -> Verdict:
         fidelity=evidence.fidelity,
         freshness=evidence.freshness,
         warnings=tuple(seen),
+        tally=tally,
     )
 
 
@@ -141,9 +149,11 @@ def _doubts(evidence: Evidence, rules: Gate) -> list[str]:
         if _differing(model, candidate)
     ]
     identities = len(_identities(candidate))
-    if identities < rules.min_items:
+    earlier = sum(tally.identities for tally in evidence.earlier) if rules.adds_up else 0
+    if identities + earlier < rules.min_items:
         items = _Words(evidence.measure).number(len(candidate.items), identities)
         doubts.append(f"The candidate was evaluated on {items}, too few: the rules ask for {rules.min_items} independent ones.")
+        doubts += [f"Earlier nights of this model had {earlier} more."] if earlier else []
     return doubts
 
 
@@ -207,18 +217,24 @@ def _compare_slice(name: str, clusters: Sequence[Cluster], margin: float) -> Sli
     return SliceComparison(slice=name, p_regression=beyond_margin(clusters, margin), **_compare(clusters).model_dump())
 
 
-def _judge(overall: Comparison, slices: Sequence[SliceComparison], rules: Gate, evidence: Evidence) -> tuple[Decision, list[str]]:
+def _gain(pair: _Pair) -> int:
+    return (pair.after > pair.before) - (pair.before > pair.after)
+
+
+def _judge(
+    overall: Comparison, slices: Sequence[SliceComparison], rules: Gate, evidence: Evidence, tally: Tally | None
+) -> tuple[Decision, list[str]]:
     role, words = evidence.incumbent_role, _Words(evidence.measure)
     against = _against(overall, slices, rules, role, words)
     if against:
         return Decision.REJECT, against
-    missing = _missing(overall, slices, rules, role, words) + _lost_in_serving(evidence)
+    sum_of_nights = tally and AddedUp(tally, evidence.earlier, rules)
+    unclear = sum_of_nights.missing(overall, role) if sum_of_nights else _unclear(overall, rules, role, words)
+    missing = unclear + _shrunken(slices, rules, words) + _lost_in_serving(evidence)
     if missing:
         return Decision.HOLD, missing
-    better = (
-        f"The candidate beats the {role} by {_points(overall.effect)} on {words.items(overall)}: "
-        f"{words.counts(overall)}, p = {overall.p_better:.2g} < {_level(rules)}."
-    )
+    test = sum_of_nights.sentence if sum_of_nights else f"{words.counts(overall)}, p = {overall.p_better:.2g} < {_level(rules)}."
+    better = f"The candidate beats the {role} by {points(overall.effect)} on {words.items(overall)}: {test}"
     if evidence.measure != "likelihood":
         return Decision.PROMOTE, [better]
     if rules.promote_on_likelihood:
@@ -232,11 +248,11 @@ def _against(overall: Comparison, slices: Sequence[SliceComparison], rules: Gate
     reasons = []
     if overall.p_worse < rules.alpha:
         reasons.append(
-            f"The candidate is worse than the {role} by {_points(-overall.effect)} on {words.items(overall)}: "
+            f"The candidate is worse than the {role} by {points(-overall.effect)} on {words.items(overall)}: "
             f"{words.counts(overall)}, p = {overall.p_worse:.2g} < {rules.alpha:g}."
         )
     reasons += [
-        f"Slice {part.slice!r} lost {_points(-part.effect)}, clearly more than the margin of {_points(rules.slice_margin)}: "
+        f"Slice {part.slice!r} lost {points(-part.effect)}, clearly more than the margin of {points(rules.slice_margin)}: "
         f"{words.counts(part)} on {words.items(part)}, p = {part.p_regression:.2g} < {level:.2g}."
         for part in slices
         if part.p_regression < level
@@ -244,8 +260,8 @@ def _against(overall: Comparison, slices: Sequence[SliceComparison], rules: Gate
     return reasons
 
 
-def _missing(overall: Comparison, slices: Sequence[SliceComparison], rules: Gate, role: str, words: _Words) -> list[str]:
-    """Return what a promotion lacks; empty if nothing."""
+def _unclear(overall: Comparison, rules: Gate, role: str, words: _Words) -> list[str]:
+    """Return why the candidate is not clearly better; empty if it is."""
     reasons = []
     if overall.p_better >= rules.level:
         reasons.append(
@@ -254,16 +270,20 @@ def _missing(overall: Comparison, slices: Sequence[SliceComparison], rules: Gate
         )
     elif overall.effect < rules.min_effect:
         reasons.append(
-            f"The candidate is better than the {role}, but by {_points(overall.effect)} only: "
-            f"a promotion takes at least {_points(rules.min_effect)}."
+            f"The candidate is better than the {role}, but by {points(overall.effect)} only: "
+            f"a promotion takes at least {points(rules.min_effect)}."
         )
-    reasons += [
-        f"Slice {part.slice!r} lost {_points(-part.effect)}, more than the margin of {_points(rules.slice_margin)}: "
+    return reasons
+
+
+def _shrunken(slices: Sequence[SliceComparison], rules: Gate, words: _Words) -> list[str]:
+    """Return the slices that lost, clearly or not."""
+    return [
+        f"Slice {part.slice!r} lost {points(-part.effect)}, more than the margin of {points(rules.slice_margin)}: "
         f"{words.counts(part)} on {words.items(part)}, too few to be sure."
         for part in slices
         if part.effect < -rules.slice_margin
     ]
-    return reasons
 
 
 def _lost_in_serving(evidence: Evidence) -> list[str]:
@@ -288,7 +308,7 @@ def _how_many(overall: Comparison, rules: Gate) -> str:
         return ""
     discordant = max((overall.wins + overall.losses) / overall.n, gain)
     needed = items_needed(gain, discordant, rules.level, _TARGET_POWER)
-    return f" A gain of {_points(gain)} shows nine times in ten with about {needed} independent items."
+    return f" A gain of {points(gain)} shows nine times in ten with about {needed} independent items."
 
 
 def _looked_at(freshness: Freshness | None) -> list[str]:
@@ -322,7 +342,3 @@ def _summary(model: ModelOutcomes, evidence: Evidence) -> ModelSummary:
 
 def _level(rules: Gate) -> str:
     return f"{rules.level:.2g}" + (f" ({rules.alpha:g} over {rules.nights} nights)" if rules.nights > 1 else "")
-
-
-def _points(share: float) -> str:
-    return f"{100 * share:.1f} points"

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from clawpipe.config.environment import Played
 from clawpipe.config.generation import Generation
+from clawpipe.contracts.sampled import is_part
 from clawpipe.contracts.schema import schema_of
 from clawpipe.environments.base import TaskItem
 from clawpipe.environments.ending import COLUMNS, Ending, Judges, messages_of, outcome_of
@@ -123,17 +124,17 @@ def _lengths(store: Store, run: DatasetRef) -> dict[str, float]:
 def results_of(
     store: Store, run: DatasetRef, items: Sequence[Row], policy: ModelRef, environment: Played, raised: UserErrors
 ) -> list[Row]:
-    """Return rows of `eval_results`, one per trajectory of `run`, in its order.
+    """Return rows of `eval_results`, one per episode of `run`, in its order.
 
     Args:
         items: the trajectories' rows of `task_items`.
         policy: the policy that sampled them.
         raised: collects the environment's errors.
     """
-    trajectories = read_dataset(store, run, ["item_id", "trajectory_id", "messages", "seed", *COLUMNS]).to_pylist()
+    trajectories = read_dataset(store, run, ["item_id", "trajectory_id", "messages", "seed", "extra", *COLUMNS]).to_pylist()
     known = {row["item_id"]: TaskItem.from_row(row) for row in items}
     with open_environments(environment) as judges:
-        tried = [(known[row["item_id"]], row) for row in trajectories]
+        tried = [(known[row["item_id"]], row) for row in trajectories if not is_part(row)]
         return [_result(judges.of(item.environment), item, row, policy.policy_version, raised) for item, row in tried]
 
 

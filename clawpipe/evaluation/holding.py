@@ -28,23 +28,30 @@ HELD_OUT = "held out"
 WHOSE = ("user_id", "session_id", "item_id")
 
 
-def identity_of(row: Row) -> str:
-    """Return what decides the side of a row: its user, else its session, else its prompt. It names nobody: a ledger keeps it."""
-    for name in ("user", "session"):
+def identity_of(row: Row, one_user: bool = False) -> str:
+    """Return what decides the side of a row: its user, else its session, else its prompt. It names nobody: a ledger keeps it.
+
+    Args:
+        one_user: whether all rows are of one user, so that sessions are the independent observations.
+    """
+    for name in ("session",) if one_user else ("user", "session"):
         if row.get(f"{name}_id"):
             return f"{name}/{sha256_bytes(row[f'{name}_id'].encode())[:16]}"
     return f"prompt/{row['item_id']}"
 
 
-def identities(file: Path) -> list[str]:
+def identities(file: Path, one_user: bool = False) -> list[str]:
     """Return the identity of each row of a file of trajectories or preference pairs."""
     present = set(pq.read_schema(file).names)
     rows = pq.read_table(file, columns=[name for name in WHOSE if name in present]).to_pylist()
-    return [identity_of(row) for row in rows]
+    return [identity_of(row, one_user) for row in rows]
 
 
-def hold_out(store: Store, rows: DatasetRef, share: float) -> StepResult:
+def hold_out(store: Store, rows: DatasetRef, share: float, one_user: bool = False) -> StepResult:
     """Split stored trajectories or preference pairs into rows to train on and rows that no night trains on.
+
+    Args:
+        one_user: see `identity_of`.
 
     Returns:
         output: the rows to train on, in order. extras: "heldout", the others; "quarantine", if a row breaks the contract.
@@ -54,7 +61,7 @@ def hold_out(store: Store, rows: DatasetRef, share: float) -> StepResult:
     """
     checked = validate(store, rows, rows.name)
     files, schema = dataset_files(store, checked.dataset), schema_of(rows.name)
-    sides = [[heldout(identity, share, salt=CONVERSATIONS) for identity in identities(file)] for file in files]
+    sides = [[heldout(identity, share, salt=CONVERSATIONS) for identity in identities(file, one_user)] for file in files]
     parts = (rechunk(_rows(files, sides, side, schema), schema) for side in (False, True))
     version, parents = newest_version(rows.name), [checked.dataset.digest]
     kept, apart = (publish_dataset(store, rows.name, part, schema_version=version, parents=parents) for part in parts)

@@ -20,11 +20,18 @@ from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 
 
 def draw_pairs(
-    store: Store, pairs: Sequence[DatasetRef], policy: ModelRef, max_tokens: int, count: int, seen: Mapping[str, int]
+    store: Store,
+    pairs: Sequence[DatasetRef],
+    policy: ModelRef,
+    max_tokens: int,
+    count: int,
+    seen: Mapping[str, int],
+    one_user: bool = False,
 ) -> StepResult:
     """Draw up to `count` held-out preference pairs, from the identities with the fewest looks; see `draw_conversations`.
 
     Args:
+        one_user: see `identity_of`.
         policy: renders the pairs that are text; in the drawn rows every side has token ids.
 
     Raises:
@@ -36,7 +43,8 @@ def draw_pairs(
     faults = {name: _fault_of_pair(row, render, max_tokens) for name, row in rows.items()}  # fills the sides in, too
     good = [row for name, row in rows.items() if not faults[name]]
     pool = [
-        item_of(row["pair_id"], row, [*(row["prompt"] or ()), *(row["chosen"] or ())], number) for number, row in enumerate(good)
+        item_of(row["pair_id"], row, [*(row["prompt"] or ()), *(row["chosen"] or ())], number, one_user)
+        for number, row in enumerate(good)
     ]
     why = Counter(filter(None, faults.values()))
     drawn = drawn_from(pool, count, seen, why)

@@ -9,9 +9,11 @@ identity, not the item. With one item per identity, each test is the usual one.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -73,6 +75,42 @@ def sign_flip(gains: Iterable[int]) -> float:
         totals = _sums(totals, {size * (2 * kept - count): ways for kept, ways in enumerate(_choices(count))})
     observed = sum(gains)
     return sum(ways for total, ways in totals.items() if total >= observed) / 2 ** len(gains)
+
+
+def betting_evidence(wins: int, losses: int) -> float:
+    """Return how many times as much a gambler has who bet on every win, with even odds: the integral over l from 0 to 1 of
+    (1 + l)^wins (1 - l)^losses.
+
+    While a win is no likelier than a loss, given all that came before, nobody's money is expected to grow. So it ever reaches
+    1/alpha with a probability of at most alpha, however often and whenever one looks, and whatever the earlier results change.
+
+    Source: J. Ville, Etude critique de la notion de collectif (1939); G. Shafer, JRSS A 184 (2021) 407-431.
+    """
+    n = wins + losses
+    return float(Fraction(sum(itertools.islice(_choices(n + 1), wins + 1)), (n + 1) * math.comb(n, wins)))  # a sum of binomials
+
+
+def nights_needed(a_night: int, gain: float, discordant: float, alpha: float, target: float, most: int) -> int | None:
+    """Return after how many nights `betting_evidence` has reached 1/alpha with probability `target`; None: not within `most`.
+
+    Args:
+        a_night: fresh identities a night.
+        gain: true difference of the success rates, above 0.
+        discordant: share of identities on which the models differ, at least `gain`.
+    """
+    share = (1 + gain / discordant) / 2  # of wins among those on which they differ
+    for nights in range(1, most + 1):
+        n = round(nights * a_night * discordant)
+        likely = (math.comb(n, wins) * share**wins * (1 - share) ** (n - wins) for wins in _enough(n, alpha))
+        if sum(likely) >= target:
+            return nights
+    return None
+
+
+def _enough(n: int, alpha: float) -> Iterator[int]:
+    """Yield the numbers of wins among n that are evidence enough."""
+    wins = range(n, n // 2, -1)
+    return itertools.takewhile(lambda won: betting_evidence(won, n - won) >= 1 / alpha, wins)
 
 
 def _choices(n: int) -> Iterator[int]:

@@ -67,6 +67,18 @@ class Freshness(_Frozen):
         return cls(identities=identities, fresh=fresh, looks=round(looks / max(identities - fresh, 1), 3))
 
 
+class Tally(_Frozen):
+    """How a night's candidate did on the held-out identities that no night had looked at before."""
+
+    wins: int = Field(ge=0, description="identities on which the candidate did better than the incumbent")
+    losses: int = Field(ge=0)
+    identities: int = Field(ge=0, description="all of them")
+
+    def __add__(self, other: Tally) -> Tally:
+        mine, theirs = self.model_dump(), other.model_dump()
+        return Tally(**{name: mine[name] + theirs[name] for name in mine})
+
+
 class MeanReward(_Frozen):
     """What the rollouts of a round were rewarded with."""
 
@@ -96,6 +108,8 @@ class Evidence(_Frozen):
     confidence: float = Field(default=0.95, gt=0, lt=1, description="level of the verdict's intervals; no decision depends on it")
     freshness: Freshness | None = Field(default=None, description="None: looks were not counted")
     training: Training = Training()
+    earlier: tuple[Tally, ...] = Field(default=(), description="of this model's nights since its last promotion")
+    seen: frozenset[str] = Field(default=frozenset(), description="identities that earlier nights have looked at")
 
     @property
     def incumbent(self) -> ModelOutcomes:
@@ -166,3 +180,4 @@ class Verdict(_Frozen):
     freshness: Freshness | None = Field(default=None, description="None: looks were not counted")
     fidelity: Fidelity | None = Field(default=None, description="None: the trained policy is served as it is")
     warnings: tuple[str, ...] = Field(default=(), description="signs that a reward is gamed, in sentences")
+    tally: Tally | None = Field(default=None, description="the night's own part of evidence that adds up; None: it does not")

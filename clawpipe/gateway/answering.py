@@ -37,10 +37,19 @@ class Answering:
     Args:
         when_full: see `clawpipe.gateway.chat.Chat`.
         captured: is called with each turn that is on the disk.
+        answered: is called with each whole response, before its client has it.
     """
 
-    def __init__(self, recorder: Recorder, metrics: Metrics, when_full: WhenFull, captured: Callable[[Turn, Asked], None]) -> None:
-        self._recorder, self._metrics, self._when_full, self._captured = recorder, metrics, when_full, captured
+    def __init__(
+        self,
+        recorder: Recorder,
+        metrics: Metrics,
+        when_full: WhenFull,
+        captured: Callable[[Turn, Asked], None],
+        answered: Callable[[Asked, Collected, JsonObject], None],
+    ) -> None:
+        self._recorder, self._metrics, self._when_full = recorder, metrics, when_full
+        self._captured, self._answered = captured, answered
         self._records: set[asyncio.Task[str | None]] = set()  # those that are being written
 
     async def settle(self) -> None:
@@ -69,8 +78,11 @@ class Answering:
             raise hidden_error()
         why = await asyncio.shield(self._recording(asked, reply, collected, ending))
         headers |= OFF if asked.uncaptured else {CAPTURED_HEADER: "no" if why else "yes"}
+        written = _written(asked.writer, collected, body) if asked.writer else collected.response
+        if written and not collected.failed:
+            self._answered(asked, collected, written)
         if asked.writer:
-            await exchange.respond_json(_written(asked.writer, collected, body), headers=headers)
+            await exchange.respond_json(written, headers=headers)
         elif asked.uncaptured or not isinstance(body, dict):
             await exchange.respond(200, data, headers)
         else:
@@ -91,6 +103,9 @@ class Answering:
         count_answer(asked, collected, failed=ending == "broken")
         try:
             await asyncio.shield(self._recording(asked, reply, collected, ending))
+            written = asked.writer.whole() if asked.writer else collected.response
+            if written and transport == "marked" and not collected.failed:
+                self._answered(asked, collected, written)
         except ApiError as error:
             last = _error(asked, error)
         await exchange.send(last)

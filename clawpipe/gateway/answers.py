@@ -77,9 +77,11 @@ class Collected:
         over: whether a chunk said that it is the last one.
         failed: whether an error was among the chunks, in the body or in a choice.
         unheld: why no record can hold the answer; None if one can.
+        response: the whole response, where an engine gives one by that route.
     """
 
     over = False
+    response: JsonObject | None = None
 
     def __init__(self) -> None:
         self.response_id: str | None = None

@@ -36,6 +36,8 @@ _MODELS = "/v1/models"
 _PASSED = {"/v1/embeddings": "POST", "/v1/messages/count_tokens": "POST", _MODELS: "GET"}
 _MODEL = re.compile(r"/v1/models/(?!\.\.?(?:/|\Z))[A-Za-z0-9_.:@-]+(?:/[A-Za-z0-9_.:@-]+)?")  # a hub's names have two parts
 _SESSION_DONE = re.compile(r"/v1/sessions/([^/]+)/done")
+_RESPONSE = re.compile(r"/v1/responses/([^/]+)")
+_NAMED = ((_SESSION_DONE, "/v1/sessions/ID/done"), (_RESPONSE, "/v1/responses/ID"), (_MODEL, "/v1/models/ID"))
 _HEALTH_SECONDS = 2.0  # for which an answer about the engine is kept
 
 Handler = Callable[[Exchange, Key], Awaitable[None]]
@@ -58,9 +60,10 @@ class Gateway:
         metrics: Metrics,
         when_full: WhenFull,
         following: Following | None = None,
+        per_user: bool = False,
     ) -> None:
         self._upstreams, self._clients, self._recorder, self._metrics = upstreams, clients, recorder, metrics
-        self._following, self.chat = following, Chat(upstreams, recorder, metrics, when_full, following)
+        self._following, self.chat = following, Chat(upstreams, recorder, metrics, when_full, following, per_user)
         self._healthy, self._asked = False, float("-inf")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -100,18 +103,16 @@ class Gateway:
         """
         path = exchange.path
         own: dict[str, tuple[str, Handler]] = {
-            **{form.route or form.path: ("POST", partial(self.chat.answer, form)) for form in FORMS},
+            **{form.path: ("POST", partial(self.chat.answer, form)) for form in FORMS},
             "/v1/feedback": ("POST", self._feedback),
             "/metrics": ("GET", self._metrics_text),
             **{passed: (method, self._pass) for passed, method in _PASSED.items()},
-            **(
-                {_MODELS: ("GET", self._models), f"{_MODELS}/{self._following.name}": ("GET", self._model)}
-                if self._following
-                else {}
-            ),
+            **self._of_followed(),
         }
         if _SESSION_DONE.fullmatch(path):
             own[path] = ("POST", self._done)
+        elif _RESPONSE.fullmatch(path):
+            own[path] = ("DELETE", self._forget_response) if exchange.method == "DELETE" else ("GET", self._response)
         elif _MODEL.fullmatch(path):
             own.setdefault(path, ("GET", self._pass))
         if path not in own:
@@ -119,7 +120,7 @@ class Gateway:
         method, handler = own[path]
         if exchange.method != method:
             raise ApiError(405, f"{path[:200]} takes {method}", code="method_not_allowed", headers={"allow": method})
-        return "/v1/sessions/ID/done" if handler == self._done else "/v1/models/ID" if _MODEL.fullmatch(path) else path, handler
+        return _named(path), handler
 
     def _of_followed(self) -> dict[str, tuple[str, Handler]]:
         """Return the routes that name the followed model, which the engine knows by other names."""
@@ -195,6 +196,14 @@ class Gateway:
         self.chat.end_session(key, session)
         await exchange.respond_json({"id": session, "object": "session", "done": True})
 
+    async def _response(self, exchange: Exchange, key: Key) -> None:
+        await exchange.respond_json(self.chat.response(key, exchange.path.rpartition("/")[2]))
+
+    async def _forget_response(self, exchange: Exchange, key: Key) -> None:
+        name = exchange.path.rpartition("/")[2]
+        self.chat.forget_response(key, name)
+        await exchange.respond_json({"id": name, "object": "response", "deleted": True})
+
     async def _write(self, record: Record) -> None:
         try:
             why = await self._recorder.write(record)
@@ -202,3 +211,8 @@ class Gateway:
             raise ApiError(503, error.what, code="capture_unavailable", headers={"retry-after": "30"}) from None
         if why == UNWRITABLE:
             raise ApiError(400, "it holds what cannot be stored", code="invalid_value")
+
+
+def _named(path: str) -> str:
+    """Return the name of a route, in which an id is `ID`."""
+    return next((name for pattern, name in _NAMED if pattern.fullmatch(path)), path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import time
 import uuid
@@ -11,13 +10,14 @@ from dataclasses import replace
 
 import orjson
 
-from clawpipe.capture.alarms import REFUSED
 from clawpipe.capture.records import Feedback, Turn
 from clawpipe.capture.untaught import BY_CONSTRAINT, BY_CONTENT, holds_more_than_text
 from clawpipe.gateway.adapters import Following
 from clawpipe.gateway.answering import Answering, WhenFull, count_answer, not_captured
-from clawpipe.gateway.attribution import OWN_FIELDS, SESSION_HEADER, attribute
-from clawpipe.gateway.capabilities import NO_TOKENS, UNKNOWN
+from clawpipe.gateway.answers import Collected
+from clawpipe.gateway.asking import Asking, place_of
+from clawpipe.gateway.attribution import OWN_FIELDS, attribute
+from clawpipe.gateway.capabilities import NO_TOKENS
 from clawpipe.gateway.exchange import Exchange
 from clawpipe.gateway.forms import Form
 from clawpipe.gateway.keys import Key
@@ -25,14 +25,12 @@ from clawpipe.gateway.metrics import Metrics
 from clawpipe.gateway.passing import pass_error, passed_on, sent_on
 from clawpipe.gateway.recorder import Recorder
 from clawpipe.gateway.turns import Asked
-from clawpipe.gateway.upstream import CHAT, Reply, Upstream
+from clawpipe.gateway.upstream import CHAT, Upstream
 from clawpipe.gateway.upstreams import Upstreams
 from clawpipe.json_types import JsonObject
-from clawpipe.serving.access import CLIENT
-from clawpipe.serving.errors import ApiError
+from clawpipe.serving.errors import ApiError, not_kept
 from clawpipe.wire.dialects.fields import UntranslatableError, WrongRequestError
 from clawpipe.wire.dialects.kept import KeptResponses
-from clawpipe.wire.dialects.messages_in import as_sent
 from clawpipe.wire.draw import is_constrained
 
 log = logging.getLogger("clawpipe.gateway")
@@ -40,7 +38,6 @@ CAPTURE_HEADER = "x-clawpipe-capture"
 FEEDBACK = "/v1/feedback"
 _LONGEST_NAME = 256
 _MOST_GIVEN = 20_000
-_REFUSED = (400, 422)
 _OFF = ("off", "no", "0", "false")
 
 
@@ -51,17 +48,26 @@ class Chat:
         when_full: the handling of requests that cannot be captured: refuse them before the engine is asked, or answer and count
             them.
         following: chooses the version that answers, where the gateway follows an alias.
+        per_user: whether users have models of their own at the engine, which is told a digest of who asks. A key that has an owner
+            then speaks for nobody else.
     """
 
     def __init__(
-        self, upstreams: Upstreams, recorder: Recorder, metrics: Metrics, when_full: WhenFull, following: Following | None = None
+        self,
+        upstreams: Upstreams,
+        recorder: Recorder,
+        metrics: Metrics,
+        when_full: WhenFull,
+        following: Following | None = None,
+        per_user: bool = False,
     ) -> None:
         self._upstreams, self._recorder, self._metrics, self._when_full = upstreams, recorder, metrics, when_full
-        self._following = following
+        self._following, self._per_user = following, per_user
         # By key, and id of turn or response: the response's id, and who gave it.
         self._given: dict[tuple[str, str], tuple[str, Upstream]] = {}
         self._kept = KeptResponses()
-        self._answers = Answering(recorder, metrics, when_full, self._captured)
+        self._asking = Asking(upstreams, metrics, per_user)
+        self._answers = Answering(recorder, metrics, when_full, self._note, self._keep)
 
     async def answer(self, form: Form, exchange: Exchange, key: Key) -> None:
         """Answer one request. Raises ApiError if it is refused, or the engine does not answer."""
@@ -89,7 +95,7 @@ class Chat:
     def end_session(self, key: Key, session: str) -> None:
         """Forget a session's version: if it goes on, it gets the one in service."""
         if self._following:
-            self._following.end_session(_place(key, session))
+            self._following.end_session(place_of(key, session))
 
     def _note(self, turn: Turn, asked: Asked) -> None:
         """Remember which version gave the answer, in case feedback follows."""
@@ -103,11 +109,23 @@ class Chat:
         while len(self._given) > _MOST_GIVEN:
             del self._given[next(iter(self._given))]
 
-    def _captured(self, turn: Turn, asked: Asked) -> None:
-        """Remember a turn that is on the disk, for feedback on it and for requests that go on with it by its id."""
-        self._note(turn, asked)
-        if turn.api == "responses" and turn.response_id:
-            self._kept.keep(turn.key, turn.response_id, asked.given, [*asked.request["messages"], turn.answers[0].message])
+    def _keep(self, asked: Asked, collected: Collected, whole: JsonObject) -> None:
+        """Keep a response for requests that go on with it, or ask for it again."""
+        messages, name = asked.request["messages"], whole.get("id")
+        if asked.form.api == "responses" and isinstance(name, str) and messages and collected.uncaptured() is None:
+            said = collected.answers(with_tokens=False)[0].message
+            self._kept.keep(asked.key.name, name, asked.given, [*messages, said], whole)
+
+    def response(self, key: Key, name: str) -> JsonObject:
+        """Return a response that a key was given. Raises ApiError (404) if it is not kept."""
+        if found := self._kept.get(key.name, name):
+            return found
+        raise not_kept(name)
+
+    def forget_response(self, key: Key, name: str) -> None:
+        """Forget a response that a key was given. Raises ApiError (404) if it is not kept."""
+        if not self._kept.forget(key.name, name):
+            raise not_kept(name)
 
     async def settle(self) -> None:
         """Wait for the records of clients that went away."""
@@ -121,12 +139,11 @@ class Chat:
         except WrongRequestError as error:
             raise ApiError(400, str(error), error.where, "invalid_value") from None
         except UntranslatableError as error:
-            if form.writer:
-                raise ApiError(400, f"the gateway cannot ask an engine for this: {error}", code="unsupported_parameter") from None
             uncaptured, request = uncaptured or str(error), {**body, "messages": []}
         if not isinstance(model, str) or not 0 < len(model) <= _LONGEST_NAME:
             raise ApiError(400, "model: not the name of a model", "model", "invalid_value")
-        whose = attribute(exchange.headers, request, key.name, key.owner)
+        own = {"user": key.owner} if self._per_user and key.owner else {}
+        whose = attribute(exchange.headers, request | own, key.name, key.owner)
         if source := _makes_side(request, body):
             whose = replace(whose, turn_type="side", turn_type_from=source)
         given = dict(body)
@@ -136,29 +153,26 @@ class Chat:
         captured = uncaptured is None
         if captured and self._recorder.fault and self._when_full == "refuse":
             raise not_captured(self._recorder.fault)
-        place = _place(key, whose.session)
+        place = place_of(key, whose.session)
         upstream = self._upstreams.of(place)
         version = self._following.of(model, place) if self._following else None
         model = version.model if version else model
         capabilities = await upstream.capabilities(model) if captured and (form.questions or form.translated) else NO_TOKENS
-        if form.translated and captured and capabilities.tokens and capabilities != UNKNOWN:
-            form = form.translated
-        writer = form.writer(given) if form.writer else None
-        body = (as_sent(request) if writer else body) | {"model": model}
-        turn = f"turn-{uuid.uuid4().hex}"
+        body, turn = body | {"model": model}, f"turn-{uuid.uuid4().hex}"
         asked = Asked(form, body, request, model, key, whose, uncaptured, upstream, capabilities, time.time(), turn, version)
-        return replace(asked, given=given, writer=writer, query=exchange.query, headers=sent_on(exchange.headers))
+        return replace(asked, given=given, query=exchange.query, headers=sent_on(exchange.headers))
 
     async def _answer(self, exchange: Exchange, asked: Asked) -> None:
         with asked.version.answering() if asked.version else nullcontext():
-            await self._answered(exchange, asked)
+            asked = await self._answered(exchange, asked)
         if asked.version and self._following and asked.form.path == CHAT:
             self._following.shadow_request(asked.version, asked.upstream, asked.body, asked.asker)
         if asked.whose.done:
             self.end_session(asked.key, asked.whose.session)
 
-    async def _answered(self, exchange: Exchange, asked: Asked) -> None:
-        asked, reply = await self._ask_one_that_answers(asked)
+    async def _answered(self, exchange: Exchange, asked: Asked) -> Asked:
+        """Answer a request, and return it as the engine was asked."""
+        asked, reply = await self._asking.ask(asked)
         async with reply:
             headers = passed_on(reply, asked.upstream.secret) | {"x-clawpipe-session": asked.whose.session}
             headers |= asked.version.headers if asked.version else {}
@@ -170,48 +184,7 @@ class Chat:
                 await self._answers.stream(exchange, asked, reply, headers)
             else:
                 await self._answers.whole(exchange, asked, reply, headers)
-
-    async def _ask_one_that_answers(self, asked: Asked) -> tuple[Asked, Reply]:
-        """Send the request to the session's engine, or to another one if that does not answer. Raises ApiError (503) if none
-        does."""
-        tried: list[Upstream] = []
-        while True:
-            try:
-                return await self._ask(asked)
-            except ApiError:
-                if asked.upstream in tried or not self._upstreams.mark_silent(asked.upstream):
-                    raise
-            tried.append(asked.upstream)
-            other = self._upstreams.of(_place(asked.key, asked.whose.session))
-            asks = asked.captured and asked.form.questions
-            asked = replace(asked, upstream=other, capabilities=await other.capabilities(asked.model) if asks else NO_TOKENS)
-
-    async def _ask(self, asked: Asked) -> tuple[Asked, Reply]:
-        """Send the request with the options that ask for tokens; if the engine refuses them, without them."""
-        if asked.capabilities.tokens and asked.form.questions:
-            reply = await self._post(asked, asked.form.questions(asked.body))
-            if reply.status not in _REFUSED:
-                return asked, reply
-            reply.release()
-        reply = await self._post(asked, asked.body)
-        if asked.capabilities.tokens and reply.status == 200:  # the questions were what it refused
-            log.warning("the engine at %s refuses to say tokens of a request that it answers without", asked.upstream.url)
-            self._metrics.refused.inc()
-            asked.upstream.found.doubt(asked.model)
-            asked = replace(asked, capabilities=replace(NO_TOKENS, why=REFUSED))
-        return asked, reply
-
-    async def _post(self, asked: Asked, body: JsonObject) -> Reply:
-        """Send a request with digests of its session and of its key's name, so that the engine can keep the session on one version,
-        and weigh what each client says of it."""
-        whose = {SESSION_HEADER: _place(asked.key, asked.whose.session), CLIENT: _place(asked.key, "")}
-        headers, data = asked.headers | whose, orjson.dumps(body)
-        reply = await asked.upstream.ask("POST", asked.form.path + asked.query, data, headers)
-        if reply.status == 404 and asked.version:  # the engine was started anew
-            reply.release()
-            await asked.version.restore(asked.upstream)
-            reply = await asked.upstream.ask("POST", asked.form.path + asked.query, data, headers)
-        return reply
+        return asked
 
 
 def _makes_side(request: JsonObject, body: JsonObject) -> str | None:
@@ -220,8 +193,3 @@ def _makes_side(request: JsonObject, body: JsonObject) -> str | None:
     if holds_more_than_text(request["messages"]):
         return BY_CONTENT
     return BY_CONSTRAINT if is_constrained(request) or is_constrained(body) else None
-
-
-def _place(key: Key, session: str) -> str:
-    """Return a digest that names a session without revealing its owner."""
-    return hashlib.sha256(f"{key.name}/{session}".encode()).hexdigest()[:32]

@@ -1,15 +1,16 @@
-"""The three routes of OpenAI's interface that produce a turn: how to read requests and answers of each as those of a chat."""
+"""The routes that produce a turn: how to read requests and answers of each as those of a chat."""
 
 from __future__ import annotations
 
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from clawpipe.capture.records import Api
 from clawpipe.gateway.answers import EVERYTHING, ClientOptions, Collected, with_questions
+from clawpipe.gateway.messages import CollectedMessage
 from clawpipe.gateway.responses import CollectedResponse
 from clawpipe.gateway.upstream import CHAT
 from clawpipe.json_types import JsonObject
@@ -35,9 +36,8 @@ class Form:
         questions: returns a request with the questions for tokens; None: the route has none.
         collected: makes what collects an answer.
         client_options: returns what a client asked for itself.
-        route: the client's route, if it is another one.
         writer: makes what writes a chat's answer in the client's form; None: the client gets the engine's own.
-        translated: the form in which engines are asked that say tokens of chats alone.
+        translated: the form in which engines are asked that say tokens of chats alone, or lack the route.
     """
 
     path: str
@@ -46,7 +46,6 @@ class Form:
     questions: Callable[[JsonObject], JsonObject] | None
     collected: Callable[[], Collected]
     client_options: Callable[[JsonObject], ClientOptions]
-    route: str = ""
     writer: Callable[[JsonObject], Writer] | None = None
     translated: Form | None = None
 
@@ -107,10 +106,19 @@ def _message_as_chat(body: JsonObject, _: History) -> JsonObject:
     return chat_of_messages(body)
 
 
-_TRANSLATED = Form(CHAT, "responses", chat_of_response, with_questions, Collected, ClientOptions.of, RESPONSES, _response_writer)
+_CHAT = Form(CHAT, "chat", _chat, with_questions, Collected, ClientOptions.of)
+_RESPONSES = Form(RESPONSES, "responses", chat_of_response, None, CollectedResponse, lambda _: EVERYTHING)
+_MESSAGES = Form(MESSAGES, "messages", _message_as_chat, None, CollectedMessage, lambda _: EVERYTHING)
+
+
+def _by_chat(form: Form, writer: Callable[[JsonObject], Writer]) -> Form:
+    """Return a form of which engines may be asked for a chat completion in its place."""
+    return replace(form, translated=replace(_CHAT, api=form.api, writer=writer))
+
+
 FORMS = (
-    Form(CHAT, "chat", _chat, with_questions, Collected, ClientOptions.of),
+    _CHAT,
     Form(TEXT, "completions", _text_as_chat, _text_questions, CollectedText, _text_options),
-    Form(RESPONSES, "responses", chat_of_response, None, CollectedResponse, lambda _: EVERYTHING, translated=_TRANSLATED),
-    Form(CHAT, "messages", _message_as_chat, with_questions, Collected, ClientOptions.of, MESSAGES, _message_writer),
+    _by_chat(_RESPONSES, _response_writer),
+    _by_chat(_MESSAGES, _message_writer),
 )

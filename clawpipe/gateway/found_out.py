@@ -24,10 +24,14 @@ class FoundOut:
     Args:
         url: the engine's, for the log.
         probe: finds out the capabilities with a model; None: it did not answer.
+
+    Attributes:
+        lacking: routes that the engine does not have.
     """
 
     def __init__(self, url: str, probe: Probe) -> None:
         self._url, self._probe = url, probe
+        self.lacking: set[str] = set()
         self._found: dict[str, Capabilities] = {}  # the one that was used last is last
         self._asked: dict[str, float] = {}  # when a model was asked; the one that was asked last is last
         self._asking: dict[str, asyncio.Task[None]] = {}
@@ -56,6 +60,7 @@ class FoundOut:
         if self._found:
             log.info("the engine at %s is asked anew what it says of its tokens: %s", self._url, why)
         self._found.clear()
+        self.lacking.clear()
         self._asked.clear()
         for task in self._asking.values():  # they asked the engine of before
             task.cancel()

@@ -43,6 +43,7 @@ class CollectedResponse(Collected):
         self.model = body["model"] if isinstance(body.get("model"), str) else self.model
         self.failed = self.failed or body.get("status") in _FAILED or bool(body.get("error"))
         if is_last:
+            self.response = body
             output = body.get("output")
             self._items = dict(enumerate(output if isinstance(output, list) else [])) or self._items
             self._finish(body)

@@ -39,6 +39,7 @@ def serve(
     listener: socket.socket,
     when_full: WhenFull = "refuse",
     following: Following | None = None,
+    per_user: bool = False,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C.
 
@@ -47,7 +48,7 @@ def serve(
         upstreams: the engines.
         clients: who may ask.
         listener: a bound socket.
-        when_full, following: see `clawpipe.gateway.chat.Chat`.
+        when_full, following, per_user: see `clawpipe.gateway.chat.Chat`.
 
     Raises:
         ConfigError: the home's `privacy.yaml` is wrong, or the process may not open as many files as there may be requests.
@@ -56,7 +57,7 @@ def serve(
     rules_of(home.root)
     read_tombstones(home)
     hosts = THIS_MACHINE if is_loopback(listener.getsockname()[0]) else None
-    app = SameOrigin(_Whole(home, upstreams, clients, when_full, following), hosts)
+    app = SameOrigin(_Whole(home, upstreams, clients, when_full, following, per_user), hosts)
     settings = uvicorn.Config(
         app,
         http=connections_beside(clients.at_once),
@@ -78,10 +79,17 @@ class _Whole:
     """The application with what lives as long as it does: the recorder's thread and the connections to the engine."""
 
     def __init__(
-        self, home: Home, upstreams: Upstreams, clients: Clients, when_full: WhenFull, following: Following | None
+        self,
+        home: Home,
+        upstreams: Upstreams,
+        clients: Clients,
+        when_full: WhenFull,
+        following: Following | None,
+        per_user: bool,
     ) -> None:
         self._home, self._upstreams, self._clients, self._following = home, upstreams, clients, following
         self._when_full: WhenFull = when_full
+        self._per_user = per_user
         self._gateway: Gateway | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -100,7 +108,7 @@ class _Whole:
         await self._upstreams.open()
         looking = [asyncio.create_task(self._upstreams.follow())]
         looking += [asyncio.create_task(self._following.run())] if self._following else []
-        self._gateway = Gateway(self._upstreams, self._clients, recorder, metrics, self._when_full, self._following)
+        self._gateway = Gateway(self._upstreams, self._clients, recorder, metrics, self._when_full, self._following, self._per_user)
         try:
             yield
         finally:

@@ -25,6 +25,7 @@ _KEPT_SECONDS = 4.0  # of an idle connection; servers close theirs after 5 and m
 _RETRY_SECONDS = 5
 _CLOCK_SECONDS = 5.0  # a model's `created` that is this near to the time of the answer may be the clock, as vLLM's
 
+_ANTHROPICS = "sk-ant-api"  # what keys of Anthropic's service begin with
 CHAT, MODELS = "/v1/chat/completions", "/v1/models"
 Reply = aiohttp.ClientResponse
 
@@ -49,7 +50,7 @@ class Upstream:
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or parts.username:
             raise ConfigError(f"{url!r} is no address of an engine", "--upstream", "such as http://127.0.0.1:8000/v1")
         self.url, self.secret = url.rstrip("/").removesuffix("/v1"), Secret(key)
-        self._headers = {"authorization": f"Bearer {key}"} if key else {}
+        self._headers = _credentials(key)
         self.found = FoundOut(self.url, self._probe)
         port = parts.port or (443 if parts.scheme == "https" else 80)
         self._lifeline = Lifeline(parts.hostname, port, self._answers, lambda: self.found.forget("its connection ended"))
@@ -137,6 +138,14 @@ class Upstream:
                 raise unavailable(None)
             return None
         return OneToken.of(data, reply.headers.get(KIND_HEADER, ""))
+
+
+def _credentials(key: str) -> dict[str, str]:
+    """Return the headers that carry a key. Engines of Anthropic's interface take it in `x-api-key`, its service in that alone."""
+    if not key:
+        return {}
+    bearer = {} if key.startswith(_ANTHROPICS) else {"authorization": f"Bearer {key}"}
+    return bearer | {"x-api-key": key}
 
 
 def _created(listed: object) -> dict[str, float]:

@@ -16,6 +16,7 @@ from clawpipe.config.methods import METHODS
 from clawpipe.config.night import CONVERSATIONS, NightConfig
 from clawpipe.environments.answers import is_number
 from clawpipe.environments.checks import unusable
+from clawpipe.environments.local_tools import is_tool_file
 from clawpipe.environments.prompts import PromptLine, Prompts, PromptsEnvironment, read_prompts
 from clawpipe.environments.tools import ToolsEnvironment
 from clawpipe.errors import ClawpipeError, ConfigError, DataError
@@ -148,7 +149,8 @@ def _from_prompts(made: Proposal, file: Path, method: str | None, server: str) -
     if not (train and held):
         raise DataError(f"too few prompts: {train} to train on and {held} held out", str(file), "add prompts that differ")
     made.found.append(f"{file}: {len(read.lines)} prompts with answers, {_rejected(read)}")
-    name, tools = ("tools", {"server": server}) if server else ("prompts", {})
+    place = str(Path(server).expanduser().resolve()) if is_tool_file(server) else server
+    name, tools = ("tools", {"server": place}) if server else ("prompts", {})
     options = {"file": str(file.resolve()), "check": check, "share": share, **tools}
     counts = {"train_items": min(128, train), "heldout_items": min(160, held), "benchmark_items": 0}
     made.add("environment", {"name": name, "options": options, **counts}, f"{why}; {held} prompts are never trained on")

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from clawpipe.config.registry import user_digest
 from clawpipe.errors import ConfigError
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files
@@ -31,6 +32,7 @@ _COLUMNS = {  # what a query calls a column of trajectories
     "format": "origin.format",
 }
 _ROWS = {"trajectories": "trajectory_id", "scores": "trajectory_id", "preference_pairs": "pair_id"}  # what names a row
+_DIGEST = "sha256:"  # before the digest of a user, which stands for the name
 _CONDITION = re.compile(r"\s*(\w+)\s*(!?=)\s*(\"[^\"]*\"|'[^']*'|[^\s\"']+)\s*")
 _AND = re.compile(r"\s+and\s+", re.IGNORECASE)
 
@@ -53,6 +55,8 @@ class Condition:
         if column not in rows.column_names:
             raise ConfigError(f"these rows have no {self.field}", self.field, f"their columns are {', '.join(rows.column_names)}")
         values = pc.struct_field(rows[column], inner) if inner else rows[column]  # pyright: ignore[reportAttributeAccessIssue]  # made at run time
+        if self.field == "user" and self.value.startswith(_DIGEST):
+            values = pa.array([user and _DIGEST + user_digest(user) for user in values.to_pylist()], pa.string())
         same = pc.fill_null(pc.equal(values, self.value), False)  # pyright: ignore[reportAttributeAccessIssue]  # made at run time
         return same if self.equal else pc.invert(same)  # pyright: ignore[reportAttributeAccessIssue]  # made at run time
 
@@ -104,6 +108,13 @@ def matching(store: Store, refs: Iterable[DatasetRef], conditions: Sequence[Cond
     return _joined(
         _matching(pq.read_table(file, columns=_read(file)), conditions) for ref in refs for file in dataset_files(store, ref)
     )
+
+
+def users_of(store: Store, refs: Iterable[DatasetRef]) -> set[str]:
+    """Return the users who are named in datasets."""
+    files = (file for ref in refs for file in dataset_files(store, ref))
+    columns = (pq.read_table(file, columns=["user_id"])["user_id"] for file in files if "user_id" in pq.read_schema(file).names)
+    return {user for column in columns for user in column.unique().to_pylist() if user}
 
 
 def row_names(store: Store, refs: Iterable[DatasetRef]) -> pa.Array:

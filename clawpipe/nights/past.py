@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from clawpipe.config.night import NightConfig
 from clawpipe.errors import ClawpipeError
+from clawpipe.evaluation.verdict import Decision, Tally, Verdict
 from clawpipe.json_types import JsonObject
 from clawpipe.nights.record import NightStatus, PastRound, has_verdict, list_nights, night_id, read_status, run_dir
 from clawpipe.store.artifacts import Store
@@ -32,6 +33,37 @@ def past_rounds(home: Home, store: Store, config: NightConfig) -> tuple[PastRoun
     found = [name for name in names if _settings(home, name) == lineage][:nights]
     rounds = [one for name in found for one in reversed(list(_rounds(home, name)))]
     return tuple(one for one in rounds if _is_there(store, one))
+
+
+def earlier_evidence(home: Home, config: NightConfig) -> tuple[Tally, ...]:
+    """Return the evidence of this model's nights since its last promotion, the oldest first, where evidence adds up."""
+    if not config.gate.adds_up:
+        return ()
+    asked, found = night_id(config), list[Tally]()
+    for name in reversed(list_nights(home)):
+        if name == asked or not has_verdict(home, name) or _model_of(home, name) != config.registry.model_name:
+            continue
+        verdict = _verdict(home, name)
+        if verdict is None or verdict.decision == Decision.PROMOTE:
+            break
+        found += [verdict.tally] if verdict.tally else []
+    return tuple(reversed(found))
+
+
+def _verdict(home: Home, night: str) -> Verdict | None:
+    """Return the verdict of a night; None for one that cannot be read, after which no evidence can be counted."""
+    try:
+        details = next(step.details for step in read_status(home, night).steps if step.name == "gate")
+        return Verdict.model_validate(details)
+    except (StopIteration, ValueError, ClawpipeError):
+        return None
+
+
+def _model_of(home: Home, night: str) -> str | None:
+    try:
+        return json.loads((run_dir(home, night) / "config.json").read_bytes())["registry"]["model_name"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _lineage(settings: JsonObject) -> list[object]:

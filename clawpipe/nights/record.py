@@ -27,6 +27,7 @@ from clawpipe.config.engine import TIS_CAP, EngineSpec
 from clawpipe.config.night import Measure, NightConfig
 from clawpipe.errors import ConfigError, DataError, NotFoundError
 from clawpipe.evaluation.rounds import Choice
+from clawpipe.evaluation.verdict import Tally
 from clawpipe.json_types import JsonObject
 from clawpipe.store.digests import sha256_json
 from clawpipe.store.files import write_atomic
@@ -47,6 +48,12 @@ class Incumbent(BaseModel):
     version: str
     night: str = Field(description="night that produced it")
     policy: ModelRef
+    model: str | None = Field(default=None, description="the registered model that it is of; None: the night's own")
+
+    @property
+    def title(self) -> str:
+        """What people call the version."""
+        return f"{self.version} of {self.model}" if self.model else self.version
 
 
 class PastRound(BaseModel):
@@ -73,6 +80,9 @@ class NightRecord(BaseModel):
         default_factory=dict, description="digests by setting, where the settings name datasets by a word"
     )
     past: tuple[PastRound, ...] = Field(default=(), description="rounds of earlier nights that it looks back at, newest first")
+    earlier: tuple[Tally, ...] = Field(
+        default=(), description="the evidence of this model's nights since its last promotion, where evidence adds up"
+    )
 
     def resolve(self, config: NightConfig) -> NightConfig:
         """Fill in the settings that are decided when the night starts."""
@@ -266,6 +276,7 @@ def new_record(
     champion: Incumbent | None,
     datasets: Mapping[str, tuple[str, ...]] = _BY_DIGEST,
     past: tuple[PastRound, ...] = (),
+    earlier: tuple[Tally, ...] = (),
 ) -> NightRecord:
     """Return the record of a night that starts now; a night that was started before keeps its number.
 
@@ -278,7 +289,13 @@ def new_record(
     known = read_record(home, night_id(config))
     number = known.number if known else _number(home, config)
     return NightRecord(
-        night=night_id(config), label=night_label(config), champion=champion, number=number, datasets=dict(datasets), past=past
+        night=night_id(config),
+        label=night_label(config),
+        champion=champion,
+        number=number,
+        datasets=dict(datasets),
+        past=past,
+        earlier=earlier,
     )
 
 
@@ -288,9 +305,10 @@ def create_record(
     champion: Incumbent | None,
     datasets: Mapping[str, tuple[str, ...]] = _BY_DIGEST,
     past: tuple[PastRound, ...] = (),
+    earlier: tuple[Tally, ...] = (),
 ) -> NightRecord:
     """Write the record of a night that starts, and a status without steps. Call it while holding the night lock."""
-    record = new_record(home, config, champion, datasets, past)
+    record = new_record(home, config, champion, datasets, past, earlier)
     directory = run_dir(home, record.night)
     write_atomic(directory / "config.json", record.resolve(config).model_dump_json(indent=2, exclude={"notify"}).encode())
     write_status(NightStatus(night=record.night, run_dir=str(directory)))

@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -19,6 +20,7 @@ from clawpipe.nights.record import clear_leftovers, has_verdict, list_nights, ru
 from clawpipe.registry.tracking import Tracking
 from clawpipe.removal.forget import SETTLING_SECONDS, lock_home
 from clawpipe.removal.growing import Stays, old_reports, remove_report, size_of, staying
+from clawpipe.removal.screenshots import unused_screenshots
 from clawpipe.store.artifacts import Store
 from clawpipe.store.files import read_manifest
 from clawpipe.store.home import Home
@@ -71,6 +73,7 @@ class Collection(BaseModel):
     remote: list[Removed] = Field(description="artifacts of the shared store; none unless it was asked for")
     files: list[RemovedFiles] = Field(default=[], description="files of versions and runs in MLflow; none unless it was asked for")
     reports: list[str] = Field(default=[], description="nights whose report and logs go; none unless it was asked for")
+    screenshots: list[Path] = Field(default=[], description="pictures of pages that no stored row names")
     stays: list[Stays] = Field(default=[], description="what is never collected")
 
 
@@ -123,6 +126,7 @@ def collect(
             remote=_shared_garbage(shared, roots, settling) if shared else [],
             files=_files(home, old),
             reports=old_reports(home, keep_reports),
+            screenshots=unused_screenshots(home, store, {one.digest for one in garbage}, settling),
             stays=list(staying(home)),
         )
         if dry_run:
@@ -247,6 +251,8 @@ def _remove(home: Home, store: Store, collection: Collection) -> Collection:
         clear_leftovers(home, night)
     for night in collection.reports:
         remove_report(home, night)
+    for picture in collection.screenshots:
+        picture.unlink(missing_ok=True)
     if collection.work:
         shutil.rmtree(home.work)
     return collection.model_copy(update={"staging": store.sweep(), "records": drop_dead_records(home)})

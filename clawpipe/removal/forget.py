@@ -32,6 +32,7 @@ from clawpipe.nights.record import REPORT, NightStatus, list_nights, read_status
 from clawpipe.registry.tracking import Tracking
 from clawpipe.removal.captured import captured_of, forget_captured
 from clawpipe.removal.erasure_check import clean_logs, remains_of, rows_of, traces_of
+from clawpipe.removal.screenshots import unused_screenshots
 from clawpipe.reporting.html import write_report
 from clawpipe.reporting.transcripts import heldout_transcripts
 from clawpipe.store.artifacts import Store
@@ -54,6 +55,7 @@ class Forgetting(Exposure):
     reports: list[str] = Field(default=[], description="nights whose report was written anew")
     captured: int = Field(default=0, description="turns in the gateway's segments")
     votes: int = Field(default=0, description="judges' answers about turns, which may quote them")
+    screenshots: int = Field(default=0, description="pictures of pages that no stored row names any more")
     logs: list[str] = Field(default=[], description="logs of which lines were removed")
     still_held: list[str] = Field(default=[], description="files that still hold the id or a long line of its text")
 
@@ -127,11 +129,21 @@ def _forget(home: Home, store: Store, subject: Subject, dry_run: bool, date: str
     paths = pattern_of([subject.id, *map(session_of, exposed.findings.sessions)], joints="")
     reports = _clean(home, store, paths, stone.replaced, bool(exposed.findings.hits))
     logs = clean_logs(home, traces)
+    pictures = unused_screenshots(home, store)
+    for picture in pictures:
+        picture.unlink(missing_ok=True)
     if votes:
         VoteStore.of(home).remove(votes)
     held = [str(path) for path in forget_captured(home, captured)]
     left = list(dict.fromkeys([*held, *remains_of(home, traces), *_shared_remains(store, subject)]))
-    done = {"forgotten": stone.date, "replaced": taken, "reports": reports, "logs": logs, "still_held": left}
+    done = {
+        "forgotten": stone.date,
+        "replaced": taken,
+        "reports": reports,
+        "screenshots": len(pictures),
+        "logs": logs,
+        "still_held": left,
+    }
     return Forgetting.model_validate(report | done)
 
 

@@ -11,8 +11,9 @@ import pyarrow as pa
 from clawpipe.config.generation import Difficulty
 from clawpipe.contracts.schema import schema_of
 from clawpipe.json_types import Row
+from clawpipe.rollouts.levels import level_of, levels_reached, part_of
 from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import publish_dataset, read_dataset
+from clawpipe.store.datasets import publish_dataset, read_dataset, stored_dataset
 from clawpipe.store.refs import DatasetRef, StepResult
 
 
@@ -31,16 +32,21 @@ def draw_items(
 
     Returns:
         output: `task_items`, numbered anew from 0. details: how many of them were hard (below `low`), middling, easy (above `high`)
-        and unseen.
+        and unseen; of slices with levels, the level of each.
     """
-    rows = [row for row in read_dataset(store, items).to_pylist() if row["split"] == "train"]
-    rates = pass_rates([_outcomes(store, *one) for one in tried])
+    every = [row for row in read_dataset(store, items).to_pylist() if row["split"] == "train"]
+    outcomes = [_outcomes(store, *one) for one in tried]
+    rates = pass_rates(outcomes)
+    by_slice = [_by_slice(store, *one) for one in zip(tried, outcomes, strict=True)] if config.levels else []
+    reached = levels_reached(every, by_slice, config)
+    rows = [row for row in every if reached.get(part_of(row["slice"])) in (None, level_of(row["slice"]))]
     chosen = drawn(rows, rates, config, count, seed)
     table = pa.Table.from_pylist([row | {"ordinal": place} for place, row in enumerate(chosen)], schema_of("task_items"))
     parents = [items.digest, *(ref.digest for pair in tried for ref in pair)]
     kinds = Counter(kind_of(rates.get(row["item_id"]), config) for row in chosen)
     output = publish_dataset(store, "task_items", [table], parents=parents)
-    return StepResult(output=output, rows_in=len(rows), rows_out=len(chosen), details={"drawn": dict(sorted(kinds.items()))})
+    details = {"drawn": dict(sorted(kinds.items()))} | ({"levels": reached} if reached else {})
+    return StepResult(output=output, rows_in=len(every), rows_out=len(chosen), details=details)
 
 
 def _outcomes(store: Store, trajectories: DatasetRef, scores: DatasetRef) -> list[tuple[str, bool]]:
@@ -50,6 +56,16 @@ def _outcomes(store: Store, trajectories: DatasetRef, scores: DatasetRef) -> lis
     tried = read_dataset(store, trajectories, ["trajectory_id", "item_id"]).to_pylist()
     known = [(row["item_id"], success.get(row["trajectory_id"])) for row in tried]
     return [(item, verdict) for item, verdict in known if verdict is not None]
+
+
+def _by_slice(store: Store, tried: tuple[DatasetRef, DatasetRef], outcomes: Sequence[tuple[str, bool]]) -> list[tuple[str, bool]]:
+    """Return slice and verdict of each rollout, whose items are among the parents of the rollouts; without those that are gone."""
+    slices: dict[str, str] = {}
+    for digest in store.manifest("trajectories", tried[0].digest)["parents"]:
+        made = stored_dataset(store, "task_items", digest)
+        rows = read_dataset(store, made, ["item_id", "slice"]).to_pylist() if made else []
+        slices |= {row["item_id"]: row["slice"] for row in rows}
+    return [(slices[item], verdict) for item, verdict in outcomes if item in slices]
 
 
 def pass_rates(rounds: Sequence[Sequence[tuple[str, bool]]]) -> dict[str, float]:

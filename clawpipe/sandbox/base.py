@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Literal, Protocol, cast
 
-from clawpipe.errors import DataError
+from clawpipe.errors import ConfigError, DataError
 from clawpipe.extensions import ExtensionPoint
 
 WORK = "/workspace"  # where commands start, and the folder that snapshots hold
+_SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "proc", "sys", "dev", "boot", "run", "workspace", "tmp")
 Excess = Literal["timeout", "output", "memory", "disk", "files", "died"]
 
 
@@ -133,6 +135,18 @@ def restore(sandbox: Sandbox, archive: bytes) -> None:
     sandbox.end_processes()
     script = "chmod -R u+rwX . ; find . -mindepth 1 -delete && exec tar --no-same-owner -xf -"
     _require(sandbox.exec(script, stdin=archive), WORK, "restored")
+
+
+def own_folder(path: str) -> str:
+    """Return a further place to write to.
+
+    Raises:
+        ConfigError: it is no absolute path, or what is there already belongs to the system.
+    """
+    parts = PurePosixPath(path).parts
+    if len(parts) < 2 or parts[0] != "/" or ".." in parts or parts[1] in _SYSTEM:
+        raise ConfigError("no place to write to", f"sandbox.options.folders: {path}", "name one like /app, outside the system's")
+    return path
 
 
 def _require(result: Result, path: str, done: str) -> Result:

@@ -23,7 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from clawpipe.errors import BusyError, ConfigError
-from clawpipe.sandbox.base import WORK, Excess, Limits
+from clawpipe.sandbox.base import WORK, Excess, Limits, own_folder
 from clawpipe.sandbox.running import Programs, close_pipes, exports, memory_file, variables
 from clawpipe.sandbox.usage import excess_of
 
@@ -54,14 +54,16 @@ class Bubblewrap(Programs):
     Args:
         limits: what it may use.
         paths: further folders of this machine that can be read at the same place, e.g. a Python's.
+        folders: further places to write to, in memory and empty, e.g. /app.
 
     Raises:
-        ConfigError: a tool is missing, a path is no folder, or the kernel refuses; says what to set.
+        ConfigError: a tool is missing, a path is no folder, a place cannot be made, or the kernel refuses; says what to set.
         BusyError: it did not start in half a minute.
     """
 
-    def __init__(self, limits: Limits, paths: Sequence[str] = ()) -> None:
+    def __init__(self, limits: Limits, paths: Sequence[str] = (), folders: Sequence[str] = ()) -> None:
         super().__init__(limits)
+        self._writable = (*_WRITABLE, *map(own_folder, folders))
         self._tools = {tool: _tool(tool) for tool in _TOOLS}
         self._as_user = self._dropped_user()
         self._users: tuple[int, int] | None = None  # descriptors of the two user namespaces, outer and inner
@@ -107,7 +109,7 @@ class Bubblewrap(Programs):
         waiting for ever.
         """
         passwd, info = memory_file(_PASSWD.encode()), memory_file(b"")
-        options = [*_mounts(paths, self._limits, passwd), "--info-fd", str(info), "--as-pid-1"]
+        options = [*_mounts(paths, self._writable, self._limits, passwd), "--info-fd", str(info), "--as-pid-1"]
         wait = ["/bin/bash", "-c", "read -r _"]
         holder = subprocess.Popen(
             [*self._as_user, self._tools["bwrap"], *options, "--", *wait],
@@ -155,7 +157,7 @@ class Bubblewrap(Programs):
         if self._gone():
             return "died"
         root = f"/proc/{self._init}/root"
-        return excess_of((self._init, process.pid), (root + place for place in _WRITABLE), self._limits)
+        return excess_of((self._init, process.pid), (root + place for place in self._writable), self._limits)
 
 
 def _tool(name: str) -> str:
@@ -165,7 +167,7 @@ def _tool(name: str) -> str:
     raise ConfigError(f"no program {name!r} on this machine", "sandbox: bubblewrap", f"install it: apt-get install {package}")
 
 
-def _mounts(paths: Sequence[str], limits: Limits, passwd: int) -> list[str]:
+def _mounts(paths: Sequence[str], writable: Sequence[str], limits: Limits, passwd: int) -> list[str]:
     """Return bubblewrap's options: what there is inside. Order counts."""
     options = ["--unshare-all", "--unshare-user", "--disable-userns", "--cap-drop", "ALL", "--new-session", "--clearenv"]
     options += ["--uid", str(_USER), "--gid", str(_USER), "--hostname", "sandbox", "--ro-bind", "/usr", "/usr"]
@@ -177,7 +179,7 @@ def _mounts(paths: Sequence[str], limits: Limits, passwd: int) -> list[str]:
     for name in _ETC:
         options += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
     options += ["--ro-bind-data", str(passwd), "/etc/passwd", "--proc", "/proc", "--dev", "/dev"]
-    for place in _WRITABLE:
+    for place in writable:
         options += ["--size", str(limits.disk_bytes), "--tmpfs", place]
     for path in paths:
         if not Path(path).is_dir() or not Path(path).is_absolute():

@@ -59,19 +59,25 @@ class Service:
         return BusyError(f"{what}; the end of its log:\n{self.tail()}", str(self.log), _remedy(self.tail()))
 
 
+def started(name: str, command: Sequence[str], log: Path, env: Mapping[str, str]) -> Service:
+    """Start `command`, which appends its output to `log`; see `running`."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as sink:
+        process = processes.spawn(command, env={**os.environ, **env}, stdout=sink, stderr=subprocess.STDOUT)
+    return Service(name, process, log)
+
+
 @contextmanager
 def running(name: str, command: Sequence[str], log: Path, env: Mapping[str, str]) -> Iterator[Service]:
     """Run `command` for the length of the block, append its output to `log`, and end it with all its children.
 
     `env` is added to this process's environment.
     """
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as sink:
-        process = processes.spawn(command, env={**os.environ, **env}, stdout=sink, stderr=subprocess.STDOUT)
+    service = started(name, command, log, env)
     try:
-        yield Service(name, process, log)
+        yield service
     finally:
-        processes.stop(process)
+        processes.stop(service.process)
 
 
 def rotate(logs: Path, limit: int = LOG_BYTES) -> None:

@@ -11,6 +11,7 @@ from clawpipe.errors import ConfigError
 KEY_VARIABLE = "CLAWPIPE_API_KEY"
 BEHIND_VARIABLE = "CLAWPIPE_BEHIND_GATEWAY"  # set where a gateway alone has the server's key, so that its header may be believed:
 CLIENT = "x-clawpipe-client"  # a digest of the name of the client's key
+USER = "x-clawpipe-user"  # a digest of the user, where users may have models of their own
 _PUBLIC_LENGTH = 16  # least characters of a key that other machines could try to guess
 _NEW_KEY = f"export {KEY_VARIABLE}=\"$(python -c 'import secrets; print(secrets.token_urlsafe(32))')\""
 

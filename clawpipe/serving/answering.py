@@ -13,10 +13,11 @@ from fastapi import Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from clawpipe.config.registry import user_digest
 from clawpipe.errors import BusyError, ClawpipeError
 from clawpipe.json_types import JsonObject
 from clawpipe.services.requests import Body, EncodingError
-from clawpipe.serving.access import CLIENT
+from clawpipe.serving.access import CLIENT, USER
 from clawpipe.serving.choice import Ending
 from clawpipe.serving.completions import Answer, TextAnswer
 from clawpipe.serving.engine_thread import Event, Job
@@ -24,6 +25,7 @@ from clawpipe.serving.errors import ApiError, cancelled_error, unreadable
 from clawpipe.serving.evidence import Asker
 from clawpipe.serving.fields import SamplingFields
 from clawpipe.serving.live import Live
+from clawpipe.serving.own_models import OwnModel, OwnModels
 from clawpipe.serving.policy import Prepared, ServedPolicy
 from clawpipe.serving.protocol import ChatRequest, parse_request, parse_text_request
 from clawpipe.serving.versions import Versions
@@ -53,11 +55,14 @@ class Answering:
     """Answers requests with the loaded versions.
 
     Args:
-        believes_clients: whether the header `CLIENT` tells who asks: a gateway that alone has the server's key sends it.
+        believes_clients: whether the headers `CLIENT` and `USER` tell who asks: a gateway that alone has the server's key sends
+            them.
+        own_models: the models of single users, if they may have some.
     """
 
-    def __init__(self, versions: Versions[Live], believes_clients: bool = False) -> None:
+    def __init__(self, versions: Versions[Live], believes_clients: bool = False, own_models: OwnModels | None = None) -> None:
         self._versions, self._places, self._believes_clients = versions, Places(), believes_clients
+        self._own_models = own_models
         self._shadows: set[asyncio.Task[None]] = set()  # answers that nobody sees
 
     async def respond(self, http: Request, kind: Kind) -> Response:
@@ -73,21 +78,28 @@ class Answering:
             asker = Asker(http.headers.get(CLIENT, "") if self._believes_clients else "", session)
             live = self._versions.of_session(session)
             with live.preparing():
+                own = await self._own_model(http, request, live)
                 kind.check_size(live.policy, request)
                 async with self._places.tokenizing:
                     prepared = await asyncio.to_thread(kind.prepare, live.policy, request, session or request.user or "")
-                    choices = await asyncio.to_thread(live.policy.choices, prepared)
-                job = live.submit(choices, asker, request.limit)
-            if shadow := self._versions.shadow_of(live):
+                    choices = await asyncio.to_thread(live.policy.choices, prepared, own and own.adapter)
+                job = live.submit(choices, asker, request.limit, is_own=own is None)
+            if own is None and (shadow := self._versions.shadow_of(live)):
                 self._answer_unseen(shadow, kind, request, asker)
         if http.headers.get(SESSION_DONE, "").lower() in ("1", "true", "yes"):
             self._versions.end_session(session)
         answer = kind.answer(live.policy, request, prepared)
-        self._versions.record_response(answer.id, live, asker)
-        headers = live.headers | answer.headers | live.pace
-        if request.stream:
-            return EventStream(answer.chunks(job.events()), job, headers)
-        return _whole(answer, prepared.count, await _collect(job, http), headers)
+        if own is None:
+            self._versions.record_response(answer.id, live, asker)
+        headers = live.headers | (own.headers if own else {}) | answer.headers | live.pace
+        return await response_of(answer, prepared.count, job, http, headers)
+
+    async def _own_model(self, http: Request, request: SamplingFields, live: Live) -> OwnModel | None:
+        """Return the model of the user who asks; None if the shared one answers."""
+        if self._own_models is None:
+            return None
+        named = user_digest(request.user) if request.user else ""
+        return await self._own_models.of(http.headers.get(USER, "") if self._believes_clients else named, live.policy)
 
     async def count(self, http: Request, parse: Callable[[bytes], ChatRequest]) -> int:
         """Return the number of tokens of a request's prompt.
@@ -107,6 +119,13 @@ class Answering:
         task = asyncio.create_task(_drain(shadow, kind, request, asker, self._places.tokenizing))
         self._shadows.add(task)
         task.add_done_callback(self._shadows.discard)
+
+
+async def response_of(answer: Answer, count: int, job: Job, http: Request, headers: dict[str, str]) -> Response:
+    """Return the response to a request: an answer of `count` choices, as a whole or as a stream."""
+    if answer.streams:
+        return EventStream(answer.chunks(job.events()), job, headers)
+    return _whole(answer, count, await _collect(job, http), headers)
 
 
 def check_model(policy: ServedPolicy, name: str) -> None:

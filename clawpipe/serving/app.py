@@ -33,16 +33,21 @@ from clawpipe.serving.dialects import (
 from clawpipe.serving.errors import ApiError, api_error, error_body, not_kept
 from clawpipe.serving.feedback import feedback_of
 from clawpipe.serving.follow import Follower
-from clawpipe.serving.found import Served
 from clawpipe.serving.live import Live
 from clawpipe.serving.metrics import Metrics
+from clawpipe.serving.own_models import OwnModels
 from clawpipe.serving.policy import ServedPolicy
+from clawpipe.serving.served import Served
 from clawpipe.serving.versions import Versions
 from clawpipe.wire.dialects.kept import KeptResponses
 
 
 def create_app(
-    versions: Versions[Live], key: str, follower: Follower[Live] | None = None, believes_clients: bool = False
+    versions: Versions[Live],
+    key: str,
+    follower: Follower[Live] | None = None,
+    believes_clients: bool = False,
+    own_models: OwnModels | None = None,
 ) -> ASGIApp:
     """Return the application. Every route except /healthz asks for `key` as a bearer token. On shutdown the versions are closed.
 
@@ -50,6 +55,7 @@ def create_app(
         versions: what is served.
         key: the key that clients send.
         follower: changes the version in service while the application runs.
+        believes_clients, own_models: see `Answering`.
     """
 
     @asynccontextmanager
@@ -67,7 +73,7 @@ def create_app(
     _add_health(app, versions)
     _add_models(app, versions, key)
     _add_metrics(app, metrics, key)
-    _add_answers(app, versions, key, believes_clients)
+    _add_answers(app, versions, key, Answering(versions, believes_clients, own_models))
     return Identity(app, versions, metrics)
 
 
@@ -136,9 +142,7 @@ def _add_metrics(app: FastAPI, metrics: Metrics, key: str) -> None:
         return Response(metrics.text(), media_type=metrics.media_type)
 
 
-def _add_answers(app: FastAPI, versions: Versions[Live], key: str, believes_clients: bool) -> None:
-    answering = Answering(versions, believes_clients)
-
+def _add_answers(app: FastAPI, versions: Versions[Live], key: str, answering: Answering) -> None:
     @app.post("/v1/chat/completions", dependencies=[_key_needed(key)], response_model=None)
     async def chat(http: Request) -> Response:
         return await answering.respond(http, CHAT)

@@ -32,6 +32,11 @@ class Answer:
         self._created = int(time.time())
 
     @property
+    def streams(self) -> bool:
+        """Whether the client has asked for a stream."""
+        return bool(self._request.stream)
+
+    @property
     def headers(self) -> dict[str, str]:
         """Headers that say which log-probs the answer has: `raw` of the model, `tempered` as they were sampled, or `none` under a
         constraint, whose draw they do not tell; and which field constrains the answer."""

@@ -97,7 +97,7 @@ class Translation:
     ) -> None:
         self._as_chat, self._write, self._ended = as_chat, write, ended
         self._asked: JsonObject = {}
-        self._chat: JsonObject = {}
+        self.chat: JsonObject = {}  # the request that was parsed, as that of a chat completion
 
     @property
     def kind(self) -> Kind:
@@ -107,17 +107,17 @@ class Translation:
         """Parse the request. Raises ApiError (400) if it is no JSON, a field is wrong, or this server does not support it."""
         self._asked = _object(body)
         try:
-            self._chat = self._as_chat(self._asked)
+            self.chat = self._as_chat(self._asked)
         except WrongRequestError as error:
             raise ApiError(400, str(error), error.where, "invalid_value") from None
         except UnknownResponseError as error:
             raise ApiError(400, str(error), "previous_response_id", "previous_response_not_found") from None
         except UntranslatableError as error:
             raise ApiError(400, f"this server does not support {error}", code="unsupported_parameter") from None
-        return parse_request(orjson.dumps(self._chat))
+        return parse_request(orjson.dumps(self.chat))
 
     def _answer(self, policy: ServedPolicy, request: ChatRequest, prepared: Prepared) -> TranslatedAnswer:
-        ended = partial(self._ended, self._asked, self._chat)
+        ended = partial(self._ended, self._asked, self.chat)
         return TranslatedAnswer(policy, request, prepared, self.writer(), ended)
 
     def writer(self) -> Writer:

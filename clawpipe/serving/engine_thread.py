@@ -7,17 +7,48 @@ import logging
 import queue
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from clawpipe.engines.continuous import ContinuousBatch
 from clawpipe.engines.rows import Row
+from clawpipe.engines.sampling import Token
 from clawpipe.errors import BusyError
-from clawpipe.serving.choice import Choice, Ending
+from clawpipe.serving.choice import Ending
 from clawpipe.serving.turn import Delta
 
 WAITING = 64  # answers that may wait for a place in the batch; further ones are refused
 
 _log = logging.getLogger(__name__)
+
+
+class Batch(Protocol):
+    """Rows that are sampled together; they join and leave between two steps. See `clawpipe.engines.continuous.ContinuousBatch`."""
+
+    rows: list[Row]
+
+    @property
+    def at_once(self) -> int: ...
+
+    @property
+    def idle(self) -> bool: ...
+
+    def add(self, row: Row) -> None: ...
+
+    def remove(self, row: Row) -> None: ...
+
+    def keep_ended(self, keeps: bool) -> None: ...
+
+    def step(self) -> list[tuple[Row, Token]]:
+        """Return the next tokens of rows; those that have their last one have left."""
+        ...
+
+
+class Answering(Protocol):
+    """An answer while it is sampled, see `clawpipe.serving.choice.Choice`."""
+
+    @property
+    def row(self) -> Row: ...
+
+    def take(self, token: Token) -> list[Delta | Ending]: ...
 
 
 class Event(NamedTuple):
@@ -33,7 +64,7 @@ Count = Callable[[Event | Exception, bool], None]  # takes the end of an answer,
 class Job:
     """The answers to one request, whose events are read on the event loop."""
 
-    def __init__(self, choices: Sequence[Choice], end: Callable[[Job], None], count: Count) -> None:
+    def __init__(self, choices: Sequence[Answering], end: Callable[[Job], None], count: Count) -> None:
         self.choices = choices
         self.left = len(choices)
         self._end, self._count = end, count
@@ -73,7 +104,7 @@ class EngineThread:
         limit: answers that may run or wait.
     """
 
-    def __init__(self, batch: ContinuousBatch, waiting: int = WAITING) -> None:
+    def __init__(self, batch: Batch, waiting: int = WAITING) -> None:
         self._batch, self.limit = batch, batch.at_once + waiting
         self._jobs: set[Job] = set()  # on the event loop; what follows is the thread's own
         self._places: dict[Row, tuple[Job, int]] = {}
@@ -91,7 +122,7 @@ class EngineThread:
         """Return the number of running answers, which share the batch."""
         return len(self._batch.rows)
 
-    def submit(self, choices: Sequence[Choice], count: Count = lambda event, has_content: None) -> Job:
+    def submit(self, choices: Sequence[Answering], count: Count = lambda event, has_content: None) -> Job:
         """Let answers join; `count` is called for each that ends.
 
         Raises:

@@ -18,7 +18,7 @@ from clawpipe.serving.versions import V, Version, Versions, is_older
 
 if TYPE_CHECKING:
     from clawpipe.registry.promotions import TrialAction
-    from clawpipe.serving.found import Served
+    from clawpipe.serving.served import Served
 
 LOOK_SECONDS = 2.0  # between two looks at the registry
 TRIAL_ANSWERS = 50  # of a version on trial, before all new sessions get it

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
-from clawpipe.config.night import Registry
+from clawpipe.config.registry import Registry, model_of_user
 from clawpipe.errors import DataError, NotFoundError
-from clawpipe.messages import Message, ToolCallFormat, ToolSpec
+from clawpipe.messages import ToolCallFormat
 from clawpipe.policy.base import resolve_base
 from clawpipe.policy.spec import PolicySpec, policy_spec
 from clawpipe.policy.version import base_ref
@@ -15,33 +14,11 @@ from clawpipe.registry.package import restore_policy, verify_package
 from clawpipe.registry.promotions import TrialAction, log_trial, rollback
 from clawpipe.registry.tracking import Tracking
 from clawpipe.registry.versions import CHAMPION, download, resolve
+from clawpipe.serving.served import BASE, Served
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
 
-BASE = "base"  # the version of a base model
 _REGISTERED = "models:/"
-
-
-@dataclass(frozen=True)
-class Served:
-    """A model version on this machine.
-
-    Attributes:
-        digest: digest of the evaluated artifact.
-        tools, preamble: tools and preamble of the model's episodes; shown to clients, never added to a request.
-    """
-
-    name: str
-    version: str
-    digest: str
-    spec: PolicySpec
-    tools: tuple[ToolSpec, ...] = ()
-    preamble: tuple[Message, ...] = ()
-
-    @property
-    def is_base(self) -> bool:
-        """Whether it is a base model, which no registry holds."""
-        return self.version == BASE
 
 
 def find(home: Home, uri: str) -> Served:
@@ -76,6 +53,11 @@ def find_base(name: str, tool_call_format: ToolCallFormat) -> Served:
         base=str(base.path), adapter=None, dtype="float32", tool_call_format=tool_call_format, policy_version=policy.policy_version
     )
     return Served(Path(name).expanduser().name, BASE, base.digest, spec)
+
+
+def champion_of_user(home: Home, name: str, user: str) -> Alias:
+    """Return the alias of a user's own model, by the user's digest, beside the model that serves all."""
+    return Alias(home, f"{_REGISTERED}{model_of_user(name, user)}@{CHAMPION}")
 
 
 class Alias:

@@ -14,8 +14,8 @@ from clawpipe.serving.choice import Choice, Ending
 from clawpipe.serving.engine_thread import EngineThread, Event, Job
 from clawpipe.serving.errors import RETRY_AFTER_SECONDS
 from clawpipe.serving.evidence import Asker
-from clawpipe.serving.found import Served
 from clawpipe.serving.policy import ServedPolicy
+from clawpipe.serving.served import Served
 from clawpipe.serving.turn import Delta
 from clawpipe.serving.versions import NOBODY, Version
 
@@ -69,14 +69,15 @@ class Live(Version):
     def keep_ended(self, keep: bool) -> None:
         self.thread.keep_ended(keep)
 
-    def submit(self, choices: Sequence[Choice], asker: Asker = NOBODY, limit: int | None = None) -> Job:
+    def submit(self, choices: Sequence[Choice], asker: Asker = NOBODY, limit: int | None = None, *, is_own: bool = True) -> Job:
         """Let answers join. Raises BusyError if too many are waiting.
 
         Args:
             asker: who asked.
             limit: of tokens, that the request itself names.
+            is_own: whether this version answers; else a user's own model does, which says nothing of this one.
         """
-        job = self.thread.submit(choices, partial(self._ended, asker, limit))
+        job = self.thread.submit(choices, partial(self._ended, asker, limit) if is_own else _uncounted)
         prompts = {id(choice.row.prompt): choice.row.prompt for choice in choices}
         self.counts["prompt"] += sum(map(len, prompts.values()))
         return job
@@ -94,11 +95,18 @@ class Live(Version):
         self.counts["sampled"] += ending.tokens if ending else 0
 
 
-def loader(device: str = "auto") -> Callable[[Served], Awaitable[Live]]:
-    """Return a function that loads a version on a device and checks it; it raises DataError if the version cannot serve."""
+def _uncounted(event: Event | Exception, has_content: bool) -> None:
+    """Count nothing."""
+
+
+def loader(device: str = "auto", apart: bool = False) -> Callable[[Served], Awaitable[Live]]:
+    """Return a function that loads a version on a device and checks it; it raises DataError if the version cannot serve.
+
+    `apart`: see `ServedPolicy`.
+    """
 
     async def load(served: Served) -> Live:
-        live = Live(await asyncio.to_thread(ServedPolicy, served, device))
+        live = Live(await asyncio.to_thread(ServedPolicy, served, device, apart))
         try:
             await try_out(live)
         except BaseException:

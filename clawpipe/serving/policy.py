@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import cast
 
 from clawpipe.config.engine import EngineSpec
+from clawpipe.engines.adapters import Adapter
 from clawpipe.engines.base import open_engine
-from clawpipe.engines.continuous import ContinuousBatch
 from clawpipe.engines.embedded import EmbeddedEngine
-from clawpipe.engines.rows import Row, cache_budget_tokens
+from clawpipe.engines.rows import Row
 from clawpipe.engines.sampling import TurnSampling
+from clawpipe.errors import DataError
 from clawpipe.messages import Message, ToolCallFormat, ToolSpec, WrittenFormat
 from clawpipe.policy.calls import codec
 from clawpipe.policy.renderer import Renderer
@@ -25,9 +26,10 @@ from clawpipe.serving.choice import Choice
 from clawpipe.serving.conversation import to_messages, to_tools
 from clawpipe.serving.errors import ApiError
 from clawpipe.serving.fields import SamplingFields
-from clawpipe.serving.found import Served
 from clawpipe.serving.grammars.matching import Grammars, Held
 from clawpipe.serving.protocol import ChatRequest, RequestMessage, TextRequest
+from clawpipe.serving.sampler import Sampler
+from clawpipe.serving.served import Served
 from clawpipe.serving.tokens import TextStream, TokenSpelling
 from clawpipe.serving.turn import Plain, Reading, Rules, Turn, WithTools
 
@@ -69,27 +71,36 @@ class Prepared:
 
 
 class ServedPolicy:
-    """A loaded model that answers requests."""
+    """A loaded model that answers requests.
 
-    def __init__(self, served: Served, device: str = "auto") -> None:
+    Args:
+        apart: whether its adapter stays apart from the base, so that rows may have others.
+        sampler: that another has opened; None: the embedded engine is loaded on `device`.
+    """
+
+    def __init__(self, served: Served, device: str = "auto", apart: bool = False, sampler: Sampler | None = None) -> None:
         self.served = served
         self._tool_call_format: ToolCallFormat = served.spec.tool_call_format
         self._tokenizer = load_tokenizer(Path(served.spec.base))
         self._format: WrittenFormat = written_format(self._tokenizer, self._tool_call_format)
-        self._engine = cast(EmbeddedEngine, open_engine(EngineSpec(), served.spec, device))
         self._renderer = lru_cache(_RENDERERS)(self._make_renderer)
         self.spelling = TokenSpelling(self._tokenizer.backend_tokenizer)
         self._longest = self.spelling.longest()
-        self._engine.score([self._renderer("[]").eos_id] * 2, 1)  # a model that the engine cannot run fails here, not in a request
-        self._ends = self._end_markers()
-        self._size: int = self._engine.model.config.get_text_config().vocab_size
+        self._adapter: Adapter | None = None
+        sampler = sampler or Sampler.of(self._load(device, apart))
+        self.ends = tuple(dict.fromkeys([*self._renderer("[]").stop_ids, *sampler.ends]))
+        self.context, self._size = sampler.context, sampler.vocabulary
         self._grammars = Grammars(self._tokenizer, self._format, self._renderer("[]").eos_id, self._size)
-        self.batch = ContinuousBatch(self._engine, cache_budget_tokens(self._engine))
+        self.batch = sampler.batch
 
-    @property
-    def context(self) -> int:
-        """Number of tokens of prompt and answer together."""
-        return self._engine.context
+    def _load(self, device: str, apart: bool) -> EmbeddedEngine:
+        spec = self.served.spec.model_copy(update={"adapter": None}) if apart else self.served.spec
+        self._engine = cast(EmbeddedEngine, open_engine(EngineSpec(), spec, device))
+        if apart and self._engine.layout != "packed":
+            raise DataError("rows of this model cannot share a pass, so it cannot have adapters side by side", self.served.name)
+        self._adapter = self.load_adapter(Path(self.served.spec.adapter)) if apart and self.served.spec.adapter else None
+        self._engine.score([self._renderer("[]").eos_id] * 2, 1)  # a model that the engine cannot run fails here, not in a request
+        return self._engine
 
     def check_size(self, request: ChatRequest) -> None:
         """Refuse a request whose text is too long, before seconds go into tokenizing it.
@@ -125,8 +136,12 @@ class ServedPolicy:
 
     def prompt(self, request: ChatRequest) -> list[int]:
         """Return the token ids of a request's messages and tools. Raises as `prepare`, but for their number."""
+        return self.renderer(request).prompt(to_messages(request.messages))
+
+    def renderer(self, request: ChatRequest) -> Renderer:
+        """Return the renderer for the tools of a request. Raises as `prepare`."""
         tools = to_tools(request.offered, self._format)
-        return self._renderer(json.dumps([asdict(tool) for tool in tools])).prompt(to_messages(request.messages))
+        return self._renderer(json.dumps([asdict(tool) for tool in tools]))
 
     def prepare_text(self, request: TextRequest, client: str = "") -> Prepared:
         """Tokenize a request for plain text. Raises ApiError (400) if it does not fit the context, or an id is no token."""
@@ -138,21 +153,29 @@ class ServedPolicy:
     def canary(self) -> list[Choice]:
         """Return a greedy answer to a fixed prompt, with all its tokens."""
         prompt = self._renderer("[]").prompt([*self.served.preamble, Message("user", _CANARY)])
-        sampling = TurnSampling(0.0, min(_CANARY_TOKENS, self.context - len(prompt)), self._ends)
+        sampling = TurnSampling(0.0, min(_CANARY_TOKENS, self.context - len(prompt)), self.ends)
         return self.choices(Prepared([prompt], "", 1, 0, sampling, [], Plain(), 0, every=True))
 
     def score(self, ids: list[int], start: int) -> list[float]:
         """Return the log-probs of `ids[start:]` from a plain pass; not while the version serves."""
-        return self._engine.score(ids, start)
+        return self._engine.score_with(self._adapter, ids, start) if self._adapter else self._engine.score(ids, start)
 
-    def choices(self, prepared: Prepared) -> list[Choice]:
-        """Return the answers to be sampled. Raises ApiError (400) if they cannot be held to what is asked."""
-        return [self._choice(prepared, index) for index in range(prepared.count)]
+    def load_adapter(self, directory: Path) -> Adapter:
+        """Load an adapter of the same base, for rows of its own. Raises DataError if it does not fit."""
+        return Adapter(directory, self._engine.model)
 
-    def _choice(self, prepared: Prepared, index: int) -> Choice:
+    def choices(self, prepared: Prepared, adapter: Adapter | None = None) -> list[Choice]:
+        """Return the answers to be sampled, with this adapter in place of the model's own.
+
+        Raises:
+            ApiError: 400, they cannot be held to what is asked.
+        """
+        return [self._choice(prepared, index, adapter or self._adapter) for index in range(prepared.count)]
+
+    def _choice(self, prepared: Prepared, index: int, adapter: Adapter | None) -> Choice:
         constraint = self._grammars.constraint(prepared.held) if prepared.held else None
         seed = (prepared.seed + index) % 2**64
-        row = Row(prepared.prompt_of(index), prepared.sampling, seed, prepared.top, prepared.client, constraint)
+        row = Row(prepared.prompt_of(index), prepared.sampling, seed, prepared.top, prepared.client, constraint, adapter)
         stream = TextStream(self._tokenizer.backend_tokenizer)
         return Choice(row, Turn(stream, prepared.stops, prepared.reading, prepared.every))
 
@@ -189,7 +212,7 @@ class ServedPolicy:
         return TurnSampling(
             temperature=1.0 if request.temperature is None else request.temperature,
             max_new_tokens=limit,
-            stop_ids=self._ends,
+            stop_ids=self.ends,
             top_p=1.0 if request.top_p is None else request.top_p,
             top_k=max(request.top_k or 0, 0),
             min_p=request.min_p or 0.0,
@@ -205,12 +228,6 @@ class ServedPolicy:
             what = f"logit_bias: the model has {self._size} tokens, and {unknown} is none of them"
             raise ApiError(400, what, "logit_bias", "invalid_value")
         return {int(token): value for token, value in bias.items()}
-
-    def _end_markers(self) -> tuple[int, ...]:
-        """Return the tokens that end an answer: those of the chat format, and all that the model's generation settings name."""
-        named = self._engine.model.generation_config.eos_token_id
-        others = named if isinstance(named, list) else [] if named is None else [named]
-        return tuple(dict.fromkeys([*self._renderer("[]").stop_ids, *others]))
 
     def _make_renderer(self, tools: str) -> Renderer:
         """Return the renderer for tools given as JSON, which unlike specs can be a cache key."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from clawpipe.serving.evidence import Answers, Asker, Evidence
 
 if TYPE_CHECKING:
-    from clawpipe.serving.found import Served
+    from clawpipe.serving.served import Served
 
 NOBODY = Asker()
 SESSION_SECONDS = 3600.0  # a session that is silent for longer is over
@@ -31,6 +31,15 @@ def is_older(one: Version, other: Version) -> bool:
     return all(number.isdecimal() for number in numbers) and int(numbers[0]) < int(numbers[1])
 
 
+def identity_headers(served: Served) -> dict[str, str]:
+    """Return the headers that say which version has answered."""
+    return {
+        "x-clawpipe-model-version": served.version,
+        "x-clawpipe-digest": served.digest,
+        "x-clawpipe-policy-version": served.spec.policy_version,
+    }
+
+
 class Version(ABC):
     """One version that can answer.
 
@@ -41,11 +50,7 @@ class Version(ABC):
 
     def __init__(self, served: Served) -> None:
         self.served, self.evidence, self.counts = served, Evidence(), Counter[str]()
-        self.headers = {
-            "x-clawpipe-model-version": served.version,
-            "x-clawpipe-digest": served.digest,
-            "x-clawpipe-policy-version": served.spec.policy_version,
-        }
+        self.headers = identity_headers(served)
 
     @property
     def answers(self) -> Answers:

@@ -17,11 +17,11 @@ from clawpipe.environments.play import Play
 from clawpipe.environments.split import stable_hash
 from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message
-from clawpipe.simulation.words import Mood, reaction
+from clawpipe.simulation.words import Arm, Mood, reaction
 from clawpipe.wire.arguments import listed_calls
 
 TEMPERATURE = 0.8
-_MOST_TOKENS = 24  # of a turn, as in the demo night
+MOST_TOKENS = 24  # of a turn, as in the demo night
 _LAST_TOKENS = 8  # of the reply to the user's last words, which nobody reads
 _MOST_TURNS = 2  # of the agent: a call, and the answer
 _SECONDS = 300.0
@@ -59,10 +59,24 @@ class Harness:
         url: of the gateway, to which /chat/completions is added.
         key: for it.
         model: name in requests.
+        most_tokens: of a turn.
+        arm: of an experiment, see `reaction`.
+        others: successes of earlier answers, from which the arm with permuted words draws what is said of this one.
     """
 
-    def __init__(self, environment: Environment, url: str, key: str, model: str) -> None:
-        self._environment, self._model = environment, model
+    def __init__(
+        self,
+        environment: Environment,
+        url: str,
+        key: str,
+        model: str,
+        most_tokens: int = MOST_TOKENS,
+        arm: Arm = "as is",
+        others: Sequence[bool] = (),
+    ) -> None:
+        self._environment, self._model, self._most_tokens = environment, model, most_tokens
+        self._arm: Arm = arm
+        self._others = others
         self._client = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=_SECONDS, trust_env=False)
         self._tools = [tool.as_function() for tool in environment.tools()]
         self._preamble = [_sent(message) for message in environment.preamble()]
@@ -70,19 +84,25 @@ class Harness:
     def close(self) -> None:
         self._client.close()
 
-    def talk(self, goal: TaskItem, hour: int, session: str, user: str, draw: random.Random) -> Talk:
-        """Hold one conversation.
+    def talk(self, goal: TaskItem, hour: int, session: str, user: int, draw: random.Random) -> Talk:
+        """Hold one conversation; `user` is the user's number.
 
         Raises:
             FailedRequestError: a request failed.
         """
         started = time.monotonic()
-        messages, ending, version = self._answered(goal, session, user)
+        name = f"user-{user}"
+        messages, ending, version = self._answered(goal, session, name)
         outcome = outcome_of(self._environment, goal, messages, ending)
-        mood, words = reaction(goal, outcome, draw)
-        self._ask([*messages, Message("user", words)], session, user, _LAST_TOKENS, {"X-Session-Done": "1"})
+        mood, words = reaction(self._felt(outcome.success, draw), user, self._arm, draw)
+        last = min(_LAST_TOKENS, self._most_tokens)
+        self._ask([*messages, Message("user", words)], session, name, last, {"X-Session-Done": "1"})
         turns = 1 + sum(message.role == "assistant" for message in messages)
         return _talk(hour, session, goal, version, outcome, mood, words, turns, time.monotonic() - started)
+
+    def _felt(self, success: bool, draw: random.Random) -> bool:
+        """Return what the user's words are about: this answer, or where words are permuted, anybody's."""
+        return draw.choice(self._others) if self._arm == "permuted" and self._others else success
 
     def _answered(self, goal: TaskItem, session: str, user: str) -> tuple[list[Message], Ending, str]:
         """Return the conversation until the answer, without the preamble, how it ended, and the version that gave it."""
@@ -90,7 +110,7 @@ class Harness:
         play = Play(self._environment, goal, stable_hash(session))
         try:
             for _ in range(_MOST_TURNS):
-                reply, version = self._ask(messages, session, user, _MOST_TOKENS)
+                reply, version = self._ask(messages, session, user, self._most_tokens)
                 messages.append(reply)
                 answer = play.answer(messages)
                 messages += answer.messages

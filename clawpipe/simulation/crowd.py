@@ -16,7 +16,7 @@ from clawpipe.simulation.conversation import FailedRequestError, Talk
 class Talker(Protocol):
     """Holds conversations; `clawpipe.simulation.conversation.Harness` is the real one."""
 
-    def talk(self, goal: TaskItem, hour: int, session: str, user: str, draw: random.Random) -> Talk: ...
+    def talk(self, goal: TaskItem, hour: int, session: str, user: int, draw: random.Random) -> Talk: ...
 
     def close(self) -> None: ...
 
@@ -101,7 +101,7 @@ class Crowd:
     def _talk(self, talker: Talker, number: int, hour: int, place: int, goal: TaskItem) -> None:
         draw = random.Random(f"{self.seed}/{place}")
         try:
-            talk = talker.talk(goal, hour, f"live-{self.seed}-{place}", f"user-{number}", draw)
+            talk = talker.talk(goal, hour, f"live-{self.seed}-{place}", number, draw)
         except FailedRequestError as error:
             self._tell(partial(self.failures.append, str(error)))
         else:

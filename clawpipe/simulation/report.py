@@ -11,6 +11,7 @@ from rich.table import Table
 
 from clawpipe.evaluation.statistics import wilson
 from clawpipe.simulation.conversation import Talk
+from clawpipe.simulation.headline import Headline
 
 CONFIDENCE = 0.95
 
@@ -54,6 +55,7 @@ class LiveReport(BaseModel):
 
     seed: int
     hours: list[Hour]
+    headline: Headline | None = Field(description="on held-out questions, by which arms are compared; None: there was no night")
     gain: float = Field(description="success of the last hour less that of the first")
     failed_requests: int = Field(description="of the run that made this report; an interrupted demo has several")
     minutes: float = Field(description="of that run")
@@ -88,8 +90,8 @@ def gain_of(hours: Sequence[Hour]) -> float:
 
 def table(report: LiveReport) -> Table:
     """Return the hours as a table for a terminal."""
-    shown = Table(title=f"success {report.gain:+.3f} from the first hour to the last", title_justify="left")
-    for name in ("hour", "model", "talks", "success", "thanked", "captured", "judged", "trained", "night after it"):
+    shown = Table(title=str(report.headline or ""), title_justify="left")
+    for name in ("hour", "model", "talks", "success", "praised", "captured", "judged", "trained", "night after it"):
         shown.add_column(name, justify="left" if name in ("model", "night after it") else "right")
     for hour in report.hours:
         shown.add_row(
@@ -97,7 +99,7 @@ def table(report: LiveReport) -> Table:
             ", ".join(hour.versions),
             str(hour.conversations),
             f"{hour.success:.3f} [{hour.low:.3f}, {hour.high:.3f}]",
-            f"{hour.moods.get('thanks', 0) / hour.conversations:.0%}",
+            f"{hour.moods.get('praise', 0) / hour.conversations:.0%}",
             *_night_cells(hour.night),
         )
     return shown

@@ -60,6 +60,11 @@ class Home:
         return self.root / "work"
 
     @property
+    def screenshots(self) -> Path:
+        """The directory of pictures of pages that policies have worked on, named by their sha256."""
+        return self.root / "screenshots"
+
+    @property
     def logs(self) -> Path:
         """The directory of logs outside of nights."""
         return self.root / "logs"

@@ -24,6 +24,7 @@ from clawpipe.config.environment import EnvironmentSpec
 from clawpipe.contracts.schema import schema_of
 from clawpipe.engines.base import ENGINES, Closes, Described, Engine, HoldsModel, Sampling, Scores, open_engine
 from clawpipe.environments.base import TaskItem
+from clawpipe.environments.discovery import PLAYERS
 from clawpipe.environments.play import Plays
 from clawpipe.environments.several import open_world
 from clawpipe.errors import ClawpipeError
@@ -87,10 +88,16 @@ class Worker:
                 return self._shard(request, Path(job.output))
 
     def _shard(self, request: ShardRequest, output: Path) -> int:
-        rows = self._from_endpoint(request) if request.engine.is_endpoint else self._recorded(request)
+        rows = self._rows(request)
         faults.kill_point("rollouts.before_write")
         write_parquet(pa.Table.from_pylist(rows, schema=schema_of("trajectories")), output)
         return len(rows)
+
+    def _rows(self, request: ShardRequest) -> list[Row]:
+        if request.environment in PLAYERS.built_in and not request.engine.is_endpoint:
+            engine = self._engine(request.policy, request.engine)
+            return PLAYERS.load(request.environment)(request, self._environment(request), engine)
+        return self._from_endpoint(request) if request.engine.is_endpoint else self._recorded(request)
 
     def _from_endpoint(self, request: ShardRequest) -> list[Row]:
         """Roll out with the model of an endpoint."""

@@ -134,6 +134,7 @@ def a_night(up, quick_python: list[str]) -> tuple[str, str]:
     return next(up.home.runs.iterdir()).name, done.stdout.splitlines()[-1].strip()
 
 
+@pytest.mark.long
 def test_lineage_links_lead_to_the_graph_and_pages_load_nothing(
     up, outside: tuple[int, list[str]], quick_python: list[str], subtests
 ):

@@ -94,6 +94,7 @@ def started(worker: stack.Restarted, now: float) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_rest_stays_up_when_the_worker_dies(up):
     """`up` ended with it, and with it the server of whoever was at work."""
     deadline = time.monotonic() + 60
@@ -109,6 +110,7 @@ def test_the_rest_stays_up_when_the_worker_dies(up):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_deployed_night_has_a_run_that_can_be_stopped(up, monkeypatch: pytest.MonkeyPatch):
     """`pending` while it waits for its turn or its next try; once stopped, Prefect calls it Cancelled, and nothing of it runs."""
     monkeypatch.setenv("PREFECT_API_AUTH_STRING", "clawpipe:of-another-server")

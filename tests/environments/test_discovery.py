@@ -54,8 +54,10 @@ def own(tmp_path):
 def test_the_built_in_ones_by_name():
     assert isinstance(load_environment("shop", {"inventory_seed": 3}), ShopEnvironment)
     listed = {info.reference: (info.name, info.kind) for info in list_environments()}
-    chats = {name: (name, "chat") for name in ("letters", "tastes", "conversations", "prompts")}
-    assert listed == {name: (name, "tool-call") for name in ("shop", "tools")} | chats
+    chats = {name: (name, "chat") for name in ("letters", "stories", "tastes", "conversations", "prompts")}
+    assert listed == {name: (name, "tool-call") for name in ("shop", "tools")} | chats | {
+        name: (name, name) for name in ("terminal", "swe", "gui")
+    }
 
 
 def test_an_own_file_is_loaded_with_its_options(own):

@@ -130,6 +130,7 @@ def test_damaged_record_of_the_night_is_named_and_can_be_removed(finished):
     assert path.read_bytes() == whole
 
 
+@pytest.mark.long
 def test_a_lost_champion_comes_back_from_the_registry(finished):
     clawpipe, first = finished.clawpipe, finished.status
     adapter = artifact(clawpipe, first, "round-2/train")

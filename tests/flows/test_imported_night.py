@@ -64,6 +64,7 @@ def holding(home: Path, text: str) -> list[Path]:
     return [path for path in files if text.encode() in told.get(path, b"") + path.read_bytes()]
 
 
+@pytest.mark.long
 def test_the_night_after_learns_without_what_was_forgotten(new_clawpipe, tmp_path):
     clawpipe = new_clawpipe("imported")
     read = ingested(clawpipe, tmp_path / "chats.jsonl", chats())

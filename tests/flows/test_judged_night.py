@@ -74,6 +74,7 @@ def test_a_judge_chooses_what_is_imitated_and_is_asked_once(new_clawpipe, tmp_pa
     assert report["models"][0]["votes"] == asked
 
 
+@pytest.mark.long
 def test_a_night_killed_while_judging_asks_nothing_twice(new_clawpipe, tmp_path):
     (tmp_path / "chats.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in chats()))
     go_on = threading.Event()

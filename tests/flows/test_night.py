@@ -61,6 +61,7 @@ def test_stdout_holds_the_status_and_stderr_one_line_a_step(finished):
     assert states(status) == dict.fromkeys(STEPS, "ran")
 
 
+@pytest.mark.long
 def test_a_night_in_processes_of_its_own_is_the_same(new_clawpipe, finished):
     """`finished` ran in forks of one process that had imported everything."""
     clawpipe = new_clawpipe("cold")
@@ -72,6 +73,7 @@ def test_a_night_in_processes_of_its_own_is_the_same(new_clawpipe, finished):
     assert clawpipe.leftovers() == []
 
 
+@pytest.mark.long
 def test_a_home_is_closed_to_other_users(new_clawpipe, tmp_path):
     """With a Prefect server of the night's own, whose database is in the home."""
     clawpipe = replace(new_clawpipe("closed").cold, api="")

@@ -83,6 +83,7 @@ def round_of(
         history=[],
         teacher=teacher,
         ledger=Looks(Path("nowhere"), "model", "environment"),
+        earlier=(),
         seen={},
     )
     return Round(night, ITEMS, ITEMS, START, number, ["start"], filtered=[])

@@ -31,6 +31,7 @@ def details(status: dict[str, Any], name: str) -> dict[str, Any]:
     return step["details"]
 
 
+@pytest.mark.long
 def test_a_night_on_vllm_learns_and_a_killed_one_ends_alike(new_clawpipe, finished, fake):
     fake.faults.extend([busy, cut])
     with serving(fake) as url:

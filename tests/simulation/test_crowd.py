@@ -13,7 +13,7 @@ GOALS = ShopEnvironment().items("train", 40, 0)
 
 
 def talk(session: str, hour: int = 0, version: str = "base", success: bool = True) -> Talk:
-    figures = {"success": success, "value": float(success), "reason": "right", "mood": "thanks", "words": "Thanks!"}
+    figures = {"success": success, "value": float(success), "reason": "right", "mood": "praise", "words": "Thanks!"}
     return Talk(hour=hour, session=session, item=session, version=version, turns=3, seconds=0.1, **figures)
 
 

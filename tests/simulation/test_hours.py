@@ -1,11 +1,17 @@
 """The live demo from end to end with a model of random weights, which nobody thanks: what it does, and not what it learns."""
 
+import os
+import signal
 import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
 
+from clawpipe.errors import BusyError
 from clawpipe.nights.record import list_nights
+from clawpipe.services.service import running
 from clawpipe.simulation.hours import LiveDemo, Plan
 from clawpipe.store.home import Home
 
@@ -71,7 +77,29 @@ def test_an_interrupted_demo_goes_on_where_it_was(tmp_path, plan):
     assert night.verdict in ("HOLD", "REJECT")
     assert 0 < night.judged <= night.captured
     assert 0 < night.trained <= night.judged
+    found = report.headline  # nothing was promoted: the base is in service, and beats itself nowhere
+    assert (found.decision, found.wins, found.losses, found.base) == ("HOLD", 0, 0, found.champion)
     assert Path(report.plot).read_bytes().startswith(b"\x89PNG")
     nights = list_nights(home)
     assert LiveDemo(home, plan, told.append).run().hours == report.hours  # all is done
     assert list_nights(home) == nights
+
+
+def test_a_server_that_is_killed_ends_the_demo_at_once(tmp_path, plan):
+    """It ends a night that is under way, too, instead of letting it train while nobody is answered."""
+    told = []
+    demo = LiveDemo(Home(tmp_path / "live"), plan, told.append)
+    demo.home.logs.mkdir(parents=True)
+    sleeping = [sys.executable, "-S", "-c", "import time; time.sleep(600)"]
+    with running("the server", sleeping, tmp_path / "log", {}) as server, demo._watched(server):
+        threading.Timer(0.1, lambda: os.kill(server.process.pid, signal.SIGKILL)).start()
+        with pytest.raises(BusyError, match="the server was killed"):
+            demo._command("ingest", "--format", f"{_sleeper(tmp_path)}:read", str(tmp_path / "log"))
+    assert len(told) == 1
+
+
+def _sleeper(directory: Path) -> Path:
+    """A reader of logs that never ends."""
+    file = directory / "sleeper.py"
+    file.write_text("import time\n\n\ndef read(line):\n    time.sleep(600)\n")
+    return file

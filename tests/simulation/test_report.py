@@ -4,12 +4,18 @@ import json
 
 import pytest
 
+from clawpipe.simulation.headline import Headline
 from clawpipe.simulation.report import LiveNight, LiveReport, gain_of, hours_of, plot, table
 from tests.simulation.test_crowd import talk
 
 NIGHT = LiveNight(
     night="live-1-x", verdict="PROMOTE", reason="It is better.", version="1", captured=30, judged=18, agreed=0.9, trained=18,
     heldout=0.5, seconds=60.0,
+)  # fmt: skip
+
+
+HEADLINE = Headline(
+    decision="PROMOTE", base=0.25, champion=0.75, interval=(0.6, 0.9), n=40, wins=22, losses=2, p=0.00002,
 )  # fmt: skip
 
 
@@ -37,10 +43,11 @@ def test_the_table_and_the_plot_show_each_hour(tmp_path):
     hours = hours_of(talks(), [NIGHT])
     plot(hours, tmp_path / "live.png")
     assert (tmp_path / "live.png").read_bytes().startswith(b"\x89PNG")
-    report = LiveReport(seed=0, hours=hours, gain=0.5, failed_requests=0, minutes=1.0, plot="live.png")
+    report = LiveReport(seed=0, hours=hours, headline=HEADLINE, gain=0.5, failed_requests=0, minutes=1.0, plot="live.png")
     console = Console(width=140, record=True)
     console.print(table(report))
     shown = console.export_text()
     assert "PROMOTE, version 1" in shown
+    assert "held-out success 0.250 to 0.750: 22 won, 2 lost, PROMOTE" in shown
     assert "0.250 [0.046, 0.699]" in shown
     assert json.loads(report.model_dump_json())["gain"] == 0.5

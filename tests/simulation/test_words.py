@@ -1,59 +1,56 @@
-"""What simulated users say, and whether rules that know nothing of them understand it."""
+"""What simulated users say, how often it is true, and where their words come from."""
 
+import json
 import random
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
-from clawpipe.environments.base import Outcome
-from clawpipe.environments.shop import ShopEnvironment
-from clawpipe.judging.rules import RulesJudge
-from clawpipe.messages import Message
-from clawpipe.simulation.words import SENTENCES, reaction
+from clawpipe.judging.reactions.reader import read_reaction
+from clawpipe.simulation.words import ATTACKERS, attacks, reaction, said
 
-GOALS = ShopEnvironment().items("train", 400, 0)
-RIGHT = Outcome(1.0, True, "right call, right answer", {})
-WRONG_TOOL = Outcome(0.1, False, "wrong tool", {})
-NO_CALL = Outcome(0.0, False, "no call", {})
+KEPT = Path(__file__).parents[2] / "benchmarks" / "reactions" / "kept.jsonl"
+READ = KEPT.with_name("read.jsonl")
 
 
-def moods(outcome: Outcome) -> Counter[str]:
-    return Counter(reaction(goal, outcome, random.Random(number))[0] for number, goal in enumerate(GOALS))
+def moods(success, user=0, arm="as is", count=2000):
+    return Counter(reaction(success, user, arm, random.Random(number))[0] for number in range(count))
 
 
-def test_most_users_thank_for_what_they_wanted():
-    """By the shares in the module: 12 % are silent, 4 % mistaken; four standard deviations of 400 draws are allowed."""
-    right, wrong = moods(RIGHT), moods(NO_CALL)
-    assert right["thanks"] == pytest.approx(0.84 * 400, abs=30)
-    assert wrong["thanks"] == pytest.approx(0.04 * 400, abs=16)
-    assert right["silence"] == wrong["silence"] == pytest.approx(0.12 * 400, abs=26)
+def test_many_say_nothing_and_some_are_wrong():
+    """By the shares in the module: 35 % are silent, 8 % of the others mistaken; four standard deviations of 2,000 are allowed."""
+    right, wrong = moods(True), moods(False)
+    assert right["none"] == pytest.approx(700, abs=86)
+    assert right["blame"] == pytest.approx(104, abs=40)
+    assert wrong["praise"] == pytest.approx(104, abs=40)
 
 
-def test_only_who_was_understood_halfway_corrects():
-    assert moods(WRONG_TOOL)["correction"] > 100
-    assert moods(NO_CALL)["correction"] == 0
+def test_an_attacker_always_says_the_opposite():
+    attacker = ATTACKERS - 1
+    assert [user for user in range(2 * ATTACKERS) if attacks(user)] == [attacker, 2 * ATTACKERS - 1]
+    assert moods(True, attacker) == {"blame": 2000}
+    assert moods(False, attacker) == {"praise": 2000}
+
+
+def test_the_verifiers_arm_has_no_noise_and_is_always_read():
+    assert moods(True, ATTACKERS - 1, "verifier") == {"praise": 2000}
+    assert moods(False, arm="verifier") == {"blame": 2000}
+    for success, sign in ((True, 1), (False, -1)):
+        found = read_reaction(reaction(success, 0, "verifier", random.Random(0))[1], "The answer is 3.")
+        assert found is not None
+        assert found.sign == sign
 
 
 def test_the_same_draw_says_the_same():
-    assert reaction(GOALS[0], NO_CALL, random.Random(3)) == reaction(GOALS[0], NO_CALL, random.Random(3))
+    assert reaction(False, 1, "as is", random.Random(3)) == reaction(False, 1, "as is", random.Random(3))
 
 
-@pytest.mark.parametrize(("mood", "value"), [("thanks", 1), ("correction", -1), ("repetition", -1), ("complaint", -1)])
-def test_the_shipped_rules_understand_most_ways_to_put_it(mood, value):
-    """They may miss some, as they do of people; none may be taken for its opposite."""
-    found = [
-        judged(words.format(question="How much is the oak fork?", subject="the oak fork", wanted="the price"))
-        for words in SENTENCES[mood]
-    ]
-    assert found.count(-value) == 0
-    assert found.count(value) >= 0.6 * len(found)  # what is put as a request has no verdict
-
-
-def test_the_shipped_rules_have_no_verdict_on_who_says_nothing():
-    assert {judged(words) for words in SENTENCES["silence"]} == {None}
-
-
-def judged(words: str) -> float | None:
-    messages = [Message("user", "How much is the oak fork?"), Message("assistant", "The answer is 3."), Message("user", words)]
-    row = {"messages": [one.as_dict() for one in messages], "turns": [], "kinds": ["main"], "tokens": "none", "source": "captured"}
-    return next((score.value for score in RulesJudge().score({}, row)), None)
+def test_words_are_of_the_half_that_no_rule_was_made_from():
+    kept = [json.loads(line) for line in KEPT.read_text(encoding="utf-8").splitlines()]
+    for mood in ("praise", "blame", "none"):
+        assert said()["kept"][mood] == [row["text"] for row in kept if row["label"] == mood]
+    known = {json.loads(line)["text"] for line in READ.read_text(encoding="utf-8").splitlines()}
+    paraphrases = [text for texts in said()["paraphrase"].values() for text in texts]
+    assert not known & set(paraphrases)
+    assert len(set(paraphrases)) == 50

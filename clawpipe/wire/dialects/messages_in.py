@@ -96,12 +96,13 @@ def _messages(message: Any, where: str) -> list[JsonObject]:
     if isinstance(content, str):
         return [{"role": role, "content": content}]
     blocks = [object_of(block, f"{where}.content.{n}") for n, block in enumerate(list_of(content, f"{where}.content"))]
-    read = _said if role == "assistant" else _asked
-    return read(blocks, f"{where}.content")
+    if role == "assistant":
+        return [message_of_blocks(blocks, f"{where}.content")]
+    return _asked(blocks, f"{where}.content")
 
 
-def _said(blocks: list[JsonObject], where: str) -> list[JsonObject]:
-    """Return the message of the assistant that its blocks are."""
+def message_of_blocks(blocks: list[JsonObject], where: str) -> JsonObject:
+    """Return the message of the assistant that its blocks are. Raises as `chat_of_messages`."""
     texts: list[str] = []
     thoughts: list[str] = []
     calls: list[JsonObject] = []
@@ -120,7 +121,7 @@ def _said(blocks: list[JsonObject], where: str) -> list[JsonObject]:
                 raise UntranslatableError("a block that no chat has")
     message: JsonObject = {"role": "assistant", "content": joined_texts("assistant", texts)}
     message |= {"reasoning_content": "\n".join(thoughts)} if any(thoughts) else {}
-    return [message | ({"tool_calls": calls} if calls else {})]
+    return message | ({"tool_calls": calls} if calls else {})
 
 
 def _call(block: JsonObject, where: str) -> JsonObject:

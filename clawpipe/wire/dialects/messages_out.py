@@ -138,7 +138,7 @@ def _block(piece: Piece) -> JsonObject:
         case Thought():
             return {"type": "thinking", "thinking": "", "signature": ""}
         case Text():
-            return {"type": "text", "text": "", "citations": None}
+            return {"type": "text", "text": ""}
         case CallBegins():
             return {"type": "tool_use", "id": piece.id, "name": piece.name, "input": ""}
         case Arguments():

@@ -6,7 +6,7 @@ its calls. What has no place in a chat (tools that the engine runs, state that o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from clawpipe.json_types import JsonObject
@@ -21,7 +21,8 @@ from clawpipe.wire.dialects.fields import (
 )
 from clawpipe.wire.texts import joined_texts
 
-History = Callable[[str], list[JsonObject] | None]  # the conversation up to and with a response, by the response's id
+# By the id of a response, the conversation up to and with it; by the id of an item of its output, a list of that item.
+History = Callable[[str], list[JsonObject] | None]
 LOGPROBS = "message.output_text.logprobs"  # what `include` calls log-probs
 _STATE = ("conversation", "prompt", "background")  # fields that name what only the engine knows
 _TEXTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
@@ -43,7 +44,7 @@ def chat_of_response(body: JsonObject, history: History) -> JsonObject:
 
     Args:
         body: the request.
-        history: finds the conversation that `previous_response_id` goes on with.
+        history: finds the conversation that `previous_response_id` goes on with, and the items that the input refers to.
 
     Raises:
         WrongRequestError: it breaks the rules of the interface.
@@ -54,7 +55,7 @@ def chat_of_response(body: JsonObject, history: History) -> JsonObject:
         raise WrongRequestError("neither a text nor a list of items", "input")
     if any(body.get(name) for name in _STATE):
         raise UntranslatableError("state that only the engine knows")
-    messages = messages_of([{"role": "user", "content": given}] if isinstance(given, str) else given)
+    messages = messages_of([{"role": "user", "content": given}] if isinstance(given, str) else _referred(given, history))
     if not messages:
         raise WrongRequestError("no message in it", "input")
     instructions = body.get("instructions")
@@ -87,6 +88,18 @@ def text_of_parts(content: Any, role: str) -> str:
     if kinds <= {*_TEXTS, "refusal"}:
         return joined_texts(role, [str(part.get("text") or part.get("refusal") or "") for part in parts])
     raise UntranslatableError("a part that is no text")
+
+
+def _referred(items: list[Any], history: History) -> Iterator[Any]:
+    """Yield items; in place of a reference, the item that it names. Raises UnknownResponseError if that is not kept."""
+    for item in items:
+        if not isinstance(item, dict) or item.get("type") != "item_reference":
+            yield item
+            continue
+        found = history(text_of(item.get("id"), "input.id"))
+        if not found:
+            raise UnknownResponseError("an item that is not kept here")
+        yield from found
 
 
 def _check_echoed(body: JsonObject) -> None:

@@ -11,7 +11,7 @@ from clawpipe.wire.dialects.writing import Event, count_of
 
 _ECHOED = (  # fields of a request that its answer says again
     *("instructions", "max_output_tokens", "previous_response_id", "prompt_cache_key", "safety_identifier", "temperature"),
-    *("top_logprobs", "top_p", "user"),
+    *("top_logprobs", "top_p"),
 )
 _CUT = {"length": "max_output_tokens", "content_filter": "content_filter"}
 _PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc"}
@@ -79,6 +79,7 @@ class ResponseWriter:
             "metadata": asked.get("metadata") or {},
             "truncation": "disabled",
             **{name: asked.get(name) for name in _ECHOED},
+            **({"user": asked["user"]} if asked.get("user") else {}),  # which may not be null
         }
 
     @property
@@ -147,7 +148,8 @@ class ResponseWriter:
         self._is_open, item = False, self._items[-1]
         item["status"] = status
         if item["type"] == "function_call":
-            events = [self._of_item("response.function_call_arguments.done", arguments=item["arguments"])]
+            said = {name: item[name] for name in ("name", "arguments")}
+            events = [self._of_item("response.function_call_arguments.done", **said)]
         else:
             events = [self._text_done(self._part), self._of_part("response.content_part.done", part=_snapshot(self._part))]
         return [*events, self._event("response.output_item.done", output_index=len(self._items) - 1, item=_snapshot(item))]

@@ -40,9 +40,15 @@ def message(value: Any) -> anthropic.types.Message:
 
 
 def response_events(events: list[Any]) -> list[Any]:
-    """Events whose numbers have no gap."""
+    """Events whose numbers have no gap. OpenAI's published file wants the name beside a call's arguments; the package lacks it."""
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
-    return [strictly(RESPONSE_EVENT, event) for event in events]
+    done = [event for event in events if event["type"] == "response.function_call_arguments.done"]
+    assert all(event["name"] for event in done)
+    return [strictly(RESPONSE_EVENT, _without(event, "name") if event in done else event) for event in events]
+
+
+def _without(event: Any, name: str) -> Any:
+    return {key: value for key, value in event.items() if key != name}
 
 
 def message_events(events: list[Any]) -> list[Any]:

@@ -124,6 +124,18 @@ def test_a_response_says_again_what_was_asked():
     assert {name: again[name] for name in asked if name != "model"} == {name: asked[name] for name in asked if name != "model"}
 
 
+def test_fields_that_may_not_be_null_are_left_out():
+    writers = [ResponseWriter({"model": "m"} | more, "resp_1", 5) for more in ({}, {"user": None}, {"user": "ann"})]
+    assert [writer.whole().get("user", "none") for writer in writers] == ["none", "none", "ann"]
+    message = MessageWriter({"model": "m", "max_tokens": 4}, "msg_1")
+    events = written(message, chunks({"content": "I"}))  # clients of JavaScript refuse `citations: null`
+    assert message.whole()["content"] == [{"type": "text", "text": "I"}]
+    assert next(event for event in events if event["type"] == "content_block_start")["content_block"] == {
+        "type": "text",
+        "text": "",
+    }
+
+
 def test_logprobs_of_a_text_stand_beside_it():
     entry = {"token": "I", "logprob": -0.5, "bytes": [73], "top_logprobs": [{"token": "I", "logprob": -0.5, "bytes": [73]}]}
     body = {"choices": [{"delta": {"content": "I"}, "logprobs": {"content": [entry]}, "finish_reason": "stop"}]}

@@ -1,0 +1,39 @@
+"""OpenClaw, connected by `clawpipe connect`, with clawpipe's plugin. `CLIENT` is the folder with its Node and its packages."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tried import CALLS, KEY, MODEL, URL, run
+
+PLUGIN = Path(__file__).parents[3] / "integrations/openclaw"
+FOLDER = os.environ["CLIENT"]
+SETUP = (
+    ("plugins", "install", "--link", "--force", "--accept-capabilities", str(PLUGIN)),
+    ("plugins", "enable", "clawpipe"),
+    ("config", "set", "plugins.entries.clawpipe.hooks.allowConversationAccess", "true"),
+)
+
+
+def openclaw(env, *words):
+    command = [f"{FOLDER}/bin/node", f"{FOLDER}/node_modules/openclaw/openclaw.mjs", *words]
+    done = subprocess.run(command, env=env, cwd=env["HOME"], capture_output=True, text=True, timeout=580)
+    assert done.returncode == 0, done.stdout[-300:] + done.stderr[-300:]
+    return done.stdout
+
+
+def all_of_it():
+    with tempfile.TemporaryDirectory() as directory:
+        own = {"HOME": directory, "OPENCLAW_STATE_DIR": f"{directory}/state", "PATH": f"{FOLDER}/bin:{os.environ['PATH']}"}
+        connect = [sys.executable, "-m", "clawpipe", "connect", "openclaw", "--url", URL, "--model", MODEL, "--write"]
+        subprocess.run(connect, env=os.environ | own | {"CLAWPIPE_API_KEY": KEY}, check=True, capture_output=True)
+        for words in SETUP:
+            openclaw(own, *words)
+        agent = ("agent", "--local", "--agent", "main", "--session-id", "of-the-table", "--message")
+        said = openclaw(own, *agent, 'call exec {"command": "echo $((6 * 7))"}')
+    assert "42" in said or not CALLS, said
+
+
+run({"tools": all_of_it})

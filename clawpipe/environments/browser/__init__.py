@@ -1,0 +1,1 @@
+"""A browser for episodes: one Chromium in a process of its own, a context for each episode, the page as text."""

@@ -1,0 +1,1 @@
+"""`terminal`: tasks that are done in a shell, generated ones and folders in Harbor's form."""

@@ -1,0 +1,1 @@
+"""Agent programs as rollouts: an endpoint that answers them, their runs in sandboxes, and the rows of what was sampled."""

@@ -1,0 +1,32 @@
+"""A model version that can be served."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from clawpipe.messages import Message, ToolSpec
+from clawpipe.policy.spec import PolicySpec
+
+BASE = "base"  # the version of a base model
+
+
+@dataclass(frozen=True)
+class Served:
+    """A model version on this machine.
+
+    Attributes:
+        digest: digest of the evaluated artifact.
+        tools, preamble: tools and preamble of the model's episodes; shown to clients, never added to a request.
+    """
+
+    name: str
+    version: str
+    digest: str
+    spec: PolicySpec
+    tools: tuple[ToolSpec, ...] = ()
+    preamble: tuple[Message, ...] = ()
+
+    @property
+    def is_base(self) -> bool:
+        """Whether it is a base model, which no registry holds."""
+        return self.version == BASE

@@ -1,0 +1,72 @@
+"""Results of tests are read from pytest's own XML, by the names that pytest's collection prints."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from clawpipe.environments.swe.reports import key_of, read_report, statuses
+
+TESTS = """\
+import unittest
+import pytest
+
+@pytest.mark.parametrize("x", ["a b", "c::d", "e[f]", "g/h.py"])
+def test_x(x): pass
+
+class TestOuter:
+    class TestInner:
+        def test_y(self): assert 0
+
+class Old(unittest.TestCase):
+    def test_old(self): pass
+
+@pytest.fixture
+def leaves():
+    yield
+    raise ValueError
+
+def test_teardown(leaves): pass
+def test_skipped(): pytest.skip("no")
+
+@pytest.mark.xfail
+def test_expected(): assert 0
+"""
+
+
+BECAME = {
+    "sub.x/test_a.py::test_x[a b]": "passed",
+    "sub.x/test_a.py::test_x[c::d]": "passed",
+    "sub.x/test_a.py::test_x[e[f]]": "passed",
+    "sub.x/test_a.py::test_x[g/h.py]": "passed",
+    "sub.x/test_a.py::TestOuter::TestInner::test_y": "failed",
+    "sub.x/test_a.py::Old::test_old": "passed",
+    "sub.x/test_a.py::test_teardown": "failed",
+    "sub.x/test_a.py::test_skipped": "skipped",
+    "sub.x/test_a.py::test_expected": "passed",
+}
+
+
+def test_names_are_those_that_pytest_writes(tmp_path: Path):
+    (tmp_path / "sub.x").mkdir()
+    (tmp_path / "sub.x" / "test_a.py").write_text(TESTS)
+    pytest = [sys.executable, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir=.", "sub.x/test_a.py"]
+    collected = subprocess.run([*pytest, "--collect-only"], cwd=tmp_path, capture_output=True, text=True).stdout
+    assert [line for line in collected.splitlines() if "::" in line] == list(BECAME)
+    subprocess.run([*pytest, "--junitxml=r.xml"], cwd=tmp_path, capture_output=True)
+    assert statuses(BECAME, read_report((tmp_path / "r.xml").read_bytes())) == BECAME
+
+
+def test_a_name_cut_within_its_parameters_stands_for_all():
+    report = read_report(
+        b'<testsuites><testsuite><testcase classname="t.test_a" name="test_b[x y]"/>'
+        b'<testcase classname="t.test_a" name="test_b[x z]"><failure/></testcase></testsuite></testsuites>'
+    )
+    found = statuses(["t/test_a.py::test_b[x", "t/test_a.py::test_b[x y]", "t/test_a.py::test_b[u"], report)
+    assert list(found.values()) == ["failed", "passed", "missing"]
+
+
+def test_what_is_no_report_says_nothing():
+    assert read_report(b"<testsuite>") == {}
+    assert key_of("tests/test_a.py::TestB::test_c[x.py::y]") == ("tests.test_a.TestB", "test_c[x.py::y]")

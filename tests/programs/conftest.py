@@ -1,0 +1,74 @@
+"""Episodes of real programs, played by a real worker with the built-in model of random weights."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from clawpipe.environments.agent import AgentEnvironment
+from clawpipe.json_types import Row
+from clawpipe.policy.base import resolve_base
+from clawpipe.policy.spec import PolicySpec
+from clawpipe.workers.request import ShardRequest
+from clawpipe.workers.worker import Worker
+
+LOOP = str(Path(__file__).parent / "loop.py")
+Play = Callable[..., list[Row]]
+
+
+@pytest.fixture(scope="session")
+def policy() -> PolicySpec:
+    base = resolve_base("random").path
+    return PolicySpec(base=str(base), adapter=None, dtype="float32", tool_call_format="pythonic", policy_version="f" * 16)
+
+
+@pytest.fixture(scope="session")
+def worker() -> Iterator[Worker]:
+    torch.set_num_threads(1)
+    worker = Worker("cpu")
+    yield worker
+    worker.close()
+
+
+@pytest.fixture
+def tasks(tmp_path: Path) -> Path:
+    """Twelve tasks; the answer of each is a letter."""
+    file = tmp_path / "tasks.jsonl"
+    lines = [{"prompt": f"Say a word of {number} letters.", "answer": "a", "check": "contains"} for number in range(12)]
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return file
+
+
+@pytest.fixture
+def play(worker: Worker, policy: PolicySpec, tasks: Path) -> Play:
+    """play(command, items=1, group=1, **limits and options): the rows of a shard of episodes."""
+
+    def play(command: list[str], items: int = 1, group: int = 1, max_turns: int = 8, **options: Any) -> list[Row]:
+        given = {"command": command, "tasks": str(tasks), "sandbox": "unsafe_local"} | options
+        drawn = AgentEnvironment(**given).items("train", items, 0)
+        request = ShardRequest(
+            policy=policy,
+            environment="agent",
+            options=given,
+            items=[item.as_row() for item in drawn],
+            group_size=group,
+            temperature=1.0,
+            max_new_tokens=6,
+            max_turns=max_turns,
+            seed=7,
+        )
+        return worker._rows(request)  # pyright: ignore[reportPrivateUsage]  # what is written into a shard
+
+    return play
+
+
+@pytest.fixture
+def loop() -> list[str]:
+    """The command of the smallest agent."""
+    return [sys.executable, LOOP]

@@ -1,0 +1,199 @@
+"""Programs play episodes: what is recorded of them, how they end, and that one that fails disturbs no other."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from clawpipe.engines.embedded import EmbeddedEngine
+from clawpipe.environments.agent import AgentEnvironment
+from clawpipe.environments.base import TaskItem
+from clawpipe.environments.ending import Ending, FailedEpisodeError, messages_of, outcome_of
+from clawpipe.errors import ConfigError
+from clawpipe.json_types import Row
+from clawpipe.policy.spec import PolicySpec
+from tests.programs.conftest import Play
+
+ASK = """
+import os, sys, httpx
+def ask(messages, key=os.environ["OPENAI_API_KEY"], **more):
+    body = {"model": "any", "messages": messages, **more}
+    return httpx.post(os.environ["OPENAI_BASE_URL"] + "/chat/completions", json=body, timeout=300,
+                      headers={"authorization": f"Bearer {key}"})
+def user(text):
+    return {"role": "user", "content": text}
+def said(answer):
+    return answer.json()["choices"][0]["message"]
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path):
+    """program(code): the command of a program that may use `ask`, `user` and `said`."""
+
+    def program(code: str) -> list[str]:
+        file = tmp_path / "program.py"
+        file.write_text(ASK + code)
+        return [sys.executable, str(file)]
+
+    return program
+
+
+def sampled(row: Row) -> int:
+    return sum(row["loss_mask"])
+
+
+def test_a_loop_is_one_row_with_every_token(play: Play, loop: list[str], policy: PolicySpec):
+    rows = play(loop, items=2, group=2)
+    assert [(row["rollout_index"], row["ended"], row["error"]) for row in rows[:2]] == [(0, "length", None), (1, "length", None)]
+    engine = EmbeddedEngine(Path(policy.base), None, device="cpu")
+    for row in rows:
+        assert [turn["kind"] for turn in row["turns"]] == ["main", "main"]
+        assert [message["role"] for message in row["messages"]] == ["user", "assistant", "user", "assistant"]
+        assert len(row["token_ids"]) == len(row["loss_mask"]) == len(row["logprobs"])
+        assert sampled(row) == sum(turn["end"] - turn["start"] for turn in row["turns"]) <= 12
+        plain = [0.0] * row["prompt_tokens"] + engine.score(row["token_ids"], row["prompt_tokens"])
+        assert row["logprobs"] == pytest.approx(
+            [value * mask for value, mask in zip(plain, row["loss_mask"], strict=True)], abs=1e-5
+        )
+    assert rows[0]["token_ids"] != rows[1]["token_ids"]  # the program asks for temperature 0, the settings for draws
+
+
+def test_equal_programs_give_equal_rows_whoever_shares_the_batch(play: Play, loop: list[str]):
+    assert play(loop, items=4, group=2)[:4] == play(loop, items=2, group=2)
+
+
+def test_each_limit_ends_an_episode_and_is_named(play: Play, loop: list[str]):
+    [short] = play(loop, max_turns=1)
+    assert (short["ended"], len(short["turns"])) == ("max_turns", 1)
+    [spent] = play(loop, tokens=1)
+    assert (spent["ended"], len(spent["turns"])) == ("length", 1)
+
+
+@pytest.mark.slow
+def test_a_program_that_takes_too_long_is_ended_and_counts(play: Play, program):
+    [late] = play(program('ask([user("Hi.")], max_tokens=1)\nimport time; time.sleep(600)'), limits={"seconds": 20})
+    assert (late["ended"], late["error"], len(late["turns"])) == ("timeout", None, 1)
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (["no-such-program"], "exit code 127"),
+        (["sh", "-c", "echo It broke. >&2; exit 127"], "exit code 127 before it was answered: It broke."),
+        (["true"], "exit code 0 before it was answered: it wrote nothing"),
+        (["yes"], "the limit `output`"),
+    ],
+)
+def test_a_program_that_asks_nothing_is_set_aside(play: Play, tasks: Path, command: list[str], told: str):
+    [row] = play(command)
+    assert (row["ended"], row["tokens"]) == ("error", "none")
+    assert told in row["error"]
+    assert "\n" not in row["error"]
+    environment = AgentEnvironment(["true"], tasks=str(tasks))
+    with pytest.raises(FailedEpisodeError):
+        outcome_of(environment, _item(row), messages_of(row), Ending.from_row(row))
+
+
+def _item(row: Row) -> TaskItem:
+    truth = json.dumps({"answer": "a", "check": "contains"})
+    return TaskItem(row["item_id"], "i", "agent", "tool-call", "train", "all", (), truth, 0)
+
+
+def test_keys_of_others_and_late_requests_are_refused(play: Play, program, tmp_path: Path):
+    """Each of two programs asks with its own key, then with the other's after that one has ended, and with none."""
+    code = f"""
+import pathlib, time
+mine = pathlib.Path({str(tmp_path)!r}) / os.environ["OPENAI_API_KEY"]
+statuses = [ask([user("Hi.")], key="sk-another").status_code, ask([user("Hi.")], max_tokens=1).status_code]
+print(statuses); sys.exit(0 if statuses == [401, 200] else 3)
+"""
+    rows = play(program(code), group=2)
+    assert [json.loads(row["verdict"])["exit"] for row in rows] == [0, 0]
+
+
+def test_side_turns_branches_and_compaction_are_rows_of_their_own(play: Play, program):
+    code = """
+first = [user("One.")]
+one = said(ask(first, max_tokens=2))
+ask([*first, one, user("Two.")], max_tokens=3)
+ask([user("Compacted: one, two."), ], max_tokens=1)
+ask([*first, one, user("Another way.")], max_tokens=1)
+ask([user("Title?")], max_tokens=1, turn_type="side")
+"""
+    rows = play(program(code))
+    kinds = [[turn["kind"] for turn in row["turns"]] for row in rows]
+    assert sorted(kinds) == [["main"], ["main"], ["main", "main"], ["side"]]
+    assert kinds[0] == ["main", "main"]
+    assert [json.loads(row["extra"])["part"] for row in rows[1:]] == [1, 2, 3]
+    assert len({row["trajectory_id"] for row in rows}) == 4
+    assert {row["verdict"] for row in rows} == {rows[0]["verdict"]}
+
+
+def test_requests_at_one_time_are_drawn_by_what_they_ask(play: Play, program):
+    code = """
+from concurrent.futures import ThreadPoolExecutor
+with ThreadPoolExecutor(8) as threads:
+    list(threads.map(lambda number: ask([user(f"Ask {number % 4}.")], max_tokens=4), range(8)))
+"""
+    assert play(program(code)) == play(program(code))
+
+
+def test_a_program_judges_what_is_left_behind(play: Play, program, tasks: Path, tmp_path: Path):
+    check = tmp_path / "check.py"
+    check.write_text("import json; print(json.dumps({'value': 0.5, 'reason': open('made').read()}))")
+    [row] = play(program('ask([user("Hi.")], max_tokens=1); open("made", "w").write("half")'), check=[sys.executable, str(check)])
+    assert json.loads(row["verdict"])["check"] == {"value": 0.5, "success": False, "reason": "half"}
+    environment = AgentEnvironment(["true"], tasks=str(tasks), check=["true"])
+    outcome = outcome_of(environment, _item(row), messages_of(row), Ending.from_row(row))
+    assert (outcome.value, outcome.success, outcome.reason) == (0.5, False, "half")
+
+
+@pytest.mark.slow
+def test_responses_and_anthropics_messages_are_answered_and_recorded(play: Play, program):
+    code = """
+import anthropic, openai
+with openai.OpenAI() as client:
+    with client.responses.stream(model="any", input="Hi.", max_output_tokens=16) as stream:
+        stream.until_done()
+with anthropic.Anthropic() as client:
+    with client.messages.stream(model="any", max_tokens=3, messages=[user("Hello.")]) as stream:
+        stream.until_done()
+"""
+    rows = play(program(code))
+    assert sorted(row["messages"][0]["content"] for row in rows) == ["Hello.", "Hi."]
+    assert all(sampled(row) for row in rows)
+
+
+def test_wrong_options_are_errors_before_anything_runs(tasks: Path):
+    for options, told in (
+        ({"command": "python loop.py"}, "no list"),
+        ({"command": []}, "no list"),
+        ({"command": ["true"], "limits": {"second": 1}}, "no limit"),
+        ({"command": ["true"], "variables": {"A": 1}}, "no text"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            AgentEnvironment(tasks=str(tasks), **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_sixty_four_programs_play_at_once(play: Play, loop: list[str]):
+    rows = play(loop, items=8, group=8, limits={"seconds": 900})
+    assert [row["ended"] in ("length", "done") for row in rows] == [True] * 64
+
+
+@pytest.mark.slow
+def test_a_sandbox_without_a_network_has_a_way_to_the_endpoint(play: Play, tmp_path: Path):
+    script = tmp_path / "inside.py"
+    script.write_text(
+        "import json, os, urllib.request\n"
+        "body = json.dumps({'model': 'm', 'max_tokens': 2, 'messages': [{'role': 'user', 'content': 'Hi.'}]}).encode()\n"
+        "head = {'authorization': 'Bearer ' + os.environ['OPENAI_API_KEY'], 'content-type': 'application/json'}\n"
+        "ask = urllib.request.Request(os.environ['OPENAI_BASE_URL'] + '/chat/completions', body, head)\n"
+        "print(urllib.request.urlopen(ask, timeout=300).read())\n"
+    )
+    [row] = play(["/usr/bin/python3", str(script)], sandbox="bubblewrap", limits={"seconds": 300})
+    assert (row["error"], json.loads(row["verdict"])["exit"], len(row["turns"])) == (None, 0, 1)
