@@ -34,6 +34,7 @@ from clawpipe.extensions import ExtensionPoint, is_reference
 from clawpipe.json_types import JsonObject, Row
 from clawpipe.messages import Message, ToolCall, ToolSpec
 from clawpipe.store.home import Home
+from clawpipe.wire.arguments import arguments_of
 
 ENDED = "The task has ended."
 CHECKS = ExtensionPoint("page check", "environment.options.check")
@@ -243,7 +244,7 @@ class GuiEpisode:
         if call.malformed:
             return "error: the arguments are no JSON object"
         self._left -= 1
-        view = self._tab.act(call.name, json.loads(call.arguments))
+        view = self._tab.act(call.name, arguments_of(call))
         self._ended = _end_of(view) or ("all steps are used up" if self._left <= 0 else "")
         return f"{ENDED} {view.ended}".strip() if view.ended or view.state else view.text
 
