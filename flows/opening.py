@@ -49,7 +49,7 @@ from clawpipe.registry.tracking import Tracking
 from clawpipe.reporting.html import write_report
 from clawpipe.reporting.transcripts import heldout_transcripts
 from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import dataset_ref
+from clawpipe.store.datasets import dataset_ref, stored_dataset
 from clawpipe.store.files import exclusive
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
@@ -69,6 +69,7 @@ class Past(NamedTuple):
     scores: DatasetRef
     trained: str | None = None  # policy version
     night: str = ""  # "": tonight
+    items: DatasetRef | None = None  # of an earlier night, as far as the store has them
 
 
 @dataclass(frozen=True)
@@ -301,6 +302,7 @@ def _night(config: NightConfig, record: NightRecord, store: Store, ledger_home: 
                 scores=dataset_ref(store, "scores", one.scores),
                 trained=one.trained,
                 night=one.night,
+                items=stored_dataset(store, "task_items", one.items) if one.items else None,
             )
             for one in record.past
         ],

@@ -120,6 +120,7 @@ def _items_to_try(this: Round, rollouts: Rollouts) -> tuple[DatasetRef, list[int
         items=this.items,
         tried=[one.trajectories for one in this.tried],
         scores=[one.scores for one in this.tried],
+        earlier=[one.items for one in this.tried if one.items and rollouts.difficulty.levels],
         config=rollouts.difficulty,
         count=rollouts.items,
         seed=this.seed("items"),

@@ -42,11 +42,18 @@ def generate_chunk(
 
 @step()
 def draw_items(
-    items: DatasetRef, tried: list[DatasetRef], scores: list[DatasetRef], config: Difficulty, count: int, seed: int
+    items: DatasetRef,
+    tried: list[DatasetRef],
+    scores: list[DatasetRef],
+    earlier: list[DatasetRef],
+    config: Difficulty,
+    count: int,
+    seed: int,
 ) -> StepResult:
-    """Draw a round's items by their pass rates in earlier rounds, whose rollouts and scores are given newest first."""
+    """Draw a round's items by their pass rates in earlier rounds, whose rollouts and scores are given newest first; `earlier` are
+    the items that earlier nights drew, for their levels."""
     pairs = list(zip(tried, scores, strict=True))
-    return draw(open_store(Home.from_env()), items, pairs, config, count, seed)
+    return draw(open_store(Home.from_env()), items, pairs, config, count, seed, earlier)
 
 
 @step()

@@ -87,7 +87,8 @@ def _rounds(home: Home, night: str) -> Iterator[PastRound]:
     for part in dict.fromkeys(step.name.split("/")[0] for step in status.steps if step.name.startswith("round-")):
         rollouts, scores = _made(status, f"{part}/generate_rollouts"), _made(status, f"{part}/score")
         if rollouts and scores:
-            yield PastRound(night=night, trajectories=rollouts, scores=scores, trained=_trained(status, f"{part}/train"))
+            trained, items = _trained(status, f"{part}/train"), _made(status, f"{part}/draw_items")
+            yield PastRound(night=night, trajectories=rollouts, scores=scores, trained=trained, items=items)
 
 
 def _made(status: NightStatus, name: str) -> str | None:

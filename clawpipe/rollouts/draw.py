@@ -13,7 +13,7 @@ from clawpipe.contracts.schema import schema_of
 from clawpipe.json_types import Row
 from clawpipe.rollouts.levels import level_of, levels_reached, part_of
 from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import publish_dataset, read_dataset, stored_dataset
+from clawpipe.store.datasets import publish_dataset, read_dataset
 from clawpipe.store.refs import DatasetRef, StepResult
 
 
@@ -24,11 +24,13 @@ def draw_items(
     config: Difficulty,
     count: int,
     seed: int,
+    earlier: Sequence[DatasetRef] = (),
 ) -> StepResult:
     """Draw `count` train items; see `drawn`. Equal arguments draw equal items.
 
     Args:
         tried: rollouts and their scores, round by round, the newest first.
+        earlier: items that earlier nights drew, whose slices say the levels of their rollouts.
 
     Returns:
         output: `task_items`, numbered anew from 0. details: how many of them were hard (below `low`), middling, easy (above `high`)
@@ -37,12 +39,13 @@ def draw_items(
     every = [row for row in read_dataset(store, items).to_pylist() if row["split"] == "train"]
     outcomes = [_outcomes(store, *one) for one in tried]
     rates = pass_rates(outcomes)
-    by_slice = [_by_slice(store, *one) for one in zip(tried, outcomes, strict=True)] if config.levels else []
+    slices = _slices(store, [items, *earlier])
+    by_slice = [[(slices[item], success) for item, success in one if item in slices] for one in outcomes]
     reached = levels_reached(every, by_slice, config)
     rows = [row for row in every if reached.get(part_of(row["slice"])) in (None, level_of(row["slice"]))]
     chosen = drawn(rows, rates, config, count, seed)
     table = pa.Table.from_pylist([row | {"ordinal": place} for place, row in enumerate(chosen)], schema_of("task_items"))
-    parents = [items.digest, *(ref.digest for pair in tried for ref in pair)]
+    parents = [items.digest, *(ref.digest for ref in earlier), *(ref.digest for pair in tried for ref in pair)]
     kinds = Counter(kind_of(rates.get(row["item_id"]), config) for row in chosen)
     output = publish_dataset(store, "task_items", [table], parents=parents)
     details = {"drawn": dict(sorted(kinds.items()))} | ({"levels": reached} if reached else {})
@@ -58,14 +61,10 @@ def _outcomes(store: Store, trajectories: DatasetRef, scores: DatasetRef) -> lis
     return [(item, verdict) for item, verdict in known if verdict is not None]
 
 
-def _by_slice(store: Store, tried: tuple[DatasetRef, DatasetRef], outcomes: Sequence[tuple[str, bool]]) -> list[tuple[str, bool]]:
-    """Return slice and verdict of each rollout, whose items are among the parents of the rollouts; without those that are gone."""
-    slices: dict[str, str] = {}
-    for digest in store.manifest("trajectories", tried[0].digest)["parents"]:
-        made = stored_dataset(store, "task_items", digest)
-        rows = read_dataset(store, made, ["item_id", "slice"]).to_pylist() if made else []
-        slices |= {row["item_id"]: row["slice"] for row in rows}
-    return [(slices[item], verdict) for item, verdict in outcomes if item in slices]
+def _slices(store: Store, datasets: Sequence[DatasetRef]) -> dict[str, str]:
+    """Return the slice of each item."""
+    rows = (row for dataset in datasets for row in read_dataset(store, dataset, ["item_id", "slice"]).to_pylist())
+    return {row["item_id"]: row["slice"] for row in rows}
 
 
 def pass_rates(rounds: Sequence[Sequence[tuple[str, bool]]]) -> dict[str, float]:

@@ -182,7 +182,7 @@ class Running:
         ("Download", "the page began a download: list.csv"),
     ],
 )
-def test_what_leaves_the_page_ends_the_episode_with_its_reason(run, shop, name, why):
+def test_what_leaves_the_page_ends_the_episode_and_is_said(run, shop, name, why):
     running = run(shop)
     assert running.click(name).startswith(f"The task has ended. {why}")
     assert running.answer.done

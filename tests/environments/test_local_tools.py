@@ -36,10 +36,11 @@ def say(letters): return "x" * letters
 """
 NUMBER = {"type": "object", "properties": {"number": {"type": "integer"}}, "required": ["number"]}
 SUM = {"type": "object", "properties": {"a": {"type": "number"}, "b": {"type": "number"}}, "required": ["a"]}
+LETTERS = {"type": "object", "properties": {"letters": {"type": "integer"}}}
 TOOLS = [
     {"name": "add", "description": "Add.", "parameters": SUM, "path": "functions.py:add"},
     {"type": "function", "function": {"name": "keep", "description": "Keep.", "parameters": NUMBER}, "path": "functions.py:keep"},
-    {"name": "say", "parameters": {"letters": "integer"}, "function": "functions.py:say"},
+    {"name": "say", "parameters": LETTERS, "function": "functions.py:say"},
     *({"name": name, "description": "", "function_path": f"functions.py:{name}"} for name in ("fail", "sleep", "leave", "die")),
 ]
 
@@ -71,7 +72,7 @@ def test_functions_run_in_a_process_that_keeps_their_state(server):
 @pytest.mark.parametrize(
     ("name", "arguments", "text"),
     [
-        ("fail", {}, "error: LookupError: no such thing (functions.py, line 15)"),
+        ("fail", {}, "error: LookupError: no such thing (functions.py, line 14)"),
         ("add", {"c": 1}, "error: TypeError: add() got an unexpected keyword argument 'c'"),
         ("leave", {}, "error: SystemExit: 3"),
         ("say", {"letters": 90}, "x" * 80 + "\n[10 more characters]"),

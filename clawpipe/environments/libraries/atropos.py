@@ -11,7 +11,7 @@ import json
 import logging
 import random
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import count as count_up
 from typing import Any
@@ -85,7 +85,7 @@ class Atropos(LibraryEnvironment):
         if unknown := config.keys() - type(given).model_fields.keys():
             raise ConfigError(f"its configuration has no {min(unknown)}", "environment.options.config", "see its config_init")
         if not tokenizer:
-            self._base.AutoTokenizer = ByteTokenizer
+            vars(self._base)["AutoTokenizer"] = ByteTokenizer
         return kind(type(given).model_validate(given.model_dump() | config | fixed), servers, testing=True)
 
     def _found(self, wanted: bool) -> Iterator[TaskItem]:
@@ -165,7 +165,7 @@ class _Server:
         return _completion("text_completion", [{"text": text} for text in (said["content"], *[COMPANION] * (n - 1))])
 
     @asynccontextmanager
-    async def managed_server(self, tokenizer: Any = None, **_: Any) -> Any:
+    async def managed_server(self, tokenizer: Any = None, **_: Any) -> AsyncIterator[Any]:
         """Yield the library's own keeper of conversations, which keeps placeholders for tokens."""
         yield imported("atropos", "atroposlib.envs.server_handling.managed_server").DummyManagedServer(self)
 

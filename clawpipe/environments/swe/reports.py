@@ -20,7 +20,8 @@ def read_report(xml: bytes) -> dict[Key, Status]:
         return {}
     for case in cases:
         key = case.get("classname") or "", case.get("name") or ""
-        found[key] = _worst([_status(case), found.get(key, "passed")])  # one that fails in teardown has two cases
+        status = _status(case)
+        found[key] = _worst([status, found.get(key, status)])  # one that fails in teardown has two cases
     return found
 
 
@@ -41,7 +42,7 @@ def _of(test: str, report: dict[Key, Status]) -> Status:
     key = key_of(test)
     if key in report or "[" not in key[1] or key[1].endswith("]"):
         return report.get(key, "missing")
-    like = [status for (place, name), status in report.items() if place == key[0] and name.startswith(key[1])]
+    like: list[Status] = [status for (place, name), status in report.items() if place == key[0] and name.startswith(key[1])]
     return _worst(like) if like else "missing"
 
 

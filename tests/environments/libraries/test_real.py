@@ -214,7 +214,7 @@ def guessing(python_of) -> Iterator[str]:
     assert server.stdout.readline() == "ready\n"
     yield f"http://127.0.0.1:{port}"
     server.terminate()
-    server.wait()
+    server.communicate()
 
 
 OF_OPENENV = """
