@@ -106,8 +106,10 @@ def main() -> int:
     parser.add_argument("--users", type=int, default=50)
     parser.add_argument("--rank", type=int, default=8)
     parser.add_argument("--times", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=1, help="more than free cores make every pass wait")
     parser.add_argument("--json", action="store_true", help="print JSON")
     given = parser.parse_args()
+    torch.set_num_threads(given.threads)
     figures = measured(resolve_base(given.base).path, given.users, given.rank, given.times)
     conditions = {"python": platform.python_version(), "cores": os.cpu_count(), "load": os.getloadavg()[0]}
     conditions["torch"] = version("torch")

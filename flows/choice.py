@@ -29,6 +29,7 @@ class RoundsSoFar:
 
     sampled: list[tuple[str, ModelRef, OwnRollouts]] = field(default_factory=list)
     trained: dict[str, ModelRef] = field(default_factory=dict)
+    compared: list[StepResult] = field(default_factory=list)  # what is seen between one round's rollouts and the next one's
 
     def measured(self, this: Round, judged: Judged) -> None:
         """Add a round's own rollouts, and compare them with those of the round before if it trained another policy."""
@@ -59,12 +60,13 @@ class RoundsSoFar:
     def _add(self, this: Round, own: OwnRollouts) -> None:
         name = next(reversed(self.trained), "round-0")
         if self.sampled and (before := self.sampled[-1])[0] != name:
-            compare_rounds(
+            compared = compare_rounds(
                 policies={before[0]: before[1], name: this.policy},
                 trajectories=[before[2].trajectories, own.trajectories],
                 scores=[before[2].scores, own.scores],
                 items=this.items,
             )
+            self.compared.append(compared)
         self.sampled.append((name, this.policy, own))
 
 

@@ -19,6 +19,7 @@ from flows.opening import Night, Past
 from tasks.data import (
     add_stored_pairs,
     clear_hints,
+    compare_judges,
     curate,
     find_duplicates,
     find_heldout,
@@ -161,6 +162,8 @@ def judge(this: Round, trajectories: list[DatasetRef]) -> Judged:
     if this.config.train.spec.uses_ratios:
         valid[:others] = [_with_logprobs(this, dataset) for dataset in valid[:others]]
     scores = [*judged, *stored]
+    if stored and judged and this.config.judged:
+        this.record_filtered(compare_judges(scores=scores))
     if weights_of(this.config.train)[1] > 0:  # the hints teach
         scores = [clear_hints(scores=dataset, items=this.decontamination_items).dataset for dataset in scores]
     own = valid[len(this.night.stored) :], judged[len(this.night.stored) :]

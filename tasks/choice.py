@@ -6,6 +6,11 @@ from clawpipe.evaluation.drift import signs_between
 from clawpipe.evaluation.rounds import START
 from clawpipe.evaluation.rounds import choose_round as choose
 from clawpipe.evaluation.sampled import lengths, numbered, read_sampled
+from clawpipe.judging.gaming.between import sample_of
+from clawpipe.judging.gaming.between import signs_between as signs_of_gaming
+from clawpipe.judging.gaming.phrases import Said
+from clawpipe.store.artifacts import Store
+from clawpipe.store.datasets import read_dataset
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
@@ -16,17 +21,21 @@ from tasks.step import step
 def compare_rounds(
     policies: dict[str, ModelRef], trajectories: list[DatasetRef], scores: list[DatasetRef], items: DatasetRef
 ) -> StepResult:
-    """Look for early signs between the rollouts of two rounds: `policies` by the round that trained each, the earlier one first."""
+    """Look for signs between the rollouts of two rounds: `policies` by the round that trained each, the earlier one first.
+
+    details["signs"] are early signs of a training that went wrong, details["gaming"] signs that a judge is gamed.
+    """
     store = open_store(Home.from_env())
     by_round = {int(name.rpartition("-")[2]): policy for name, policy in policies.items()}
     sampled = read_sampled(store, by_round, trajectories, scores, items)
     before, after = sampled.policies
     signs = signs_between(before, after, (lengths(store, trajectories[0]), lengths(store, trajectories[-1])))
+    gaming = signs_of_gaming(*(_judged(store, *made) for made in zip(trajectories, scores, strict=True)))
     return StepResult(
         rows_in=sampled.rollouts,
         rows_out=sampled.verified,
         filtered=_unverified(sampled.rollouts - sampled.verified),
-        details={"signs": signs} if signs else {},
+        details={name: found for name, found in {"signs": signs, "gaming": gaming}.items() if found},
     )
 
 
@@ -51,6 +60,14 @@ def choose_round(
         filtered=_unverified(sampled.rollouts - sampled.verified),
         details=choice.model_dump(mode="json") | ({"warnings": [choice.reason]} if choice.all_lost else {}),
     )
+
+
+def _judged(store: Store, trajectories: DatasetRef, scores: DatasetRef) -> list[Said]:
+    said = read_dataset(store, scores, ["trajectory_id", "turn", "scorer", "origin", "value", "success"]).to_pylist()
+    if not any(row["origin"] == "judge" for row in said):
+        return []
+    columns = ["trajectory_id", "source", "messages", "turns", "kinds", "tokens"]
+    return sample_of(read_dataset(store, trajectories, columns).to_pylist(), said)
 
 
 def _unverified(count: int) -> dict[str, int]:

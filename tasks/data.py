@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from clawpipe.config.curation import Near
 from clawpipe.config.night import Curation, Played, Runtime, ScorerSpec
+from clawpipe.config.scorers import VERIFIER
 from clawpipe.contracts.validate import validate as validate_dataset
 from clawpipe.curation.joined_tables import stored_tables
 from clawpipe.curation.runner import curate as curate_datasets
 from clawpipe.curation.stored_pairs import join_pairs
 from clawpipe.environments.several import open_environments
 from clawpipe.environments.user_errors import LOG
-from clawpipe.judging.base import SCORERS, VERIFIER, Scorer, score_dataset
+from clawpipe.judging.base import SCORERS, Scorer, score_dataset
+from clawpipe.judging.gaming.people import signs_against_users
 from clawpipe.judging.hint_leaks import clear_hints as clear_hints_of
 from clawpipe.judging.verifier import VerifierScorer
 from clawpipe.similarity.duplicates import near_duplicates, zip_signed
 from clawpipe.similarity.heldout import near_heldout
 from clawpipe.similarity.signatures import sign as sign_dataset
+from clawpipe.store.datasets import read_dataset
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
@@ -53,6 +56,15 @@ def score(trajectories: DatasetRef, items: DatasetRef, environment: Played, scor
     with open_environments(environment) as judges:
         all_scorers = [*map(VerifierScorer, judges), *own]
         return score_dataset(store, trajectories, items, all_scorers, home.logs / LOG, weights, verifier_weight=verifier)
+
+
+@step()
+def compare_judges(scores: list[DatasetRef]) -> StepResult:
+    """Look whether judges speak against users, whose scores are stored apart from theirs."""
+    store, columns = open_store(Home.from_env()), ["trajectory_id", "turn", "scorer", "origin", "value"]
+    rows = [row for dataset in scores for row in read_dataset(store, dataset, columns).to_pylist()]
+    signs = signs_against_users(rows)
+    return StepResult(rows_in=len(rows), rows_out=len(rows), details={"gaming": signs} if signs else {})
 
 
 @step()

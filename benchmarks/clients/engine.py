@@ -1,8 +1,8 @@
 """A scripted engine that speaks chat completions, as a process: `python engine.py PORT`. It does what a good model would do.
 
-The last message of a person decides. `call NAME {...}` calls that tool, if it is offered; a forced call and a JSON Schema are
-answered with the least that fits; after a tool's result, and to anything else, it says a sentence. A client that ends its work by a
-forced tool (`final_answer`, `final_result`) is given that call. It says the tokens of its answers as vLLM does, one a word.
+What was said since the last answer decides. `call NAME {...}` calls that tool, if it is offered; a forced call and a JSON Schema
+are answered with the least that fits; after a tool's result, and to anything else, it says a sentence. A client that ends its work
+by a forced tool (`final_answer`, `final_result`) is given that call. It says the tokens of its answers as vLLM does, one a word.
 """
 
 from __future__ import annotations
@@ -39,13 +39,25 @@ def text_of(message: dict[str, Any]) -> str:
     return content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content)
 
 
+def recent(body: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the messages since the last answer: what a person or tools said, and reminders of the client beside it."""
+    later: list[dict[str, Any]] = []
+    for message in body["messages"]:
+        later = [] if message["role"] == "assistant" else [*later, message]
+    return later
+
+
+def results_of(body: dict[str, Any]) -> list[str]:
+    return [text_of(message) for message in recent(body) if message["role"] == "tool"]
+
+
 def call_of(body: dict[str, Any]) -> dict[str, Any] | None:
     """Return the function that the answer calls; None if it says something."""
     tools = {tool["function"]["name"]: tool["function"].get("parameters") or {"type": "object"} for tool in body.get("tools") or ()}
-    choice, last = body.get("tool_choice", "auto"), body["messages"][-1]
+    choice = body.get("tool_choice", "auto")
     if not tools or choice == "none":
         return None
-    order = None if last["role"] == "tool" else _ORDER.search(text_of(last))
+    order = None if results_of(body) else _ORDER.search("\n".join(map(text_of, recent(body))))
     if order and order[1] in tools:
         return {"name": order[1], "arguments": order[2]}
     if choice == "auto":
@@ -66,8 +78,8 @@ def answer_of(body: dict[str, Any]) -> tuple[list[str], dict[str, Any] | None]:
         return [json.dumps(least(schema, schema))], None
     if wanted.get("type") == "json_object":
         return ["{}"], None
-    last = body["messages"][-1]
-    seen = f"The tool says {text_of(last)}" if last["role"] == "tool" else "It is dry in Oslo."
+    results = results_of(body)
+    seen = f"The tool says {results[-1]}" if results else "It is dry in Oslo."
     return [f"{word} " for word in seen.split()], None
 
 

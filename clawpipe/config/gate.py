@@ -26,8 +26,10 @@ class Gate(Block):
         default=False, description="whether held-out conversations that become likelier are enough for a promotion"
     )
 
-    hold_on_signs: bool = Field(
-        default=False, description="whether signs that the reward is gamed hold a promotion back; else they are warnings"
+    hold_on_signs: bool | None = Field(
+        default=None,
+        description="whether signs that the reward is gamed hold a promotion back; else they are warnings. null: in nights with "
+        "scorers besides the verifier",
     )
 
     adds_up: bool = Field(

@@ -31,6 +31,7 @@ from clawpipe.config.notify import Notify as Notify
 from clawpipe.config.quantization import Quantization, device_obstacle, serving_obstacle, training_obstacle
 from clawpipe.config.registry import Registry
 from clawpipe.config.runtime import Runtime as Runtime
+from clawpipe.config.scorers import VERIFIER
 from clawpipe.config.scorers import JudgeSpec as JudgeSpec
 from clawpipe.config.scorers import ScorerSpec as ScorerSpec
 from clawpipe.config.several import drawn_from, obstacle_of
@@ -163,6 +164,17 @@ class NightConfig(Block):
     def drawn(self) -> Drawn:
         """The environments of the night, one or several, and the numbers of their items."""
         return drawn_from(self.environment, self.environments)
+
+    @property
+    def judged(self) -> bool:
+        """Whether somebody besides the verifier scores what is trained on."""
+        return any(scorer.name != VERIFIER for scorer in self.scorers)
+
+    @property
+    def gate_rules(self) -> Gate:
+        """The gate's settings, where it is decided whether signs hold a promotion back."""
+        decided = self.gate.hold_on_signs
+        return self.gate.model_copy(update={"hold_on_signs": self.judged if decided is None else decided})
 
     @property
     def measure(self) -> Measure:

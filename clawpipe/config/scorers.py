@@ -7,6 +7,8 @@ from pydantic import Field
 from clawpipe.config.block import Extension
 from clawpipe.json_types import Options
 
+VERIFIER = "verifier"  # the environment's, which a night's settings may weigh like the others
+
 
 class JudgeSpec(Extension):
     """A scorer."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import sqrt
 
 from clawpipe.evaluation.verdict import Comparison, MeanReward, Training
+from clawpipe.json_types import JsonObject
 from clawpipe.store.refs import StepResult
 
 _ERRORS = 2.0  # standard errors by which a mean reward has to rise; chance alone does that in one night of forty
@@ -22,10 +23,15 @@ def training_of(scored: Iterable[StepResult], evaluated: Mapping[str, StepResult
     details = [result.details for result in scored]
     lengths = {role: result.details["reply_tokens"] for role, result in evaluated.items() if "reply_tokens" in result.details}
     return Training(
-        signs=tuple(dict.fromkeys(text for one in details if "scores" in one for text in one.get("warnings", ()))),
+        signs=tuple(dict.fromkeys(text for one in details for text in _of_judges(one))),
         rewards=tuple(MeanReward.model_validate(one["reward"]) for one in details if "reward" in one),
         reply_tokens=lengths,
     )
+
+
+def _of_judges(details: JsonObject) -> list[str]:
+    """Return the signs that a judge is gamed: of one round's scores, or between two rounds."""
+    return [*(details.get("warnings", ()) if "scores" in details else ()), *details.get("gaming", ())]
 
 
 def signs_of_hacking(training: Training, comparison: Comparison | None, role: str, alpha: float) -> list[str]:

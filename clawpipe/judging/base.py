@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from clawpipe.config.scorers import VERIFIER
 from clawpipe.contracts.schema import schema_of
 from clawpipe.environments.user_errors import UserErrors
 from clawpipe.errors import BusyError, ConfigError
@@ -50,7 +51,6 @@ _REWARDS = {
     for name in ("overlong", "cosine-length", "repetition", "format", "tool-schema", "script")
 }
 # Made by name, so that a step has only the ones in its key that its settings name.
-VERIFIER = "verifier"  # the environment's, which a night's settings may weigh like the others
 _BUILT_IN = {name: f"{__package__}.{place}" for name, place in (_JUDGES | _REWARDS | {VERIFIER: "verifier:VerifierScorer"}).items()}
 SCORERS = ExtensionPoint("scorer", "scorers", _BUILT_IN, members=("name", "origin", "score"))
 
@@ -181,7 +181,8 @@ def score_dataset(
     known = {row["item_id"]: row for row in read_dataset(store, items).to_pylist()}
     rejected: list[JsonObject] = []
     raised = UserErrors(log)
-    signs, judges = GamingSigns(), [scorer for scorer in ordered if scorer.origin == "judge"]
+    judges = [scorer for scorer in ordered if scorer.origin == "judge"]
+    signs = GamingSigns([getattr(getattr(judge, "options", None), "rubric", "") for judge in judges])
     tally = Tally([scorer.name for scorer in judges], [scorer.name for scorer in judges if getattr(scorer, "by_groups", False)])
     weigh = partial(_with_reward, weights=weights, verifier_weight=verifier_weight)
     batches = _score_batches(store, trajectories, known, ordered, weigh, completed, rejected, raised, signs, tally)

@@ -48,6 +48,8 @@ Judge which serves this user better: what they asked for, how they want it, and 
 Think, and end with one JSON object, and no other, that has this code:
 {{"code": "CODE", "verdict": 1 or 0 or -1}}"""
 
+INSTRUCTIONS = (_TURN, _VERSUS)  # what a policy may learn to recite
+
 _REASONS: JsonObject = {"type": "string", "description": "your thoughts, in a few sentences"}
 _VERDICT: JsonObject = {"enum": [1, 0, -1]}
 

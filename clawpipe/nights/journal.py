@@ -162,7 +162,8 @@ class Journal:
         """
         self.status.steps.append(self._times.with_work_time(entry))
         signs = [f"{entry.name}: {text}" for text in entry.details.get("signs", ())]
-        for text in filter(None, (*entry.details.get("warnings", ()), *signs, nothing_learnt(entry), self._raised(entry))):
+        gaming = entry.details.get("gaming", ())
+        for text in filter(None, (*entry.details.get("warnings", ()), *signs, *gaming, nothing_learnt(entry), self._raised(entry))):
             self.warn(text)
         self.save()
         for watcher in self._watchers:

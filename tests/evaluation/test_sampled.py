@@ -43,7 +43,8 @@ def rollouts(store: Store, version: str, outcomes: dict[str, list[bool | None]],
     """Rollouts of a policy, item by item, and the verifier's scores; None for one without a verdict."""
     names = [(item, f"{version}-{item}-{place}", won) for item, wins in outcomes.items() for place, won in enumerate(wins)]
     mask = [False] + [True] * tokens
-    tried = [{"trajectory_id": name, "item_id": item, "policy_version": version, "loss_mask": mask} for item, name, _ in names]
+    silent: dict[str, Any] = {"policy_version": version, "loss_mask": mask, "source": "rollout", "messages": [], "turns": []}
+    tried = [silent | {"trajectory_id": name, "item_id": item} for item, name, _ in names]
     verdict = {"scorer": "verifier", "origin": "verifier", "turn": None, "evidence": "{}"}
     scored = [verdict | {"trajectory_id": name, "value": float(bool(won)), "success": won} for _, name, won in names]
     judged = [row | {"scorer": "prm", "origin": "judge", "success": True} for row in scored]  # who judges does not verify

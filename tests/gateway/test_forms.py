@@ -164,7 +164,7 @@ def test_a_response_that_breaks_off_is_recorded_as_broken(start, start_fake, tmp
     [
         ({"tools": [{"type": "web_search"}]}, "a tool that the engine runs"),
         ({"conversation": "conv_1"}, "state that only the engine knows"),
-        ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "an item that no chat has"),
+        ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "an item that is not kept here"),
         ({"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "x"}]}]}, "a part that is no text"),
         ({"input": [{"role": "user", "content": [{"type": ["text"]}]}]}, "a part that is no text"),
         ({"input": [{"role": "narrator", "content": "Once"}]}, "an item that no chat has"),

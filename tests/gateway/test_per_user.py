@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from clawpipe.config.registry import user_digest
+from clawpipe.gateway.asking import Asking
 from clawpipe.gateway.capabilities import NO_TOKENS
 from clawpipe.gateway.chat import Chat
 from clawpipe.gateway.exchange import Exchange
@@ -38,7 +39,7 @@ def sent(owner, per_user, **body):
 
     async def ask():
         asked = await chat._asked(FORMS[0], exchange, key, {"model": "agent", "messages": [HELLO], **body})
-        await chat._post(asked, asked.body)
+        await Asking(upstreams, None, per_user)._post(asked, asked.body)
         return asked.whose.user, engine.headers.get(USER), json.dumps(asked.request)
 
     return asyncio.run(ask())

@@ -99,7 +99,7 @@ def test_every_module_that_a_step_runs_is_in_its_key(home: Home):
         watched = watch(home, load_config(TINY, settings))
         assert unknown(watched, "letters") == {}
         ran |= set(watched.ran)
-    rest = {"validate_scores", "clear_hints", "probe_teacher", "ingest_paths", "promote", "register"}
+    rest = {"validate_scores", "compare_judges", "clear_hints", "probe_teacher", "ingest_paths", "promote", "register"}
     of_stored = {"recompute_logprobs", "check_recorded"} | OF_CONVERSATIONS | OF_PAIRS | COMPARED
     assert set(STEPS) - ran <= rest | of_stored
 
@@ -193,8 +193,10 @@ ROOMS_OF = {  # the rooms that decide the steps' results, besides config, store,
     "draw_items": "contracts rollouts",
     "demonstrate": f"{WORKERS} rollouts",
     "require_slices": "contracts environments evaluation",
-    "compare_rounds choose_round": "evaluation",
+    "compare_rounds": "evaluation judging wire",
+    "choose_round": "evaluation",
     "score": "contracts environments judging wire",
+    "compare_judges": "judging",
     "clear_hints": "contracts judging",
     "sign": "similarity",
     "find_duplicates find_heldout": "curation similarity",

@@ -67,7 +67,8 @@ def tools():
 
 def structured():
     schema = {"type": "object", "properties": {"sky": {"type": "string", "enum": ["dry", "wet"]}}, "required": ["sky"]}
-    check_sky(result(claude("Say hello.", "--json-schema", json.dumps(schema)))["structured_output"])
+    prompt = 'call StructuredOutput {"sky": "dry"}'  # the tool by which it is given
+    check_sky(result(claude(prompt, "--json-schema", json.dumps(schema)))["structured_output"])
 
 
 run({"stream": stream, "tools": tools} | ({"structured": structured} if CALLS else {}))
