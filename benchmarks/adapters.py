@@ -44,7 +44,7 @@ def made(base: Path, directory: Path, rank: int) -> Path:
     for name, weight in grown.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(weight, std=0.01)
-    grown.save_pretrained(directory)
+    grown.save_pretrained(str(directory))
     return directory
 
 

@@ -150,8 +150,9 @@ def _texts(given: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _limits(given: Mapping[str, Any]) -> Limits:
+    chosen: dict[str, Any] = {"seconds": 300.0, **given}
     try:
-        return Limits(**({"seconds": 300.0} | dict(given)))
+        return Limits(**chosen)
     except TypeError:
         known = ", ".join(Limits.__dataclass_fields__)
         raise ConfigError(f"one of {', '.join(given)} is no limit", f"{_WHERE}.limits", f"limits are {known}") from None

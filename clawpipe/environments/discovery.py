@@ -49,8 +49,8 @@ ENVIRONMENTS = ExtensionPoint(
 
 # What plays the episodes of environments in which the policy is asked from outside: a function of a shard's request, its
 # environment and an engine, which returns rows. Made by name, since it stands on rooms above this one.
-_ROOT = __package__.partition(".")[0]  # made of parts, so that it is in the keys of the steps that it plays for, and in no other
-PLAYERS = ExtensionPoint("player", "environment.name", {"agent": f"{_ROOT}.programs.shard:play"})
+_PROGRAMS = f"{__package__}".replace("environments", "programs")  # of parts: it is in the keys of the steps that it plays for alone
+PLAYERS = ExtensionPoint("player", "environment.name", {"agent": f"{_PROGRAMS}.shard:play"})
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ class CollectedMessage(Collected):
             counted = {name: value for name, value in usage.items() if isinstance(value, int)}
             before: JsonObject = self.usage or {"prompt_tokens": 0, "completion_tokens": 0}
             prompt: int = sum(counted.get(name, 0) for name in _PROMPT) or before["prompt_tokens"]
-            sampled: int = counted.get("output_tokens", before["completion_tokens"])
+            sampled = int(counted.get("output_tokens") or before["completion_tokens"])
             self.usage = {"prompt_tokens": prompt, "completion_tokens": sampled, "total_tokens": prompt + sampled}
 
     @property
