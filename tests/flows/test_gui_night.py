@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
 
 import pytest
 
 from clawpipe.config import load_config
-from clawpipe.nights.journal import Journal, NullWatcher
-from clawpipe.nights.record import NightStatus, create_record, entry, run_dir
-from clawpipe.policy.base import resolve_base
 from clawpipe.services.stack import project_directory
 from clawpipe.store.datasets import read_dataset
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
-from clawpipe.store.refs import StepResult
-from flows.nightly import the_night
-from flows.opening import dry_run_night
-from tasks.step import Call, run_by
+from tests.flows.here import results_here
 
 pytestmark = [
     pytest.mark.long,
@@ -33,25 +26,9 @@ SMALL = (
 )
 
 
-class Kept:
-    """Calls the steps, keeps their results by name, and notes them in the night's journal, which `register` reads."""
-
-    def __init__(self, journal: Journal) -> None:
-        self._journal, self.results = journal, dict[str, StepResult]()
-
-    def run(self, call: Call) -> StepResult:
-        result = self.results[call.name] = call.function(**call.arguments)
-        self._journal.finish(entry(call.name, False, 0.0, call.key, result))
-        return result
-
-    def run_together(self, calls: Sequence[Call]) -> list[StepResult]:
-        return [self.run(call) for call in calls]
-
-
 def test_a_night_on_pages_reaches_a_verdict(tmp_path, monkeypatch):
     """The model, of random weights, calls nothing: the reward is the page's own, a number by lot."""
     monkeypatch.setenv("CLAWPIPE_HOME", str(tmp_path / "home"))
-    resolve_base("random")
     (tmp_path / "app").mkdir()
     (tmp_path / "app" / "index.html").write_text("<h1>Shop</h1><button>Save</button>")
     tasks = [{"task": f"Save {number}.", "check": "Math.random()"} for number in range(20)]
@@ -60,15 +37,12 @@ def test_a_night_on_pages_reaches_a_verdict(tmp_path, monkeypatch):
     home = Home.from_env()
     settings = (*SMALL, f"environment.options={json.dumps(options)}")
     config = load_config(project_directory() / "configs" / "tiny.yaml", settings)
-    record = create_record(home, config, None)
-    kept = Kept(Journal(NightStatus(night=record.night, run_dir=str(run_dir(home, record.night))), NullWatcher()))
-    with run_by(kept):
-        the_night(dry_run_night(config))
+    results = results_here(home, config)
 
-    assert kept.results["gate"].details["decision"] in ("PROMOTE", "HOLD", "REJECT")
+    assert results["gate"].details["decision"] in ("PROMOTE", "HOLD", "REJECT")
     verdicts = [
         json.loads(row["verdict"])
-        for row in read_dataset(open_store(home), kept.results["round-1/generate_rollouts"].dataset).to_pylist()
+        for row in read_dataset(open_store(home), results["round-1/generate_rollouts"].dataset).to_pylist()
     ]
     assert len(verdicts) == 6
     for verdict in verdicts:
