@@ -19,8 +19,8 @@ SHORT = LONG | {"max_completion_tokens": 1}
 class Watched(ServedPolicy):
     """Keeps the rows of its answers."""
 
-    def choices(self, prepared):
-        choices = super().choices(prepared)
+    def choices(self, prepared, adapter=None):
+        choices = super().choices(prepared, adapter)
         self.rows += [choice.row for choice in choices]
         return choices
 
