@@ -108,6 +108,17 @@ def pytest_collection() -> Generator[None, object, object]:
         return (yield)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """A night that runs in a test's own process keeps its files private; the tests after it have the usual umask."""
+    usual = os.umask(0o077)
+    os.umask(usual)
+    try:
+        return (yield)
+    finally:
+        os.umask(usual)
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     config.stash[_SCRATCH].cleanup()
     gc.unfreeze()  # DuckDB tells of all that nobody has collected in the end

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from clawpipe.errors import BusyError, ConfigError
 from clawpipe.sandbox.base import WORK, Excess, Limits, own_folder
-from clawpipe.sandbox.running import Programs, close_pipes, exports, memory_file, variables
+from clawpipe.sandbox.running import UMASK, Programs, close_pipes, exports, memory_file, variables
 from clawpipe.sandbox.usage import excess_of
 
 _START_SECONDS = 30.0
@@ -145,7 +145,7 @@ class Bubblewrap(Programs):
                     "/bin/bash", "-c", _ENTRY, "bash", *map(str, (script, outer, inner)), *argv,
                 ],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, pass_fds=(script, outer, inner), env={},
-                start_new_session=True,
+                start_new_session=True, umask=UMASK,
             )  # fmt: skip
         finally:
             os.close(script)

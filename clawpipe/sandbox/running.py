@@ -16,6 +16,7 @@ from contextlib import suppress
 from clawpipe.errors import ConfigError
 from clawpipe.sandbox.base import WORK, Excess, Limits, Result
 
+UMASK = 0o022  # of commands: which bits their files have is not for the process that starts them to say
 LOOK_SECONDS = 0.1  # how often memory and files are looked at
 _CHUNK = 1 << 16
 _DEFAULTS = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": WORK, "LANG": "C.UTF-8"}

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from clawpipe.sandbox.base import Excess, Limits
-from clawpipe.sandbox.running import Programs, variables
+from clawpipe.sandbox.running import UMASK, Programs, variables
 from clawpipe.sandbox.usage import resident_bytes
 
 
@@ -47,7 +47,9 @@ class UnsafeLocal(Programs):
     def _enter(self, argv: list[str], env: Mapping[str, str] | None, seconds: float) -> subprocess.Popen[bytes]:
         own = variables(env) | {"HOME": self._folder or "", "PATH": os.environ.get("PATH", os.defpath), **(env or {})}
         pipe, run = subprocess.PIPE, ["/bin/sh", "-c", 'exec "$@"', "sh", *argv]  # which says 127 where there is no such program
-        process = subprocess.Popen(run, cwd=self._folder, env=own, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
+        process = subprocess.Popen(
+            run, cwd=self._folder, env=own, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True, umask=UMASK
+        )
         self._groups.add(process.pid)
         return process
 

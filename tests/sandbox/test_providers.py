@@ -12,6 +12,7 @@ import pytest
 
 from clawpipe.errors import ConfigError, DataError, NotFoundError
 from clawpipe.sandbox.base import Limits, Result, Sandbox, get, open_sandbox, put
+from tests.permissions import private_files
 
 LIMITS = Limits(seconds=20.0, output_bytes=1 << 16, memory_bytes=256 << 20, disk_bytes=8 << 20, processes=32)
 IMAGE = "clawpipe-test-busybox"
@@ -67,6 +68,13 @@ def test_programs_scripts_and_codes(sandbox: Sandbox):
 
 def test_input_and_variables(sandbox: Sandbox):
     assert sandbox.exec("cat; echo $WORD", stdin=b"in ", env={"WORD": 'it\'s "x" $y'}).stdout == b'in it\'s "x" $y\n'
+
+
+def test_files_have_the_usual_bits_whoever_starts_the_sandbox(sandbox: Sandbox):
+    with private_files():  # as all processes of clawpipe's
+        assert sandbox.exec("echo > f; mkdir d; ls -ld f d").code == 0
+        lines = sandbox.exec("ls -ld f d").stdout.decode().split("\n")
+    assert [line[:10] for line in lines if line] == ["drwxr-xr-x", "-rw-r--r--"]
 
 
 def test_a_deadline_ends_all_of_it(sandbox: Sandbox):
