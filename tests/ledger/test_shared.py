@@ -17,6 +17,8 @@ from clawpipe.ledger.objects import ObjectLedger
 from clawpipe.store.objects import Objects
 
 each = pytest.mark.parametrize("storage", ["sqlite", "s3", "file", "memory"], indirect=True)
+# fsspec looks whether an object of memory exists, and then writes it: two threads may both create one.
+each_atomic = pytest.mark.parametrize("storage", ["sqlite", "s3", "file"], indirect=True)
 
 
 class Note(BaseModel):
@@ -87,7 +89,7 @@ def test_an_entry_decided_on_an_older_log_is_refused(storage):
     assert texts(one) == ["first"]
 
 
-@each
+@each_atomic
 def test_one_holds_the_lock(storage):
     inside = []
 
