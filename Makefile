@@ -29,10 +29,13 @@ live: $(STAMP) ## run the live demo: users talk to a served model, which learns 
 PYTEST = $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 test: $(STAMP) ## run every test that needs no optional server, except the few that wait for minutes
-	$(PYTEST) --durations=20 -m "not long"
+	$(PYTEST) --durations=20 -m "not long and not foreign"
 
 long: $(STAMP) ## run the tests that wait for minutes: schedules of a real server, kills, several homes
 	$(PYTEST) -m long
+
+foreign: $(STAMP) ## let others' clients and environments run, installed from PyPI and npm (minutes, gigabytes)
+	$(BIN)/python -m pytest -v -m foreign
 
 # Of a changed room: tests/ROOM; of a changed test file: itself. What other rooms prove about the change is for `make test`.
 CHANGED = { git diff --name-only --diff-filter=d $$(git merge-base HEAD main); git ls-files --others --exclude-standard; }
@@ -40,7 +43,7 @@ ROOMS = $(CHANGED) | sed -nE 's,^(clawpipe/([a-z]+)|(tasks))/.*,tests/\2\3,p; s,
 
 check: lint ## lint, types, and the quick tests of the rooms that differ from main
 	@paths=$$(for path in $$($(ROOMS) | sort -u); do [ -e "$$path" ] && echo "$$path"; done); \
-	  [ -z "$$paths" ] || $(BIN)/python -m pytest -q -m "not slow" --numprocesses 2 --dist loadfile tests/test_rooms.py $$paths
+	  [ -z "$$paths" ] || $(BIN)/python -m pytest -q -m "not slow and not long and not foreign" --numprocesses 2 --dist loadfile tests/test_rooms.py $$paths
 
 portable: $(STAMP) ## run the tests that train with the float32 bits that any x86 CPU gives
 	MKL_CBWR=COMPATIBLE ATEN_CPU_CAPABILITY=default $(PYTEST) -m trains

@@ -82,7 +82,7 @@ def test_the_least_value_fits_its_schema(schema):
     jsonschema.validate(ENGINE["least"](schema, schema), schema)
 
 
-@pytest.mark.long
+@pytest.mark.foreign
 def test_the_quick_clients_work(tmp_path: Path):
     """In the newest versions that resolve: what they come to need is known here first."""
     words = ["--quick", "--envs", str(tmp_path / "envs"), "--out", str(tmp_path / "clients.json")]

@@ -19,7 +19,7 @@ from clawpipe.json_types import JsonObject, Options
 from clawpipe.messages import Message
 from clawpipe.ports import free_port
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.foreign
 ITEMS = 50
 HERE = Path(__file__).parent / "worlds"
 WANTED = {
