@@ -4,7 +4,7 @@
 
 Simulated nights of 120 to 400 judged turns: replies of random words, a judge that is mostly right, thumbs of half of the
 users. Each of 17 kinds of gaming is played in five forms (other words, languages, shares). No threshold was changed after the
-last three (60 %) were played. They are kept apart from tuning only: who wrote them knew the detector, so they are no blind test.
+last three (60 %) was played. They are kept apart from tuning only: who wrote them knew the detector, so they are no blind test.
 A kind is caught if half of its kept-apart nights are. Claims: 13 of 17 kinds, at most 2 alarms in 300 honest nights, whose
 replies have sign-offs and are longer where they are good. Signs between two rounds are not played here.
 """

@@ -6,7 +6,7 @@ from statistics import fmean, pvariance
 
 import pytest
 
-from clawpipe.config.night import Gate
+from clawpipe.config.night import Gate, NightConfig
 from clawpipe.evaluation.gate import decide
 from clawpipe.evaluation.hacking import training_of
 from clawpipe.evaluation.verdict import Decision, MeanReward, Training
@@ -96,3 +96,12 @@ def test_keys_of_nights_before_the_setting_stay():
     assert sha256_json(Gate(hold_on_signs=False)) == sha256_json(Gate())
     assert sha256_json(Gate(hold_on_signs=True)) != sha256_json(Gate())
     assert "hold_on_signs" not in Gate().result_fields()
+
+
+@pytest.mark.parametrize(
+    ("scorers", "given", "holds"),
+    [([], None, False), (["verifier"], None, False), (["rules"], None, True), (["rules"], False, False), ([], True, True)],
+)
+def test_judged_nights_hold_on_signs_unless_told_otherwise(scorers, given, holds):
+    config = NightConfig.model_validate({"scorers": [{"name": name} for name in scorers], "gate": {"hold_on_signs": given}})
+    assert config.gate_rules.hold_on_signs is holds
