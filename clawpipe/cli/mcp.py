@@ -19,7 +19,10 @@ def mcp(
     override: OverrideOption = [],  # noqa: B006  (typer copies it)
     folders: FoldersOption = [],  # noqa: B006
     data: Annotated[
-        Path | None, typer.Option("--data", metavar="DIRECTORY", help="Let the agent inspect and ingest files below it.")
+        Path | None,
+        typer.Option(
+            "--data", metavar="DIRECTORY", exists=True, file_okay=False, help="Let the agent inspect and ingest files below it."
+        ),
     ] = None,
     test_model: Annotated[
         list[str],
@@ -45,8 +48,10 @@ def mcp(
     from clawpipe.mcp.desk import Desk
     from clawpipe.store.home import Home
 
+    _require_package()
     load_config(config, override)  # a mistake shows before a client waits
     desk = Desk(Home.from_env(), config, override, folders, status_minutes * 60, data, test_model)
+    desk.environments()
     if http is None:
         from clawpipe.mcp.server import serve_pipes
 
@@ -59,3 +64,12 @@ def mcp(
     listener = listen(LOOPBACK, http)
     typer.echo(f"tools at http://{LOOPBACK}:{listener.getsockname()[1]}{PATH}, for clients with the secret of {desk.home.root}")
     serve_http(desk, listener)
+
+
+def _require_package() -> None:
+    from importlib.util import find_spec
+
+    from clawpipe.errors import ConfigError
+
+    if find_spec("mcp") is None:
+        raise ConfigError("the package `mcp` is not installed", "clawpipe mcp", "pip install 'clawpipe[mcp]'")

@@ -20,6 +20,7 @@ from clawpipe.json_types import JsonObject
 from clawpipe.mcp.desk import Desk
 from clawpipe.mcp.protocol import RefusedError
 from clawpipe.mcp.training import Nothing
+from clawpipe.store.files import write_atomic
 
 _SECONDS = 600.0
 _LONGEST = 20  # entries of a list that are shown: a model pays for each
@@ -78,8 +79,7 @@ def ingest(desk: Desk, asked: DataFile) -> JsonObject:
 def plan(desk: Desk, _: Nothing) -> JsonObject:
     """Say what the training to come would do, and what it needs."""
     path = desk.root / "plan.json"  # YAML, too
-    desk.root.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(desk.settings().model_dump(mode="json")), "utf-8")
+    write_atomic(path, json.dumps(desk.settings().model_dump(mode="json")).encode())
     return _answer(desk, "plan", "--config", str(path))
 
 

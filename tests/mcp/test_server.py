@@ -66,6 +66,15 @@ def test_a_client_on_pipes_finds_the_tools_and_their_arguments(home):
     assert {name: arguments for name, arguments in anyio.run(listed).items() if name.startswith("rl_")} == HERMES
 
 
+@pytest.mark.parametrize("words", [("--dir", "/nope"), ("--data", "/nope"), ("--config", "nope.yaml")])
+def test_a_mistake_shows_before_a_client_waits(home, words):
+    env = os.environ | {"CLAWPIPE_HOME": str(home.root)}
+    done = subprocess.run([sys.executable, *COMMAND, *words], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "nope" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 @contextmanager
 def over_http(home: Home) -> Iterator[str]:
     env = os.environ | {"CLAWPIPE_HOME": str(home.root)}
