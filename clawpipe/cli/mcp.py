@@ -20,9 +20,7 @@ def mcp(
     folders: FoldersOption = [],  # noqa: B006
     data: Annotated[
         Path | None,
-        typer.Option(
-            "--data", metavar="DIRECTORY", exists=True, file_okay=False, help="Let the agent inspect and ingest files below it."
-        ),
+        typer.Option("--data", metavar="DIRECTORY", help="Let the agent inspect and ingest files below it."),
     ] = None,
     test_model: Annotated[
         list[str],
@@ -49,6 +47,7 @@ def mcp(
     from clawpipe.store.home import Home
 
     _require_package()
+    _require_directory(data)
     load_config(config, override)  # a mistake shows before a client waits
     desk = Desk(Home.from_env(), config, override, folders, status_minutes * 60, data, test_model)
     desk.environments()
@@ -73,3 +72,10 @@ def _require_package() -> None:
 
     if find_spec("mcp") is None:
         raise ConfigError("the package `mcp` is not installed", "clawpipe mcp", "pip install 'clawpipe[mcp]'")
+
+
+def _require_directory(data: Path | None) -> None:
+    from clawpipe.errors import NotFoundError
+
+    if data is not None and not data.is_dir():
+        raise NotFoundError("no such directory", str(data), "give --data a directory of logs")
