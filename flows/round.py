@@ -20,6 +20,7 @@ from tasks.data import (
     add_stored_pairs,
     clear_hints,
     compare_judges,
+    compress,
     curate,
     find_duplicates,
     find_heldout,
@@ -154,11 +155,7 @@ def judge(this: Round, trajectories: list[DatasetRef]) -> Judged:
         ).dataset
         for dataset in valid
     ]
-    if this.config.train.spec.text != "none" and (this.night.stored or _text_only(this.config)):
-        valid = [
-            this.record_filtered(render(trajectories=text, policy=this.night.base, environment=environment)).dataset
-            for text in valid
-        ]
+    valid = _as_tokens(this, valid)
     if this.config.train.spec.uses_ratios:
         valid[:others] = [_with_logprobs(this, dataset) for dataset in valid[:others]]
     scores = [*judged, *stored]
@@ -169,6 +166,24 @@ def judge(this: Round, trajectories: list[DatasetRef]) -> Judged:
     own = valid[len(this.night.stored) :], judged[len(this.night.stored) :]
     this.tried[:0] = [Past(*one) for one in zip(*own, strict=True)]
     return Judged(valid, scores, near, _demonstrations(this, *own), _replayed(this))
+
+
+def _as_tokens(this: Round, trajectories: list[DatasetRef]) -> list[DatasetRef]:
+    """Return the datasets with tokens for what is text, and with what is too long shortened, as the settings ask."""
+    config, policy, environment = this.config, this.night.base, this.config.drawn
+    asked = config.curation.compress
+    if asked:
+        budget = config.curation.budget
+        calls = [
+            compress(trajectories=each, policy=policy, environment=environment, config=asked, budget=budget)
+            for each in trajectories
+        ]
+        trajectories = [this.record_filtered(result).dataset for result in calls]
+    if config.train.spec.text == "none" or not (this.night.stored or _text_only(config) or asked):
+        return trajectories
+    return [
+        this.record_filtered(render(trajectories=text, policy=policy, environment=environment)).dataset for text in trajectories
+    ]
 
 
 def _replayed(this: Round) -> Judged | None:
