@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,13 +26,13 @@ from clawpipe.messages import Message
 from clawpipe.policy.spec import policy_spec
 from clawpipe.policy.text import RendererOf, opening_of, renderers
 from clawpipe.policy.vocabulary import load_tokenizer
+from clawpipe.recorded.notes import NOTE
 from clawpipe.recorded.shorten import Count, Shortened, shorten
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, publish_dataset
 from clawpipe.store.parts import rechunk
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 
-NOTE = "compressed_by_clawpipe"  # in `extra`
 _BATCH = 64
 _NO_TOKENS: Row = {"tokens": "none", "token_ids": [], "loss_mask": [], "logprobs": [], "turns": [], "prompt_tokens": 0}
 _NO_TOKENS |= dict.fromkeys(("rendered_ids", "rendered_mask", "rendered_logprobs", "rendered_policy", "logprobs_kind"))
@@ -173,11 +172,3 @@ def _turns(row: Row, messages: Sequence[Message]) -> tuple[dict[int | None, str]
     kinds = ["side"] * shown + (told or ["main"] * len(replies))
     first = shown if row["source"] == "rollout" else 0
     return dict(zip(replies, kinds, strict=True)), {place: number - first for number, place in enumerate(replies)}
-
-
-def notes_of(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, JsonObject]]:
-    """Yield the id and the note of each row that was shortened."""
-    for row in rows:
-        note = json.loads(row.get("extra") or "{}").get(NOTE)
-        if isinstance(note, dict):
-            yield row["trajectory_id"], note

@@ -8,7 +8,7 @@ import pytest
 
 from clawpipe.config.curation import Compress, Curation
 from clawpipe.config.night import NightConfig
-from clawpipe.recorded.compress import NOTE
+from clawpipe.recorded.notes import NOTE
 from clawpipe.store.datasets import read_dataset
 from tests.curation.conftest import message
 

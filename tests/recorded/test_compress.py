@@ -11,7 +11,8 @@ from clawpipe.config.environment import EnvironmentConfig
 from clawpipe.errors import BusyError
 from clawpipe.messages import Message
 from clawpipe.recorded import summaries
-from clawpipe.recorded.compress import NOTE, compress_rows, compressed_row
+from clawpipe.recorded.compress import compress_rows, compressed_row
+from clawpipe.recorded.notes import NOTE
 from clawpipe.recorded.shorten import Shortened, shorten
 from clawpipe.recorded.summaries import summariser
 from clawpipe.recorded.text_rows import render_text
