@@ -61,8 +61,8 @@ from clawpipe.training import produce
 from clawpipe.workers.pool import WorkerPool
 
 BUDGET = 480
-SESSIONS, HELDOUT = 80, 20
-STEPS, EPOCHS = 10, 4
+SESSIONS, HELDOUT = 60, 16
+STEPS, EPOCHS = 20, 4
 ARMS = ("drop", "beginning", "end", "compress", "whole")
 _WORDS = ("mug", "pen", "cup", "bag", "hat", "map", "key", "box", "fan", "jar", "rug", "net")
 _PLAIN = EnvironmentConfig(name="letters")

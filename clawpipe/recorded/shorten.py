@@ -17,7 +17,6 @@ from clawpipe.messages import Message
 
 _HEAD, _TAIL = 200, 100  # characters of a long tool result that are shown
 _SHORT = 400  # characters of one that stays as it is
-_LINES = 24  # of a summary
 _WORDS = 120  # characters of what was said, in a line of a summary
 _DETAILS = 60  # of arguments and results
 
@@ -58,16 +57,20 @@ def shorten(messages: Sequence[Message], budget: int, count: Count, keep_first: 
         keep_first, keep_last: turns at both ends that stay as they are.
     """
     steps = _Steps(messages, keep_first, keep_last)
-    whole = steps.taken(0, count)
-    if whole.tokens <= budget:
-        return whole
-    least = steps.taken(steps.number, count)
-    if least.tokens > budget:
-        return None
-    low, high, best = 0, steps.number, least
+    least = _least(steps.number, lambda taken: steps.taken(taken, count), budget)
+    if least is None or not least.cut:
+        return least
+    lines = summary_of([messages[place] for place in least.cut])
+    fuller = _least(len(lines) - 1, lambda gone: least.with_summary(_joined(lines, gone), count), budget)
+    return fuller or least
+
+
+def _least(steps: int, taken: Callable[[int], Shortened], budget: int) -> Shortened | None:
+    """Return what fits after the fewest steps, each of which makes it shorter; None if nothing does."""
+    low, high, best = -1, steps + 1, None
     while high - low > 1:
         middle = (low + high) // 2
-        tried = steps.taken(middle, count)
+        tried = taken(middle)
         low, high, best = (low, middle, tried) if tried.tokens <= budget else (middle, high, best)
     return best
 
@@ -106,8 +109,8 @@ def _ends(messages: Sequence[Message]) -> list[int]:
 
 
 class _Steps:
-    """The ways to shorten a conversation, each shorter than the one before: one more tool result, then one more turn; in the end a
-    summary of one line.
+    """The ways to shorten a conversation, each shorter than the one before: one more tool result, then one more turn, for which one
+    line stands.
     """
 
     def __init__(self, messages: Sequence[Message], keep_first: int, keep_last: int) -> None:
@@ -116,7 +119,7 @@ class _Steps:
         self._turns = turns[keep_first : max(0, len(turns) - keep_last)]
         middle = range(self._turns[0].start, self._turns[-1].stop) if self._turns else range(0)
         self._long = [place for place in middle if messages[place].role == "tool" and len(messages[place].content) > _SHORT]
-        self.number = len(self._long) + len(self._turns) + (1 if self._turns else 0)
+        self.number = len(self._long) + len(self._turns)
 
     def taken(self, steps: int, count: Count) -> Shortened:
         """Return the conversation after some of the steps."""
@@ -126,9 +129,7 @@ class _Steps:
         places: list[int | None] = [place for place, _ in kept]
         messages = [replace(one, content=_short(one.content)) if place in shorter else one for place, one in kept]
         if turns:
-            gone = [self._messages[place] for place in cut]
-            text = counted(gone) if steps == self.number else summary_of(gone)
-            messages.insert(cut.start, Message("user", text))
+            messages.insert(cut.start, Message("user", counted([self._messages[place] for place in cut])))
             places.insert(cut.start, None)
         return Shortened(tuple(messages), tuple(places), len(shorter - set(cut)), tuple(cut), count(messages))
 
@@ -146,10 +147,14 @@ def counted(messages: Sequence[Message]) -> str:
     return f"[Summary of {len(messages)} messages that are left out here: {', '.join(parts)}]"
 
 
-def summary_of(messages: Sequence[Message]) -> str:
-    """Return a summary by rule: who said and called what, a line each, of the last ones if there are many."""
-    lines = [line for message in messages for line in _lines(message)]
-    return "\n".join([counted(messages), *lines[-_LINES:]])
+def summary_of(messages: Sequence[Message]) -> list[str]:
+    """Return the lines of a summary by rule: what it stands for, and who said and called what."""
+    return [counted(messages), *(line for message in messages for line in _lines(message))]
+
+
+def _joined(lines: Sequence[str], gone: int) -> str:
+    """Return a summary without some of its lines, the oldest ones."""
+    return "\n".join([lines[0], *lines[1 + gone :]])
 
 
 def _lines(message: Message) -> list[str]:
