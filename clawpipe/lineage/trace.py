@@ -83,7 +83,9 @@ class Trace(BaseModel):
         description="by trajectory id, of those that were shortened: tokens before and after, and what was cut",
     )
     lost: list[Dataset]
-    counts: dict[str, int] = Field(description="trainings, samples, trajectories, items")
+    counts: dict[str, int] = Field(
+        description="trainings, samples, trajectories, items; and shortened trajectories, if there are any"
+    )
 
 
 class TracedModel(BaseModel):
@@ -184,6 +186,7 @@ def trace(home: Home, night: str, adapter: str) -> Trace:
     taught = {name for training in trainings for used in (training.trajectories or {}).values() for name in used}
     base = next((_dataset(node) for node in nodes if node.kind == "base"), None)
     rows = [dataset for dataset in datasets if dataset.name == "trajectories"]
+    compressed = _compressed(store, rows, taught)
     return Trace(
         adapter=adapter,
         choice=made[0].choice,
@@ -192,9 +195,9 @@ def trace(home: Home, night: str, adapter: str) -> Trace:
         datasets=datasets,
         items=items,
         sources=_sources(store, rows, taught),
-        compressed=_compressed(store, rows, taught),
+        compressed=compressed,
         lost=lost,
-        counts=_counts(trainings, wanted),
+        counts=_counts(trainings, wanted) | ({"shortened": len(compressed)} if compressed else {}),
     )
 
 

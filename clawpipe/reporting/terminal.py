@@ -137,7 +137,7 @@ def _add_item(branch: Tree, found: VersionTrace, item_id: str, names: list[str])
     about = f", {item.environment}: {item.question}" if item else ""
     leaf = branch.add(_line(f"item {item_id}{about}"))
     for name in names[:2]:
-        leaf.add(_line(f"trajectory {name}{_read_from(found.sources.get(name))}{_cut(found.compressed.get(name))}"))
+        leaf.add(_line(f"trajectory {name}{_cut(found.compressed.get(name))}{_read_from(found.sources.get(name))}"))
     if len(names) > 2:
         leaf.add(_line(f"... {len(names) - 2} more trajectories", "dim"))
 

@@ -12,7 +12,7 @@ from clawpipe.errors import BusyError
 from clawpipe.messages import Message
 from clawpipe.recorded import summaries
 from clawpipe.recorded.compress import compress_rows, compressed_row
-from clawpipe.recorded.notes import NOTE
+from clawpipe.recorded.notes import NOTE, notes_of
 from clawpipe.recorded.shorten import Shortened, shorten
 from clawpipe.recorded.summaries import summariser
 from clawpipe.recorded.text_rows import render_text
@@ -134,3 +134,11 @@ def test_an_endpoint_that_is_busy_leaves_the_rules_summary(monkeypatch):
 def test_a_conversation_that_fits_is_left_alone():
     short = shorten(AGENT, 10_000, count, 1, 2)
     assert (short.messages, short.cut, short.results) == (AGENT, (), 0)
+
+
+def test_a_note_is_found_in_rows_that_were_shortened_alone():
+    rows = [
+        {"trajectory_id": "a", "extra": json.dumps({NOTE: {"tokens": [9, 5]}, "mine": 1})},
+        {"trajectory_id": "b", "extra": None},
+    ]
+    assert list(notes_of([*rows, {"trajectory_id": "c", "extra": json.dumps({NOTE: 3})}])) == [("a", {"tokens": [9, 5]})]
