@@ -27,7 +27,10 @@ from clawpipe.store.parts import rechunk
 from clawpipe.store.refs import DatasetRef, StepResult
 
 _QUOTAS = "48_quotas"  # counts stored pairs alone
-_STEPS = ("25_staleness", "30_decontaminate", "32_decontaminate_near", "35_canary", "stored_repeats", _QUOTAS, "69_share")
+_STEPS = (
+    *("12_review", "25_staleness", "30_decontaminate", "32_decontaminate_near", "35_canary", "stored_repeats"),
+    *(_QUOTAS, "69_share"),
+)
 _NO_TABLES: Mapping[str, pa.Table] = {}
 
 
@@ -85,7 +88,7 @@ def _chosen(
 ) -> tuple[pa.Table, list[Count]]:
     """Return (index of the file, index of the row in it) of the pairs that are left, and the counts of the steps."""
     paths = {"pairs": [str(file) for file in files], "items": [str(file) for file in items]}
-    settings = {**parameters(config), **paths, "made_files": made_files, "versions": list(versions)}
+    settings = {**parameters(config), **paths, "made_files": made_files, "versions": list(versions), "wants_ratios": False}
     with session(store, [*files, *items]) as duck:
         create_macros(duck)
         create_functions(duck)
