@@ -15,7 +15,7 @@ from rich.table import Column
 from rich.text import Text
 from rich.tree import Tree
 
-from clawpipe.lineage.trace import Reviewed, Source, VersionTrace
+from clawpipe.lineage.trace import Source, VersionTrace
 from clawpipe.nights.record import RegisteredModel, StepEntry
 from clawpipe.reporting.wording import STEP_WIDTH, WIDTH, duration, elided, model_title, one_line, reasons, rows, short
 
@@ -136,7 +136,9 @@ def _add_item(branch: Tree, found: VersionTrace, item_id: str, names: list[str])
     about = f", {item.environment}: {item.question}" if item else ""
     leaf = branch.add(_line(f"item {item_id}{about}"))
     for name in names[:2]:
-        leaf.add(_line(f"trajectory {name}{_reviewed(found.reviews.get(name))}{_read_from(found.sources.get(name))}"))
+        trajectory = leaf.add(_line(f"trajectory {name}{_read_from(found.sources.get(name))}"))
+        if review := found.reviews.get(name):
+            trajectory.add(_line(f"{review.verdict} by {review.by} at {review.at}"))
     if len(names) > 2:
         leaf.add(_line(f"... {len(names) - 2} more trajectories", "dim"))
 
@@ -147,10 +149,6 @@ def _read_from(source: Source | None) -> str:
     place = f"{source.file}:{source.line}" if source.file else ""
     owners = [f"{kind} {name}" for kind, name in (("session", source.session), ("user", source.user)) if name]
     return "".join(f", {part}" for part in (place, *owners) if part)
-
-
-def _reviewed(review: Reviewed | None) -> str:
-    return f", {review.verdict} by {review.by} at {review.at}" if review else ""
 
 
 def _line(text: str, style: str = "") -> Text:

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
-from urllib.parse import parse_qs, quote
+from urllib.parse import parse_qs, urlencode
 
 import uvicorn
 from starlette.applications import Starlette
@@ -42,7 +42,8 @@ class _Page:
 
     async def show(self, request: Request) -> Response:
         query = request.query_params
-        return await run_in_threadpool(self._rendered, query.get("show", ""), query.get("done", ""), "", 200, self.by)
+        by = query.get("by") or self.by
+        return await run_in_threadpool(self._rendered, query.get("show", ""), query.get("done", ""), "", 200, by)
 
     async def decide(self, request: Request) -> Response:
         """Record what a form says, and lead back to the list."""
@@ -61,7 +62,7 @@ class _Page:
         except ClawpipeError as error:
             return self._rendered(form.get("show", ""), "", f"Nothing was recorded: {error.what}.", 400, by)
         done = f"{made.row_id[:12]}: {told(made)}"
-        return RedirectResponse(f"/?show={quote(form.get('show', ''))}&done={quote(done)}", 303)
+        return RedirectResponse("/?" + urlencode({"show": form.get("show", ""), "done": done, "by": by}), 303)
 
     def _record(self, form: Mapping[str, str], by: str) -> Decision:
         """Raises ClawpipeError: the form names no row, no decision, or an older state of the row."""
