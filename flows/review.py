@@ -7,6 +7,7 @@ from contextlib import suppress
 from clawpipe.config.night import NightConfig
 from clawpipe.errors import NotFoundError
 from clawpipe.judging.base import SCORERS, Scorer, scores_stored
+from clawpipe.judging.spending import spending_of
 from clawpipe.nights.record import NightStatus, list_nights, night_id, read_status
 from clawpipe.reviews.decisions import Decisions
 from clawpipe.reviews.queue import Candidates, Queue
@@ -33,7 +34,8 @@ def review_queue(home: Home, config: NightConfig | None, ask_judges: bool) -> Qu
     named, status = _named(home, config or _EVERYTHING), _status(home, night)
     trajectories = [*named["trajectories"], *(made_by(status) if status else [])]
     candidates = Candidates(trajectories, [*named["scores"], *(_scores_of(status) if status else [])], named["preferences"])
-    scorers = _judges(config, ask_judges)
+    with spending_of(night):  # what judges are asked here is of the night's budget, and is not asked again by the night
+        scorers = _judges(config, ask_judges)
     return Queue(open_store(home), candidates, Decisions.of(home), scorers)
 
 
