@@ -129,7 +129,7 @@ def test_a_budget_holds_over_three_kills(new_clawpipe, tmp_path):
         assert len(judge.asked) == asked  # the same command again spends nothing
     with closing(sqlite3.connect(clawpipe.home.root / "judging" / "spent.sqlite")) as database:
         [(spent, held)] = database.execute("select sum(prompt_tokens + reply_tokens), sum(held_tokens) from spent").fetchall()
-    assert 38 < asked  # it went on after the third kill
+    assert asked > 38  # it went on after the third kill
     assert spent == each * (asked - 6)
     assert each * asked <= spent + held <= most < 3 * 40 * each
 
