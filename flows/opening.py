@@ -182,7 +182,7 @@ def open_night(config: NightConfig, ledger_home: Home | None = None) -> Iterator
 
     Args:
         config: the night's settings.
-        ledger_home: home of the ledger of looks at held-out items; the night's home unless given.
+        ledger_home: home of the ledger of looks at held-out items, and of people's decisions; the night's home unless given.
 
     Raises:
         BusyError: another night runs on this home.
@@ -198,7 +198,7 @@ def open_night(config: NightConfig, ledger_home: Home | None = None) -> Iterator
         store.sweep()
         clear_leftovers(home, night_id(config))
         _prepare_ledger(_tracking(home, config))
-        record = _record(home, config)
+        record = _record(home, config, ledger_home or home)
         journal = Journal(NightStatus(night=record.night, run_dir=str(run_dir(home, record.night))), watcher())
         stack.enter_context(tracked_by(journal, record.resolve(config), _tracking(home, config), store, flow_run.id))
         stack.enter_context(reporting_to(journal))
@@ -251,18 +251,18 @@ def dry_run_night(config: NightConfig) -> Night:
     store = open_store(home)
     past, earlier = past_rounds(home, store, config), earlier_evidence(home, config)
     if record is None:
-        datasets, reviews = named_datasets(home, config), reviews_of(home, store, None)
+        datasets, reviews = named_datasets(home, config), reviews_of(home, store, None, home)
         record = new_record(home, config, _incumbent(home, config), datasets, past, earlier, reviews)
     return _night(config, record, store, home)
 
 
-def _record(home: Home, config: NightConfig) -> NightRecord:
+def _record(home: Home, config: NightConfig, decided: Home) -> NightRecord:
     """Return the night's record. Without a verdict it is renewed when the champion has changed, or another night used its data."""
     record, champion = read_record(home, night_id(config)), _incumbent(home, config)
     if record and has_verdict(home, record.night):
         return record
     store, datasets = open_store(home), datasets_of(home, config, record)
-    reviews = reviews_of(home, store, record)
+    reviews = reviews_of(home, store, record, decided)
     if record is None or (champion, datasets, reviews) != (record.champion, record.datasets, record.reviews):
         past, earlier = past_rounds(home, store, config), earlier_evidence(home, config)
         return create_record(home, config, champion, datasets, past, earlier, reviews)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from clawpipe.json_types import JsonObject
 from clawpipe.nights.record import JudgeCounts, NightJudges, ReviewedRows
+from clawpipe.reporting.wording import moment
 
 _OF_TURNS = ("praised", "blamed", "neutral", "unread", "abstained")
 _OTHERS = {"verifier": "verifiers", "user": "users"}
@@ -18,11 +19,11 @@ def judge_lines(judges: NightJudges | None) -> list[tuple[str, str]]:
 
 def review_lines(reviews: Sequence[ReviewedRows]) -> list[tuple[str, str]]:
     """Return what people decided about the rows: a name and a text for each line."""
-    return [("reviewed", f"{one.rows} {one.verdict} by {one.by}, {_when(one)}") for one in reviews]
+    return [(f"{one.verdict} rows", f"{one.rows} by {one.by}, {_when(one)}") for one in reviews]
 
 
 def _when(one: ReviewedRows) -> str:
-    return one.first if one.first == one.last else f"{one.first} to {one.last}"
+    return moment(one.first) if one.first == one.last else f"{moment(one.first)} to {moment(one.last)}"
 
 
 def _lines(judges: NightJudges) -> Iterator[tuple[str, str]]:

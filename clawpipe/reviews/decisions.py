@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from clawpipe.errors import ConfigError, DataError
+from clawpipe.reporting.wording import moment
 from clawpipe.store.home import Home
 
 Verdict = Literal["approved", "rejected", "edited", "open"]  # open: an earlier decision was taken back
@@ -169,7 +170,7 @@ def last_decisions(home: Home) -> dict[str, Decision]:
 def told(decision: Decision) -> str:
     """Return a decision in words."""
     verb = {"open": "taken back"}.get(decision.verdict, decision.verdict)
-    return f"{verb} by {decision.by} at {decision.at}" + (f": {decision.reason}" if decision.reason else "")
+    return f"{verb} by {decision.by} at {moment(decision.at)}" + (f": {decision.reason}" if decision.reason else "")
 
 
 def _decision(row: tuple) -> Decision:

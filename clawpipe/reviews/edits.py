@@ -52,13 +52,15 @@ def edited_rows(store: Store, trajectories: Sequence[DatasetRef], reviews: Datas
         return publish_dataset(store, name, [table], schema_version=newest_version(name), parents=parents)
 
     output = publish("trajectories", copies)
+    pairs = [_pair(row, copy, place) for copy, (row, _, place) in zip(copies, made, strict=True)]
     written = [
-        {"row_id": copy["trajectory_id"], "verdict": WRITTEN, "by": edit["by"], "at": edit["at"], "reason": edit["reason"]}
-        for copy, (_, edit, _) in zip(copies, made, strict=True)
+        {"row_id": name, "verdict": WRITTEN, "by": edit["by"], "at": edit["at"], "reason": edit["reason"]}
+        for copy, pair, (_, edit, _) in zip(copies, pairs, made, strict=True)
+        for name in (copy["trajectory_id"], pair["pair_id"])
     ]
     extras = {
         "scores": publish("scores", [_score(copy) for copy in copies]),
-        "pairs": publish("preference_pairs", [_pair(row, copy, place) for copy, (row, _, place) in zip(copies, made, strict=True)]),
+        "pairs": publish("preference_pairs", pairs),
         NAME: published(store, written, parents),
     }
     lost = {"the edited turn is not there": len(found) - len(made)} if len(found) > len(made) else {}

@@ -22,14 +22,18 @@ from clawpipe.store.refs import DatasetRef
 _IDS = {"trajectories": "trajectory_id", "preference_pairs": "pair_id"}
 
 
-def reviews_of(home: Home, store: Store, record: NightRecord | None) -> str | None:
+def reviews_of(home: Home, store: Store, record: NightRecord | None, decided: Home) -> str | None:
     """Return the digest of the decisions of a night that starts or goes on; None if there are none.
+
+    Args:
+        home: of the night.
+        decided: where people decide; for a sweep's trial the home of the sweep.
 
     A night keeps those with which it began, unless it ended for its data: what was decided since may help.
     """
     if record and read_status(home, record.night).exit_code != DataError.exit_code:
         return record.reviews
-    found = last_decisions(home).values()
+    found = last_decisions(decided).values()
     return published(store, map(_row, found)).digest if found else None
 
 

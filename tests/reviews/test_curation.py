@@ -170,3 +170,14 @@ def test_stored_pairs_are_rejected_and_wait_alike(talks):
     joined = join_pairs(talks.store, [], [pairs], items, config, tables=table)
     assert joined.filtered == {"rejected by a person": 1, "waits for approval": 1}
     assert [row["pair_id"] for row in read_dataset(talks.store, joined.output).to_pylist()] == [names[1]]
+
+
+def test_pairs_of_the_night_itself_do_not_wait(talks):
+    """Their trajectories were approved; a pair has an id of its own, about which nobody can have decided."""
+    ref = talks.publish("trajectories", talks.trajectories)
+    edits = [decision(name, "edited", turn=1, text="mine") for name in "ab"]
+    made, written = (edited_rows(talks.store, [ref], published(talks.store, [edit])) for edit in edits)
+    items, known = talks.publish("task_items", talks.items), stored_tables(talks.store, [written.extra("reviews")])
+    config = Curation(approved_only=True)
+    joined = join_pairs(talks.store, [made.extra("pairs")], [written.extra("pairs")], items, config, tables=known)
+    assert (joined.rows_out, joined.filtered) == (2, {})

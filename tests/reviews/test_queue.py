@@ -116,7 +116,7 @@ def test_forgetting_takes_the_decision_along(home, subject):
     edit(home, queue, by_session(queue)["silent"], "Eight, says a person.", "ann", seen=0)
     decide(home, queue, by_session(queue)["praised"], "approved", "ann", seen=0)
     store = open_store(home)
-    snapshot = dataset_ref(store, "reviews", reviews_of(home, store, None) or "")
+    snapshot = dataset_ref(store, "reviews", reviews_of(home, store, None, home) or "")
     edited_rows(store, queue.candidates.trajectories, snapshot)
     [found] = forget(home, subject)
     assert found.reviews == 1
