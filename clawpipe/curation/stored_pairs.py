@@ -27,10 +27,7 @@ from clawpipe.store.parts import rechunk
 from clawpipe.store.refs import DatasetRef, StepResult
 
 _REVIEW, _QUOTAS = "12_review", "48_quotas"
-_STORED_ONLY = {
-    _REVIEW: "*",
-    _QUOTAS: "* exclude (user_id)",
-}  # steps that look at stored pairs alone, and the columns that they leave
+_STORED_ONLY = {_REVIEW: "*", _QUOTAS: "* exclude (user_id)"}  # steps of stored pairs alone, and the columns that they leave
 _STEPS = (
     *(_REVIEW, "25_staleness", "30_decontaminate", "32_decontaminate_near", "35_canary", "stored_repeats"),
     *(_QUOTAS, "69_share"),

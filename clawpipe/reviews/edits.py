@@ -22,7 +22,7 @@ from clawpipe.reviews.table import NAME, published
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, publish_dataset, read_dataset
 from clawpipe.store.digests import sha256_bytes, sha256_json
-from clawpipe.store.refs import DatasetRef, StepResult
+from clawpipe.store.refs import DatasetRef, Ref, StepResult
 
 SCORER = "review"
 WRITTEN = "written"  # the verdict on a row that holds a person's answer
@@ -58,7 +58,7 @@ def edited_rows(store: Store, trajectories: Sequence[DatasetRef], reviews: Datas
         for copy, pair, (_, edit, _) in zip(copies, pairs, made, strict=True)
         for name in (copy["trajectory_id"], pair["pair_id"])
     ]
-    extras = {
+    extras: dict[str, Ref] = {
         "scores": publish("scores", [_score(copy) for copy in copies]),
         "pairs": publish("preference_pairs", pairs),
         NAME: published(store, written, parents),
