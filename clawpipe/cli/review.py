@@ -64,7 +64,7 @@ def list_(
     entries = queue.entries()
     shown = [one for one in entries if everything or not one.decided][:limit]
     if json_output:
-        print_json(_counts(entries) | {"rows": [one.as_json() | {"text": queue.text(one)} for one in shown]})
+        print_json(_counts(entries) | {"rows": [_as_json(queue, one) for one in shown]})
         return
     typer.echo(_heading(entries, len(shown)))
     for entry in shown:
@@ -84,7 +84,7 @@ def show(
     entry = queue.entry(row)
     history = queue.decisions.history(entry.row_id)
     if json_output:
-        print_json(entry.as_json() | {"text": queue.text(entry), "history": [vars(one) for one in history]})
+        print_json(_as_json(queue, entry) | {"history": [vars(one) for one in history]})
         return
     typer.echo("\n".join([*_head(entry), *_whole(queue, entry), *_past(history)]))
 
@@ -155,9 +155,12 @@ def edit(
 
     queue = _queue(config, override, False)
     entry = queue.entry(row)
-    seen = entry.seen if again or not entry.decided else 0
+    if not again:
+        _require_open([entry])
+    if not text and sys.stdin.isatty():
+        typer.echo("The answer, then Ctrl-D:", err=True)
     words = text or sys.stdin.read()
-    _tell([edit_row(Home.from_env(), queue, entry, words, _name(by), seen=seen, turn=turn, reason=reason)], json_output)
+    _tell([edit_row(Home.from_env(), queue, entry, words, _name(by), seen=entry.seen, turn=turn, reason=reason)], json_output)
 
 
 @app.command("page")
@@ -170,16 +173,17 @@ def page(
 ) -> None:
     """Serve the queue as a page on this machine, until Ctrl-C. It asks for user and password: the parts of the home's secret."""
     from clawpipe.ports import LOOPBACK
-    from clawpipe.reviews.page import serve_page
+    from clawpipe.reviews.page import review_app, serve_page
     from clawpipe.services.secret import secret_file
     from clawpipe.serving.access import listen
     from clawpipe.store.home import Home
 
-    home, queue = Home.from_env(), _queue(config, override, judge)
+    home = Home.from_env()
+    app = review_app(home, lambda: _queue(config, override, judge), _name(by))
     listener = listen(LOOPBACK, port)
     typer.echo(f"review at http://{LOOPBACK}:{listener.getsockname()[1]}/")
     typer.echo(f"user and password are before and after the colon in {secret_file(home)}")
-    serve_page(home, queue, _name(by), listener)
+    serve_page(app, listener)
 
 
 def _queue(config: Path | None, override: list[str], judge: bool) -> Queue:
@@ -208,11 +212,17 @@ def _decide(
 
     home, queue, name = Home.from_env(), _queue(config, override, False), _name(by)
     entries = [queue.entry(row) for row in rows]  # a mistake shows before anything is recorded
-    made = []
+    if not again:
+        _require_open(entries)
+    _tell([decide(home, queue, entry, verdict, name, seen=entry.seen, reason=reason) for entry in entries], json_output)
+
+
+def _require_open(entries: Sequence[Entry]) -> None:
+    from clawpipe.errors import ConfigError
+
     for entry in entries:
-        seen = entry.seen if again or not entry.decided else 0
-        made.append(decide(home, queue, entry, verdict, name, seen=seen, reason=reason))
-    _tell(made, json_output)
+        if entry.decided and entry.decision:
+            raise ConfigError(_told(entry.decision), entry.row_id, "nothing was recorded: --again decides anew")
 
 
 def _name(by: str) -> str:
@@ -231,6 +241,13 @@ def _told(one: Decision) -> str:
     from clawpipe.reviews.decisions import told
 
     return printable(told(one))
+
+
+def _as_json(queue: Queue, entry: Entry) -> JsonObject:
+    from clawpipe.reviews.queue import parts_of
+
+    text = {name or "messages": messages for name, messages in parts_of(entry, queue.text(entry)).items()}
+    return entry.as_json() | {"text": text}
 
 
 def _counts(entries: Sequence[Entry]) -> JsonObject:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from clawpipe.errors import ClawpipeError, ConfigError
 from clawpipe.json_types import Row
 from clawpipe.judging.base import Prepares, Scorer
 from clawpipe.store.artifacts import Store
@@ -62,11 +63,22 @@ def stored_opinions(store: Store, scores: Iterable[DatasetRef]) -> dict[str, lis
 
 
 def said_by(scorers: Sequence[Scorer], rows: Sequence[Row]) -> dict[str, list[Opinion]]:
-    """Let scorers score rows that nobody scored for a night yet; nothing is stored but what a judge's votes are."""
-    for scorer in scorers:
-        if isinstance(scorer, Prepares):
-            scorer.prepare(rows)
-    return {row["trajectory_id"]: _spoken([one for scorer in scorers for one in _said(scorer, row)]) for row in rows}
+    """Let scorers score rows that nobody scored for a night yet; nothing is stored but the votes of judges.
+
+    Raises:
+        ConfigError: a scorer raised.
+        BusyError: a judge does not answer, or its budget is spent.
+    """
+    try:
+        for scorer in scorers:
+            if isinstance(scorer, Prepares):
+                scorer.prepare(rows)
+        return {row["trajectory_id"]: _spoken([one for scorer in scorers for one in _said(scorer, row)]) for row in rows}
+    except ClawpipeError:
+        raise
+    except Exception as error:  # a judge of the user's may raise anything
+        what = " ".join(f"a judge raised {type(error).__name__}: {error}".split())
+        raise ConfigError(what, "scorers", "docs/judges.md says what it is given and returns") from None
 
 
 def _said(scorer: Scorer, row: Row) -> list[Opinion]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import signal
 import socket
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import cast
 from urllib.parse import parse_qs, urlencode
 
@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from clawpipe.errors import ClawpipeError, ConfigError
+from clawpipe.errors import ClawpipeError, ConfigError, DataError
 from clawpipe.reporting.html import templates
 from clawpipe.reviews.deciding import decide, edit, editable
 from clawpipe.reviews.decisions import DecidedError, Decision, Verdict, told
@@ -32,16 +32,27 @@ _MOST = 1_000_000  # bytes of a form
 _VERDICTS: Mapping[str, Verdict] = {"approve": "approved", "reject": "rejected", "reopen": "open"}
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Page:
-    """The page of one queue. `by` is who decides unless a form says otherwise."""
+    """The page of a queue.
+
+    Args:
+        open_queue: makes the queue anew, with the rows that are there now.
+        by: who decides unless a form says otherwise.
+    """
 
     home: Home
-    queue: Queue
+    open_queue: Callable[[], Queue]
     by: str
+    queue: Queue = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.queue = self.open_queue()
 
     async def show(self, request: Request) -> Response:
         query = request.query_params
+        if "anew" in query:
+            self.queue = await run_in_threadpool(self.open_queue)
         by = query.get("by") or self.by
         return await run_in_threadpool(self._rendered, query.get("show", ""), query.get("done", ""), "", 200, by)
 
@@ -75,6 +86,13 @@ class _Page:
         return decide(self.home, self.queue, entry, _VERDICTS[action], by, seen=seen, reason=reason)
 
     def _rendered(self, show: str, done: str, wrong: str, status: int, by: str) -> Response:
+        try:
+            return self._page(show, done, wrong, status, by)
+        except DataError:  # rows were forgotten meanwhile: their datasets have others in their place
+            self.queue = self.open_queue()
+            return self._page(show, done, wrong, status, by)
+
+    def _page(self, show: str, done: str, wrong: str, status: int, by: str) -> Response:
         entries = self.queue.entries()
         wanted = [one for one in entries if one.decided == (show == "decided")]
         text = (
@@ -104,17 +122,17 @@ class _Page:
         }
 
 
-def review_app(home: Home, queue: Queue, by: str) -> ASGIApp:
+def review_app(home: Home, open_queue: Callable[[], Queue], by: str) -> ASGIApp:
     """Return the page for browsers that know the home's secret (basic authentication); requests of other sites' pages are
     refused."""
-    page = _Page(home, queue, by)
+    page = _Page(home, open_queue, by)
     app = Starlette(routes=[Route("/", page.show), Route("/decide", page.decide, methods=["POST"])])
     return SameOrigin(Locked(cast(ASGIApp, app), home_secret(home), open_path=""), THIS_MACHINE)
 
 
-def serve_page(home: Home, queue: Queue, by: str, listener: socket.socket) -> None:
+def serve_page(app: ASGIApp, listener: socket.socket) -> None:
     """Answer browsers on a bound socket until SIGINT or SIGTERM."""
-    settings = uvicorn.Config(review_app(home, queue, by), ws="none", lifespan="off", server_header=False, log_level="warning")
+    settings = uvicorn.Config(app, ws="none", lifespan="off", server_header=False, log_level="warning")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # uvicorn re-raises the signal: a stop is no crash
     with contextlib.suppress(KeyboardInterrupt):
         uvicorn.Server(settings).run([listener])

@@ -22,7 +22,7 @@ from clawpipe.store.refs import DatasetRef
 
 _IDS = {"trajectories": "trajectory_id", "preference_pairs": "pair_id"}
 _KINDS = {"trajectories": "conversation", "preference_pairs": "pair"}
-_OF_TRAJECTORY = ("messages", "turns", "kinds", "tokens", "source", "extra", "item_id", "tools")
+_STREAMS = ("token_ids", "loss_mask", "logprobs", "rendered_ids", "rendered_mask", "rendered_logprobs")  # nobody reads them here
 _OF_PAIR = ("prompt", "chosen", "rejected")
 _SHORTEST = 6  # characters of an id that name a row
 _BATCH = 256
@@ -124,7 +124,7 @@ class Queue:
         return found[0]
 
     def text(self, entry: Entry) -> Row:
-        """Return what a row says: the columns of a trajectory's messages and turns, or the sides of a pair."""
+        """Return what a row says: a trajectory without its tokens, or the sides of a pair."""
         return next(self._texts(entry.dataset, [entry.row_id]))
 
     def _found(self, said: Mapping[str, Sequence[Opinion]]) -> Iterator[Entry]:
@@ -146,7 +146,8 @@ class Queue:
 
     def _texts(self, ref: DatasetRef, names: Sequence[str]) -> Iterator[Row]:
         column = _IDS[ref.name]
-        wanted = [column, *(_OF_TRAJECTORY if ref.name == "trajectories" else _OF_PAIR)]
+        whole = [name for name in schema_of(ref.name).names if name not in _STREAMS]
+        wanted = whole if ref.name == "trajectories" else [column, *_OF_PAIR]
         for file in dataset_files(self.store, ref):
             table = conformed(pq.read_table(file, columns=_there(file, wanted)), schema_of(ref.name)).select(wanted)
             yield from table.filter(pc.is_in(table[column], value_set=pa.array(names, pa.string()))).to_pylist()  # pyright: ignore[reportAttributeAccessIssue]  # made at run time

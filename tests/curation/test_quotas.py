@@ -113,7 +113,7 @@ def within(rows, column, limit):
     return left
 
 
-def test_a_users_hint_keeps_that_users_rows_and_no_more_than_allowed(tables):
+def test_a_users_hint_teaches_from_few_rows_of_that_user_alone(tables):
     """Of two users one is hinted, in each of six conversations: the other's rows get no hint, and the first decides no night."""
     for index, user in enumerate(["mallory"] * 6 + ["ann"] * 3):
         tables.rollout(f"q{index}", 0, None, trajectory_id=f"{user}-{index}", user_id=user, source="captured")

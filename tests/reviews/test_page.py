@@ -7,6 +7,8 @@ from starlette.testclient import TestClient
 
 from clawpipe.ingest.options import Options
 from clawpipe.ingest.run import ingest
+from clawpipe.lineage.subject import Subject
+from clawpipe.removal.forget import forget
 from clawpipe.reviews.decisions import Decisions
 from clawpipe.reviews.page import review_app
 from clawpipe.services.secret import home_secret
@@ -19,7 +21,7 @@ HERE = "http://127.0.0.1:8000"
 @pytest.fixture
 def page(home):
     user, _, password = home_secret(home).partition(":")
-    app = review_app(home, review_queue(home, None, ask_judges=False), "ann")
+    app = review_app(home, lambda: review_queue(home, None, ask_judges=False), "ann")
     with TestClient(app, base_url=HERE) as client:
         client.auth = (user, password)
         yield client
@@ -93,6 +95,13 @@ def test_a_form_that_makes_no_sense_records_nothing(home, page, fields):
     assert Decisions.of(home).every() == []
 
 
+def test_the_page_goes_on_when_rows_were_forgotten(home, page):
+    gone = forms(page, "silent")
+    forget(home, Subject(session="silent"))
+    assert "session silent" not in page.get("/").text
+    assert page.post("/decide", data=gone | {"decision": "approve"}).status_code == 400
+
+
 def test_a_huge_form_is_refused(page):
     assert page.post("/decide", data={"text": "x" * 1_100_000}).status_code == 413
 
@@ -101,10 +110,7 @@ def test_what_rows_say_is_no_markup(home, page, tmp_path):
     file = tmp_path / "evil.jsonl"
     file.write_text(line("evil", "Say <b>hi</b>, please, to all.", "<script>alert(1)</script></textarea>", ""))
     ingest(home, [str(file)], Options())
-    user, _, password = home_secret(home).partition(":")
-    client = TestClient(review_app(home, review_queue(home, None, ask_judges=False), "ann"), base_url=HERE)
-    client.auth = (user, password)
-    answer = client.get("/")
+    answer = page.get("/?anew")
     assert "<script" not in answer.text
     assert "&lt;script&gt;alert(1)&lt;/script&gt;&lt;/textarea&gt;" in answer.text
     assert answer.headers["content-security-policy"].startswith("default-src 'self'")

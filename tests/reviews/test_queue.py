@@ -8,7 +8,10 @@ from clawpipe.config import NightConfig
 from clawpipe.errors import ConfigError, NotFoundError
 from clawpipe.ingest.options import Options
 from clawpipe.ingest.run import ingest
+from clawpipe.judging.spending import spent_in
+from clawpipe.judging.votes import votes_file
 from clawpipe.lineage.subject import Subject
+from clawpipe.nights.record import night_id
 from clawpipe.removal.forget import forget
 from clawpipe.reviews.deciding import decide, edit
 from clawpipe.reviews.decisions import Decisions
@@ -19,6 +22,7 @@ from clawpipe.store.datasets import dataset_ref, read_dataset, stored_datasets
 from clawpipe.store.open import open_store
 from flows.datasets import NothingNewError, named_datasets, waiting_rows
 from flows.review import review_queue
+from tests.judging.fake_judge import fake_judge, verdict
 from tests.reviews.conftest import ANSWERS, line
 
 TONIGHT = NightConfig.model_validate(
@@ -125,3 +129,21 @@ def test_forgetting_takes_the_decision_along(home, subject):
     left = [row for ref in stored_datasets(store) if ref.name != "quarantine" for row in read_dataset(store, ref).to_pylist()]
     assert not any("says a person" in str(row) for row in left)
     assert [row["verdict"] for row in left if "verdict" in row and "row_id" in row] == ["approved"]
+
+
+def test_judges_are_asked_once_and_out_of_the_nights_budget(home):
+    """The second look finds their votes, and the night that follows will."""
+    with fake_judge(lambda system, document: verdict(system, 1 if "perfect" in document else -1)) as judge:
+        asking = TONIGHT.model_dump() | {"scorers": [{"name": "prm", "options": {"url": judge.url, "model": "m"}}]}
+        config = NightConfig.model_validate(asking)
+        assert by_session(review_queue(home, config, ask_judges=False))["silent"].opinions == []
+        said = {session: entry.opinions for session, entry in by_session(review_queue(home, config, ask_judges=True)).items()}
+        asked = len(judge.asked)
+        review_queue(home, config, ask_judges=True)
+    assert {session: [(one.value, one.votes) for one in opinions] for session, opinions in said.items()} == {
+        "silent": [],  # nothing followed
+        "praised": [(1.0, (1, 1, 1))],
+        "blamed": [(-1.0, (-1, -1, -1))],
+    }
+    assert len(judge.asked) == asked == 6
+    assert [one.requests for one in spent_in(votes_file(home), night_id(config))] == [6]
