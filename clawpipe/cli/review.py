@@ -260,12 +260,14 @@ def _heading(entries: Sequence[Entry], shown: int) -> str:
     counts = _counts(entries)
     others = ", ".join(f"{count} {name}" for name, count in counts.items() if name != "waiting")
     cut = f", {shown} shown" if shown < counts["waiting"] else ""
-    return f"{counts['waiting']} rows wait{cut} ({others}); the most uncertain first"
+    waits = "1 row waits" if counts["waiting"] == 1 else f"{counts['waiting']} rows wait"
+    return f"{waits}{cut} ({others}); the most uncertain first"
 
 
 def _head(entry: Entry) -> Iterator[str]:
     owner = [f"{name} {value}" for name, value in (("session", entry.session), ("user", entry.user)) if value]
-    yield printable(f"{entry.uncertainty:5.2f}  {entry.row_id}  {', '.join([entry.source, entry.kind, *owner])}")
+    yield printable(f"{entry.uncertainty:5.2f}  {entry.row_id}")
+    yield printable(f"{' ' * _INDENT}{', '.join([f'{entry.source} {entry.kind}', *owner])}")
     if entry.decided and entry.decision:
         yield f"{' ' * _INDENT}{_told(entry.decision)}"
     for line in _scores(entry):
@@ -332,4 +334,4 @@ def _labelled(label: str, text: str, most: int | None = _SHOWN) -> Iterator[str]
     begin = f"{' ' * _INDENT}{label + ':':11}"
     for number, line in enumerate(plain.splitlines() or [""]):
         lead = begin if number == 0 else " " * len(begin)
-        yield textwrap.fill(line, width, initial_indent=lead, subsequent_indent=" " * len(begin)) or lead
+        yield (textwrap.fill(line, width, initial_indent=lead, subsequent_indent=" " * len(begin)) or lead).rstrip()

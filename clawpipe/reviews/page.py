@@ -119,6 +119,7 @@ class _Page:
             "turn": max(turns) if turns else None,
             "answer": turns[max(turns)] if turns else "",
             "said": told(entry.decision) if entry.decided and entry.decision else "",
+            "written": entry.decision.text if entry.decision else None,
         }
 
 
