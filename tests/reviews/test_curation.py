@@ -120,7 +120,7 @@ def test_an_edited_answer_is_imitated_in_place_of_the_old_one(talks, imitate):
     assert row["logprobs"] is None or set(row["logprobs"]) == {0.0}
 
 
-@pytest.mark.parametrize("method", ["grpo", "combine"])
+@pytest.mark.parametrize("method", ["grpo"])
 def test_methods_of_ratios_leave_an_edited_row_out(talks, method):
     talks.score("b", 1.0, turn=1, origin="judge", scorer="rules", success=None)
     result = curated(talks, [decision("b", "edited", turn=1, text="what a person wrote")], method, credit="turn")
