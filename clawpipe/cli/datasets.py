@@ -147,7 +147,8 @@ def _short(value: Any) -> str:
 def _print_row(console: Console, number: int, name: str, row: Row) -> None:
     from rich.text import Text
 
-    from clawpipe.cli.inspect import decoder, plain, shown
+    from clawpipe.cli.inspect import decoder, shown
+    from clawpipe.words import plain
 
     if name == "trajectories":
         from clawpipe.importers.native import read_native

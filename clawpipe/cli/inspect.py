@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -13,6 +12,7 @@ import typer
 
 from clawpipe.cli.output import JsonFlag, print_json, wrapped
 from clawpipe.json_types import JsonObject
+from clawpipe.words import plain
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 _WIDTH = 400  # most characters of a message to show
 _RUN = 40  # most tokens of a run to show
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _LABEL = 16  # width of the label before a line
 _NARROWEST = 20
 _STYLES = {"context": "dim", "trained": "green", "trained +": "bold green", "trained -": "bold red", "trained 0": "yellow"}
@@ -217,8 +216,3 @@ def _labelled(label: str, text: str, style: str) -> _Labelled:
     from rich.text import Text
 
     return _Labelled(label, Text(plain(text), style))
-
-
-def plain(text: str) -> str:
-    """Replace control characters in text from files, which a terminal would obey."""
-    return _CONTROL.sub("\ufffd", text)

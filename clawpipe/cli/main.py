@@ -17,6 +17,7 @@ import typer
 from clawpipe import __version__
 from clawpipe.cli import (
     batch,
+    chat,
     config,
     connect,
     contract,
@@ -86,6 +87,7 @@ app.command("rescore", rich_help_panel="Data")(rescore.rescore)
 app.command("export", rich_help_panel="Data")(datasets.export)
 app.command("forget", rich_help_panel="Data")(forget.forget)
 app.command("gc", rich_help_panel="Data")(gc.gc)
+app.command("chat", rich_help_panel="Models")(chat.chat)
 app.command("serve", rich_help_panel="Models")(serve.serve)
 app.command("gateway", rich_help_panel="Models")(gateway.gateway)
 app.command("connect", rich_help_panel="Models")(connect.connect)

@@ -216,6 +216,7 @@ def _model_card(policy: ServedPolicy, created: int) -> JsonObject:
         "context_length": policy.context,
         "tools": [tool.as_function() for tool in served.tools],
         "preamble": [message_body(message) for message in served.preamble],
+        "environment": served.environment,
     }
 
 
