@@ -38,6 +38,7 @@ from clawpipe.cli import (
     night,
     report,
     rescore,
+    review,
     runs,
     serve,
     server,
@@ -104,6 +105,7 @@ app.add_typer(contract.app, name="contract", rich_help_panel="Data")
 app.add_typer(models.app, name="models", rich_help_panel="Models")
 app.add_typer(sessions.app, name="sessions", rich_help_panel="Data")
 app.add_typer(judge.app, name="judge", rich_help_panel="Data")
+app.add_typer(review.app, name="review", rich_help_panel="Data")
 app.add_typer(keys.app, name="keys", rich_help_panel="Settings")
 app.add_typer(environments.app, name="env", rich_help_panel="Settings")
 app.add_typer(config.app, name="config", rich_help_panel="Settings")

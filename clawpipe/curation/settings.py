@@ -27,6 +27,8 @@ def idle_steps(config: Curation, tables: Collection[str]) -> set[str]:
     """Return the steps that would keep every row under these settings. `tables` are the names of the given tables."""
     filters, rows = config.filters, config.quotas.model_copy(update={"session_share": None})
     asked = {
+        "12_review": config.approved_only or "reviews" in tables,
+        "13_outcome_approved": "reviews" in tables,
         "22_quality": filters.scripts or (filters.max_repetition, filters.max_tool_error_rate) != (None, None),
         "25_staleness": config.max_staleness is not None,
         "32_decontaminate_near": "near_heldout" in tables,

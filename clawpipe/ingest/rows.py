@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from clawpipe.contracts.odcs import load_contract
 from clawpipe.contracts.schema import schema_of
+from clawpipe.contracts.text import text_only
 from clawpipe.importers.record import Conversation, Judgement, Origin, Preference, Prompt, Tokens, prompt_hash
 from clawpipe.importers.strict_json import RefusedError
 from clawpipe.ingest.dataset_writer import record_batch
@@ -168,24 +169,6 @@ def _check_row(row: Row) -> None:
     missing = [column.name for column in load_contract("trajectories").columns if column.required and row.get(column.name) is None]
     if missing:
         raise RefusedError(f"{missing[0]}: required")
-
-
-_NO_TOKENS: Row = {
-    "token_ids": (),
-    "loss_mask": (),
-    "logprobs": (),
-    "turns": (),
-    "prompt_tokens": 0,
-    "tokens": "none",
-    "temperature": 0.0,
-    "renderer_digest": None,
-    "logprobs_kind": None,
-}
-
-
-def text_only(kinds: Sequence[str]) -> Row:
-    """Return the columns of a row without tokens."""
-    return _NO_TOKENS | {"kinds": kinds}
 
 
 def score_rows(named: Named) -> Iterator[Row]:

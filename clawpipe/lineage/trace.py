@@ -67,6 +67,14 @@ class Source(BaseModel):
     user: str | None
 
 
+class Reviewed(BaseModel):
+    """What a person decided about a trajectory before it taught."""
+
+    verdict: str = Field(description="approved; written: a person wrote its answer")
+    by: str
+    at: str = Field(description="in UTC")
+
+
 class Trace(BaseModel):
     """The origin of a model. `lost` names datasets that the store no longer holds whole; their ids cannot be listed or counted."""
 
@@ -77,6 +85,7 @@ class Trace(BaseModel):
     datasets: list[Dataset] = Field(description="everything that was read on the way, task items first")
     items: dict[str, Item] = Field(description="by item id; those that trained the model")
     sources: dict[str, Source] = Field(description="by trajectory id; those that were imported or captured")
+    reviews: dict[str, Reviewed] = Field(description="by trajectory id; those that a person approved or wrote")
     lost: list[Dataset]
     counts: dict[str, int] = Field(description="trainings, samples, trajectories, items")
 
@@ -186,6 +195,7 @@ def trace(home: Home, night: str, adapter: str) -> Trace:
         datasets=datasets,
         items=items,
         sources=_sources(store, [dataset for dataset in datasets if dataset.name == "trajectories"], taught),
+        reviews=_reviews(store, [dataset for dataset in datasets if dataset.name == "reviews"], taught),
         lost=lost,
         counts=_counts(trainings, wanted),
     )
@@ -258,6 +268,15 @@ def _sources(store: Store, datasets: Iterable[Dataset], wanted: set[str]) -> dic
             if origin or session or user:
                 place = origin or dict.fromkeys(("format", "file", "line"))
                 found[row["trajectory_id"]] = Source(**place, session=session, user=user)
+    return found
+
+
+def _reviews(store: Store, datasets: Iterable[Dataset], taught: set[str]) -> dict[str, Reviewed]:
+    """Return the decisions about the trajectories that taught, by id."""
+    found: dict[str, Reviewed] = {}
+    for dataset in datasets:
+        for row in _rows(store, dataset.name, dataset.digest, ["row_id", "verdict", "by", "at"], taught) or ():
+            found[row["row_id"]] = Reviewed(verdict=row["verdict"], by=row["by"], at=row["at"])
     return found
 
 

@@ -17,7 +17,7 @@ from rich.tree import Tree
 
 from clawpipe.lineage.trace import Source, VersionTrace
 from clawpipe.nights.record import RegisteredModel, StepEntry
-from clawpipe.reporting.wording import STEP_WIDTH, WIDTH, duration, elided, model_title, one_line, reasons, rows, short
+from clawpipe.reporting.wording import STEP_WIDTH, WIDTH, duration, elided, model_title, moment, one_line, reasons, rows, short
 
 _BAR_WIDTH = 12
 _NOTE_WIDTH = 22
@@ -136,7 +136,9 @@ def _add_item(branch: Tree, found: VersionTrace, item_id: str, names: list[str])
     about = f", {item.environment}: {item.question}" if item else ""
     leaf = branch.add(_line(f"item {item_id}{about}"))
     for name in names[:2]:
-        leaf.add(_line(f"trajectory {name}{_read_from(found.sources.get(name))}"))
+        trajectory = leaf.add(_line(f"trajectory {name}{_read_from(found.sources.get(name))}"))
+        if review := found.reviews.get(name):
+            trajectory.add(_line(f"{review.verdict} by {review.by} at {moment(review.at)}"))
     if len(names) > 2:
         leaf.add(_line(f"... {len(names) - 2} more trajectories", "dim"))
 
