@@ -46,6 +46,11 @@ class Mapping:
     def __bool__(self) -> bool:
         return bool(self.paths or self.fields)
 
+    @property
+    def says_what_was_said(self) -> bool:
+        """Whether it leads to a conversation, and not only to what is beside one."""
+        return any(target in _CONTENT for target, _ in self.paths)
+
     def applied(self, record: JsonObject) -> JsonObject:
         """Return the record with the mapped fields under clawpipe's names.
 

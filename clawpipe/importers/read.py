@@ -118,6 +118,8 @@ class Reader:
         self.reading = Reading() if reading is None else reading
         self._check = check
         self._format, self._allowed = format, _allowed(format)
+        if mapping.says_what_was_said and format == AUTO:  # the fields of another program may be left beside what was mapped
+            self._allowed = [known for known in self._allowed if not known.about]
         self._mapping, self._repeated = mapping, repeated
         self._takes_fast_path = FORMATS[FAST_FORMAT] in self._allowed and not mapping
         self._sessions, self.captures = Sessions(), Captures()
