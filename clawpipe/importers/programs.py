@@ -241,7 +241,7 @@ RESULTS = (
         alone(read_verifiers),
         about="`results.jsonl` of verifiers: rewards, and how rollouts ended",
         marks=("example_id", "prompt", "completion", "reward"),
-        tried="its library",
+        tried="its schema",
     ),
     Format(
         "bfcl",
@@ -274,6 +274,7 @@ RESULTS = (
         alone(read_tau),
         about="results of tau-bench: trials with their rewards; those of one instruction are attempts at one task",
         marks=("traj", "task_id"),
+        tried="its schema",
     ),
     Format(
         "swe-agent",
@@ -281,6 +282,7 @@ RESULTS = (
         alone(read_swe_agent),
         about="SWE-agent's `.traj` files",
         marks=("history", "trajectory"),
+        tried="its schema",
     ),
 )
 TAU2 = Format(
@@ -290,6 +292,7 @@ TAU2 = Format(
     has_sessions=True,
     about="results of tau2-bench, and single simulations: with rewards; what the user does with tools of their own is in `extra`",
     marks=("simulations", "task_id", "termination_reason"),
+    tried="its schema",
 )
 LINES = (  # whose records are pieces of a conversation, and look like those of many others: tried after the rest
     Format(

@@ -57,6 +57,15 @@ def test_mistakes_are_told(file, words, code, capsys):
     assert json.loads(capsys.readouterr().out)["exit_code"] == code
 
 
+def test_nothing_accepted_is_bad_data(file, home, tmp_path):
+    unknown = tmp_path / "b.jsonl"
+    unknown.write_text('{"what": 1}\n')
+    assert _outcome(["ingest", str(unknown)]) == 65
+    assert _outcome(["ingest", str(unknown)]) == 0  # nothing new
+    assert _outcome(["ingest", str(unknown), "--again", "--may-be-empty"]) == 0
+    assert _outcome(["ingest", str(file), str(unknown)]) == 0  # a line of them was
+
+
 def test_labels_that_are_none_are_bad_data(file, tmp_path, capsys):
     (tmp_path / "labels.json").write_text("{}\n")
     assert _outcome(["ingest", str(file), "--labels", str(tmp_path / "labels.json"), "--json"]) == 65
