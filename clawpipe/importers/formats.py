@@ -15,7 +15,7 @@ from clawpipe.importers.huggingface import is_alpaca, is_preference, read_alpaca
 from clawpipe.importers.native import is_native, read_native
 from clawpipe.importers.openclaw import is_judge, is_turn, read_judge, read_turn
 from clawpipe.importers.programs import AGENTS, CHATS, FRAMEWORKS, LINES, RESULTS, TAU2, TRACES
-from clawpipe.importers.responses import is_responses, read_responses
+from clawpipe.importers.responses import is_conversation, is_responses, read_conversation, read_responses
 from clawpipe.importers.telemetry import is_telemetry, read_telemetry
 
 __all__ = ["CAPTURE", "FAMILIES", "FORMATS", "Format", "Part"]
@@ -44,6 +44,7 @@ FORMATS: dict[str, Format] = {  # tried in this order
         *LINES[1:],
         Format("hermes-transcript", is_transcript, join=join_transcript, has_sessions=True),
         Format("responses", is_responses, read_responses, has_sessions=True),
+        Format("responses-items", is_conversation, read_conversation, has_sessions=True),
         Format("telemetry", is_telemetry, read_telemetry, has_sessions=True),
         Format("alpaca", is_alpaca, alone(read_alpaca)),
         Format("hf-completion", is_completion, alone(read_completion)),

@@ -22,9 +22,11 @@ from clawpipe.importers.results.tool_benchmarks import (
     is_bfcl_item,
     is_bfcl_result,
     is_toolbench,
+    is_xlam,
     read_bfcl_item,
     read_bfcl_result,
     read_toolbench,
+    read_xlam,
 )
 from clawpipe.importers.results.verifiers import is_verifiers, read_verifiers
 from clawpipe.importers.traces.braintrust import is_braintrust, read_braintrust
@@ -266,6 +268,14 @@ RESULTS = (
         read_toolbench,
         about="answers of ToolBench: the way that led to the answer",
         marks=("answer_generation", "win"),
+        tried="its schema",
+    ),
+    Format(
+        "xlam",
+        is_xlam,
+        read_xlam,
+        about="rows of xLAM's function calling: a request, tools, and the calls that answer it",
+        marks=("query", "tools", "answers"),
         tried="its schema",
     ),
     Format(

@@ -21,6 +21,11 @@ class Turns:
     def __init__(self) -> None:
         self.messages: list[JsonObject] = []
         self._unanswered: list[str] = []  # ids of calls
+        self._is_closed = False
+
+    def close(self) -> None:
+        """End the model's message: what it says next is another one, though nobody spoke in between."""
+        self._is_closed = True
 
     def say(self, role: str, content: Any, **more: Any) -> None:
         """Add what somebody said: a text or parts. Further fields belong to the message."""
@@ -69,6 +74,7 @@ class Turns:
 
     def _reply(self) -> JsonObject:
         """Return the message that the model is speaking: the last one, or a new one after anybody else's."""
-        if not self.answered:
+        if self._is_closed or not self.answered:
             self.messages.append({"role": "assistant", "content": []})
+        self._is_closed = False
         return self.messages[-1]

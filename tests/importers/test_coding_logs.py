@@ -257,3 +257,27 @@ def test_aider_keeps_what_was_said_and_no_commands(tmp_path):
         "aborted",
     )
     assert reading.reasons() == {"no assistant message": 1}
+
+
+def test_qwen_code_keeps_the_results_of_its_tools(tmp_path):
+    base = {"sessionId": "s-4", "parentUuid": None, "cwd": "/w", "version": "0.2"}
+    lines = [
+        {"uuid": "1", "type": "user", "message": {"role": "user", "parts": [{"text": "list"}]}},
+        {
+            "uuid": "2",
+            "type": "assistant",
+            "message": {"role": "model", "parts": [{"functionCall": {"id": "c1", "name": "ls", "args": {"path": "."}}}]},
+        },
+        {
+            "uuid": "3",
+            "type": "tool_result",
+            "message": {
+                "role": "user",
+                "parts": [{"functionResponse": {"id": "c1", "name": "ls", "response": {"output": "a.txt"}}}],
+            },
+        },
+        {"uuid": "4", "type": "assistant", "message": {"role": "model", "parts": [{"text": "There is a.txt."}]}},
+    ]
+    conversation = only(read(tmp_path, *(base | line for line in lines)))
+    assert [role for role, _ in short(conversation)] == ["user", "assistant", "tool", "assistant"]
+    assert (conversation.messages[2].tool_call_id, conversation.tool_calls, conversation.kinds) == ("c1", 1, ("main", "main"))

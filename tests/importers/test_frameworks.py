@@ -138,3 +138,26 @@ def test_smolagents_calls_of_the_api_are_calls(tmp_path):
     last = {"step_number": 2, "model_output": "3 degrees", "observations": None, "is_final_answer": True}
     conversation = only(read(tmp_path, *STEPS[:2], step, last))
     assert short(conversation) == SAID
+
+
+def test_agents_of_autogen_do_not_speak_with_one_voice(tmp_path):
+    said = [
+        {"source": "user", "type": "TextMessage", "content": "a poem"},
+        {"source": "writer", "type": "TextMessage", "content": "Roses."},
+        {"source": "critic", "type": "TextMessage", "content": "More."},
+    ]
+    conversation = only(read(tmp_path, {"messages": said, "stop_reason": None}))
+    assert short(conversation) == [("user", "a poem"), ("assistant", "Roses."), ("assistant", "More.")]
+
+
+@pytest.mark.parametrize("name", ["input", "items"])
+def test_items_of_the_agents_sdk_in_one_record(tmp_path, name):
+    items = [
+        {"role": "user", "content": "weather?"},
+        {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": '{"city": "Oslo"}'},
+        {"type": "function_call_output", "call_id": "c1", "output": "boom"},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "3 degrees"}]},
+    ]
+    conversation = only(read(tmp_path, {name: items, "session_id": "s"}))
+    assert (short(conversation), conversation.session) == (SAID[1:], "s")
+    assert read(tmp_path, {name: items[:1]}).reasons() == {"no known format": 1}

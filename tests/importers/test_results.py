@@ -194,3 +194,12 @@ def test_verifiers_say_how_a_rollout_ended(tmp_path, fields, status):
     row = {"example_id": 3, "prompt": [{"role": "user", "content": "2+2?"}], "completion": [{"role": "assistant", "content": "4"}]}
     conversation = only(read(tmp_path, row | {"task": "default", "reward": 0.5, "answer": "4"} | fields))
     assert ([one.value for one in conversation.judgements], conversation.status) == ([0.5], status)
+
+
+def test_rows_of_xlam_answer_with_calls(tmp_path):
+    tools = [{"name": "add", "description": "Adds.", "parameters": {"a": {"type": "int"}}}]
+    answers = [{"name": "add", "arguments": {"a": 2}}, {"name": "add", "arguments": {"a": 3}}]
+    record = {"id": 1, "query": "2 and 3?", "tools": json.dumps(tools), "answers": json.dumps(answers)}
+    conversation = only(read(tmp_path, record))
+    assert short(conversation) == [("user", "2 and 3?"), ("assistant", 'add({"a": 2}) add({"a": 3})')]
+    assert json.loads(conversation.tools) == tools

@@ -51,6 +51,7 @@ def _add(turns: Turns, message: JsonObject) -> None:
     if message.get("sender") == "human":
         turns.say("user", [*_attached(message), *([said] if isinstance(said, str) else said)])
         return
+    turns.close()
     turns.say("assistant", said)
     if reason := text_of(message.get("stop_reason")):
         turns.mark(finish_reason=reason)

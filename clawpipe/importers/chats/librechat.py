@@ -61,6 +61,7 @@ def _add(turns: Turns, message: JsonObject) -> None:
     if message.get("isCreatedByUser"):
         turns.say("user", text)
         return
+    turns.close()
     parts = objects_of(message.get("content"))
     for part in parts:
         _add_part(turns, part)

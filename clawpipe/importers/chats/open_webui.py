@@ -55,9 +55,13 @@ def _add(turns: Turns, message: JsonObject) -> None:
         pictures = [
             {"type": str(part.get("type"))} | part for part in objects_of(message.get("files")) if part.get("type") == "image"
         ]
-        turns.say(str(message.get("role")), [said, *pictures] if pictures else said)
+        turns.say(str(message.get("role")), [*(said if isinstance(said, list) else [said]), *pictures] if pictures else said)
         return
-    _add_reply(turns, said if isinstance(said, str) else "")
+    turns.close()
+    if isinstance(said, list):
+        turns.say("assistant", said)
+    else:
+        _add_reply(turns, said if isinstance(said, str) else "")
     if message.get("error"):
         turns.mark(finish_reason="error")
     elif message.get("done") is False:

@@ -23,7 +23,7 @@ def shown_branch(nodes: Mapping[str, JsonObject], leaf: Any, parent: str) -> lis
         parent: name of the field with the id of the message before.
     """
     branch, seen = list[JsonObject](), set[str]()
-    at = leaf if leaf in nodes else next(reversed(nodes), None)
+    at = leaf if leaf in nodes else next(iter(list(nodes)[-1:]), None)
     while isinstance(at, str) and at in nodes and at not in seen:
         seen.add(at)
         branch.append(nodes[at])

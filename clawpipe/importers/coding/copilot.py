@@ -63,6 +63,7 @@ def _text(message: JsonObject) -> str:
 
 def _add_rounds(turns: Turns, rounds: list[JsonObject], results: JsonObject) -> None:
     for one in rounds:
+        turns.close()
         turns.think(object_of(one.get("thinking")).get("text"))
         turns.say("assistant", text_of(one.get("response")) or "")
         calls = objects_of(one.get("toolCalls"))
@@ -124,6 +125,7 @@ def join_copilot_cli(records: Sequence[JsonObject], session: str) -> Iterator[Co
 
 
 def _add_message(turns: Turns, data: JsonObject) -> None:
+    turns.close()
     turns.think(data.get("reasoningText"))
     turns.say("assistant", text_of(data.get("content")) or "")
     for call in objects_of(data.get("toolRequests")):

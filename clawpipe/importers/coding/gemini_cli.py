@@ -98,6 +98,7 @@ def _add_request(turns: Turns, content: Any) -> None:
 
 
 def _add_reply(turns: Turns, message: JsonObject) -> None:
+    turns.close()
     for thought in objects_of(message.get("thoughts")):
         turns.think("\n".join(text for name in ("subject", "description") if (text := text_of(thought.get(name)))))
     content = message.get("content")

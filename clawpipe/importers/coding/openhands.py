@@ -67,7 +67,11 @@ def read_openhands_result(record: JsonObject) -> Iterator[Conversation]:
 
 def _read(events: Iterable[JsonObject], known: JsonObject) -> Iterator[Conversation]:
     turns, others, tools = Turns(), list[JsonObject](), list[Any]()
+    answered = None  # the answer of the model that an event is part of
     for event in events:
+        if event.get("llm_response_id") != answered:
+            answered = event.get("llm_response_id")
+            turns.close()
         tools = tools or _tools(event)
         if not _add(turns, event):
             others.append(event)

@@ -5,7 +5,7 @@
     {"type": "TeamState", "agent_states": {NAME: {"agent_state": {...}}}}
 
 A state holds what each agent was told and said, and becomes a conversation for each. In a result the messages of all agents but the
-user stand in one row, as they were said.
+user stand in one row, as they were said, each a turn of its own.
 """
 
 from __future__ import annotations
@@ -71,8 +71,11 @@ def _of_context(name: str, messages: list[JsonObject]) -> list[Conversation]:
 
 
 def _of_result(record: JsonObject, listed: list[JsonObject]) -> list[Conversation]:
-    turns = Turns()
+    turns, speaker = Turns(), None
     for message in listed:
+        if message.get("source") != speaker:  # another agent speaks
+            speaker = message.get("source")
+            turns.close()
         _add(turns, message)
     reason = (text_of(record.get("stop_reason")) or "").lower()
     ended = {"finish_reason": "error"} if reason.startswith("error") else {}

@@ -67,6 +67,7 @@ def _read(steps: Sequence[JsonObject], known: JsonObject) -> Iterator[Conversati
 
 
 def _add_step(turns: Turns, step: JsonObject) -> None:
+    turns.close()
     message = object_of(step.get("model_output_message"))
     calls = objects_of(message.get("tool_calls"))
     said = step.get("model_output")

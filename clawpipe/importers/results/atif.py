@@ -44,6 +44,7 @@ def read_atif(record: JsonObject) -> list[Conversation]:
 
 
 def _add_reply(turns: Turns, step: JsonObject) -> None:
+    turns.close()
     turns.think(step.get("reasoning_content"))
     message = step.get("message") or ""
     turns.say("assistant", message, **({"weight": 0} if step.get("is_copied_context") is True else {}))

@@ -1,8 +1,9 @@
-"""Read items and results of the Berkeley Function Calling Leaderboard (BFCL), and answers of ToolBench.
+"""Read items and results of the Berkeley Function Calling Leaderboard (BFCL), answers of ToolBench, and rows of xLAM.
 
     {"id", "question": [[messages]], "function": [tools]}                                 an item of BFCL: a task with tools
     {"id", "result": [...], "inference_log": [{"begin_of_turn_query", "step_0": [...]}]}  a result of BFCL with its log
     {"win", "answer_generation": {"query", "train_messages", "function", "valid_data"}}   an answer of ToolBench
+    {"query", "tools": "[...]", "answers": "[{\"name\", \"arguments\"}]"}                  a row of xLAM's function calling
 
 A result of BFCL without a log holds no question, and is refused: `--include-input-log` keeps it.
 """
@@ -85,3 +86,21 @@ def read_toolbench(record: JsonObject) -> list[Conversation]:
     known: JsonObject = {"success": record["win"]} if isinstance(record.get("win"), bool) else {}
     export = without(record, "answer_generation", "win", "tree", "trys") | without(answer, "train_messages", "function")
     return read_chat(known | {"messages": listed[-1], "tools": answer.get("function"), "export": export})
+
+
+def is_xlam(record: JsonObject) -> bool:
+    answers = objects_of(record.get("answers"))
+    return (
+        isinstance(record.get("query"), str) and "tools" in record and bool(answers) and all("arguments" in one for one in answers)
+    )
+
+
+def read_xlam(record: JsonObject) -> list[Conversation]:
+    """Read a request and the calls that answer it.
+
+    Raises:
+        RefusedError: it is not a conversation.
+    """
+    calls = [{"name": call.get("name"), "arguments": call["arguments"]} for call in objects_of(record["answers"])]
+    messages = [{"role": "user", "content": record["query"]}, {"role": "assistant", "content": "", "tool_calls": calls}]
+    return read_chat({"messages": messages, "tools": record["tools"], "export": without(record, "query", "answers", "tools")})

@@ -4,7 +4,7 @@
     {"id", "timestamp", "sessionId", "userId", "input", "output", "observations": [...]}                 a trace
 
 One with messages, or texts, in `input` and `output` is read as a log of a request and its response. A trace is read by its own
-input and output, and not by those of its observations, which are records of their own.
+input and output; where these are neither, by the generations among its observations.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from clawpipe.importers.chat import read_chat
 from clawpipe.importers.record import Conversation
 from clawpipe.importers.strict_json import RefusedError
 from clawpipe.importers.traces.sides import answered_of, asked_of
+from clawpipe.importers.values import objects_of
 from clawpipe.json_types import JsonObject
 
 _SPEAKING = ("GENERATION", "AGENT")
@@ -36,6 +37,10 @@ def read_langfuse(record: JsonObject) -> list[Conversation]:
     if kind is not None and kind not in _SPEAKING:
         raise RefusedError(f"a Langfuse observation of the kind {kind}, which is no answer of a model")
     asked, answer = asked_of(record["input"]), answered_of(record["output"])
+    spoken = [one for one in objects_of(record.get("observations")) if one.get("type") in _SPEAKING]
+    if (asked is None or answer is None) and spoken:
+        kept = {name: record[name] for name in _NAMES if record.get(name) is not None}
+        return [conversation for one in spoken for conversation in read_langfuse(kept | one)]
     if asked is None or answer is None:
         raise RefusedError("a Langfuse record without messages in its input and output")
     rest = {_NAMES.get(name, name): value for name, value in record.items() if name not in ("input", "output", "type")}
