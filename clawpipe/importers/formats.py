@@ -9,7 +9,7 @@ from clawpipe.importers.capture import is_capture, read_capture
 from clawpipe.importers.chat import is_chat, read_chat
 from clawpipe.importers.claude_code import is_claude_code, join_claude_code
 from clawpipe.importers.codex import is_codex, join_codex
-from clawpipe.importers.format import Format, Part, alone
+from clawpipe.importers.format import Format, Part, alone, guarded
 from clawpipe.importers.hermes import is_hermes, is_session, is_transcript, join_transcript, read_hermes, read_session
 from clawpipe.importers.huggingface import is_alpaca, is_preference, read_alpaca, read_preference
 from clawpipe.importers.native import is_native, read_native
@@ -31,17 +31,11 @@ FORMATS: dict[str, Format] = {  # tried in this order
         Format("hf-preference", is_preference, alone(read_preference)),
         Format("hermes", is_hermes, alone(read_hermes)),
         Format("hermes-session", is_session, alone(read_session), has_sessions=True),
-        TAU2,
-        *CHATS,
-        LINES[0],
-        *FRAMEWORKS,
-        *TRACES,
-        *AGENTS,
-        *RESULTS,
+        *map(guarded, (TAU2, *CHATS, LINES[0], *FRAMEWORKS, *TRACES, *AGENTS, *RESULTS)),
         Format("chat", is_chat, read_chat, has_sessions=True),
         Format("claude-code", is_claude_code, join=join_claude_code, has_sessions=True),
         Format("codex", is_codex, join=join_codex, has_sessions=True),
-        *LINES[1:],
+        *map(guarded, LINES[1:]),
         Format("hermes-transcript", is_transcript, join=join_transcript, has_sessions=True),
         Format("responses", is_responses, read_responses, has_sessions=True),
         Format("responses-items", is_conversation, read_conversation, has_sessions=True),

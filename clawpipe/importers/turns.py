@@ -33,7 +33,7 @@ class Turns:
             self.messages.append({"role": role, "content": content} | more)
             return
         reply = self._reply()
-        reply["content"] += [content] if isinstance(content, str) else list(content or ())
+        reply["content"] += content if isinstance(content, list) else [] if content is None else [content]
         reply |= more
 
     def think(self, text: Any) -> None:

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import zipfile
 
 import pytest
 from typer.testing import CliRunner
@@ -143,3 +144,18 @@ def test_a_config_of_ones_own_is_not_overwritten(file, tmp_path, capsys):
     assert _outcome(["ingest", str(file), "--night", str(night), "--json"]) == 2
     assert json.loads(capsys.readouterr().out)["where"] == str(night)
     assert night.read_text() == "seed: 1\n"
+
+
+def test_folders_of_events_and_archives_are_read_again_once_they_changed(home, tmp_path):
+    events = tmp_path / "talk" / "events"
+    events.mkdir(parents=True)
+    for number, role in enumerate(("user", "assistant")):
+        message = {"role": role, "content": [{"type": "text", "text": role}]}
+        event = {"kind": "MessageEvent", "source": "x", "timestamp": "t", "llm_message": message}
+        (events / f"event-{number:05}-a.json").write_text(json.dumps(event))
+    sample = {"id": 1, "epoch": 1, "input": "q", "target": "a", "messages": CHAT["messages"]}
+    with zipfile.ZipFile(tmp_path / "log.eval", "w") as archive:
+        archive.writestr("samples/1_epoch_1.json", json.dumps(sample))
+    first, again = (json.loads(CliRunner().invoke(app, ["ingest", str(tmp_path), "--json"]).output) for _ in range(2))
+    assert (first["formats"], first["trajectories"]) == ({"openhands": 2, "inspect-sample": 1}, 2)
+    assert (again["trajectories"], again["skipped"], again["repeated"]) == (0, 1, 1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from clawpipe.importers.chats.tree import THUMB, not_shown, read_export, shown_branch
+from clawpipe.importers.chats.tree import THUMB, has_branches, not_shown, read_export, shown_branch
 from clawpipe.importers.record import Conversation
 from clawpipe.importers.turns import Turns
 from clawpipe.importers.values import name_of, object_of, objects_of, text_of, without
@@ -32,8 +32,8 @@ def read_claude_ai(record: JsonObject) -> list[Conversation]:
     """
     listed = objects_of(record["chat_messages"])
     nodes = {str(message.get("uuid") or place): message for place, message in enumerate(listed)}
-    has_branches = any(message.get(_PARENT) in nodes for message in listed)
-    branch = shown_branch(nodes, record.get("current_leaf_message_uuid"), _PARENT) if has_branches else listed
+    leaf = record.get("current_leaf_message_uuid")
+    branch = shown_branch(nodes, leaf, _PARENT) if has_branches(nodes, _PARENT) else listed
     turns = Turns()
     for message in branch:
         _add(turns, message)

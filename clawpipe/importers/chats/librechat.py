@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from clawpipe.importers.chats.tree import THUMB, not_shown, read_export, shown_branch
+from clawpipe.importers.chats.tree import THUMB, has_branches, not_shown, read_export, shown_branch
 from clawpipe.importers.record import Conversation
 from clawpipe.importers.turns import Turns
 from clawpipe.importers.values import name_of, object_of, objects_of, text_of, without
 from clawpipe.json_types import JsonObject
 
+_PARENT = "parentMessageId"
 _THUMBS = {"thumbsUp": True, "thumbsDown": False}
 
 
@@ -31,8 +32,7 @@ def read_librechat(record: JsonObject) -> list[Conversation]:
     """
     listed = list(_flat(objects_of(record["messages"])))
     nodes = {str(message.get("messageId") or place): message for place, message in enumerate(listed)}
-    named = any(message.get("parentMessageId") in nodes for message in listed)
-    branch = shown_branch(nodes, None, "parentMessageId") if named else listed
+    branch = shown_branch(nodes, None, _PARENT) if has_branches(nodes, _PARENT) else listed
     options = object_of(record.get("options"))
     turns = Turns()
     if system := text_of(options.get("promptPrefix")) or text_of(options.get("system")):
@@ -71,7 +71,8 @@ def _add(turns: Turns, message: JsonObject) -> None:
         turns.mark(finish_reason="error" if message.get("error") else "unfinished")
     elif reason := text_of(message.get("finish_reason")):
         turns.mark(finish_reason=reason)
-    if (thumb := object_of(message.get("feedback")).get("rating")) in _THUMBS:
+    thumb = text_of(object_of(message.get("feedback")).get("rating"))
+    if thumb in _THUMBS:
         turns.mark(**{THUMB: _THUMBS[thumb]})
 
 

@@ -23,12 +23,17 @@ def shown_branch(nodes: Mapping[str, JsonObject], leaf: Any, parent: str) -> lis
         parent: name of the field with the id of the message before.
     """
     branch, seen = list[JsonObject](), set[str]()
-    at = leaf if leaf in nodes else next(iter(list(nodes)[-1:]), None)
+    at = leaf if isinstance(leaf, str) and leaf in nodes else next(iter(list(nodes)[-1:]), None)
     while isinstance(at, str) and at in nodes and at not in seen:
         seen.add(at)
         branch.append(nodes[at])
         at = nodes[at].get(parent)
     return branch[::-1]
+
+
+def has_branches(nodes: Mapping[str, JsonObject], parent: str) -> bool:
+    """Whether any message names another one as the message before."""
+    return any(isinstance(before := node.get(parent), str) and before in nodes for node in nodes.values())
 
 
 def not_shown(nodes: Mapping[str, JsonObject], branch: list[JsonObject]) -> list[JsonObject]:

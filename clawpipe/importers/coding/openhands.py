@@ -102,7 +102,9 @@ def _add(turns: Turns, event: JsonObject) -> bool:
 
 def _add_message(turns: Turns, event: JsonObject) -> None:
     message = object_of(event.get("llm_message"))
-    said = [{"type": "text", "text": part} if isinstance(part, str) else part for part in message.get("content") or ()]
+    content = message.get("content")
+    listed = content if isinstance(content, list) else [content]
+    said = [{"type": "text", "text": part} if isinstance(part, str) else part for part in listed if part]
     if message.get("role") != "assistant":
         turns.say(str(message.get("role")), [*said, *objects_of(event.get("extended_content"))])
         return

@@ -8,8 +8,6 @@ Steps that were copied from an earlier trajectory (`is_copied_context`) are cont
 
 from __future__ import annotations
 
-from typing import Any
-
 from clawpipe.importers.chats.tree import read_export
 from clawpipe.importers.record import Conversation
 from clawpipe.importers.turns import Turns
@@ -51,15 +49,16 @@ def _add_reply(turns: Turns, step: JsonObject) -> None:
     calls = objects_of(step.get("tool_calls"))
     for call in calls:
         turns.call(call.get("function_name"), call.get("arguments") or {}, call.get("tool_call_id"))
-    names = {call.get("tool_call_id"): call.get("function_name") for call in calls}
+    names = {text_of(call.get("tool_call_id")): text_of(call.get("function_name")) for call in calls}
     for result in objects_of(object_of(step.get("observation")).get("results")):
         _add_result(turns, result, names, called=bool(calls))
 
 
-def _add_result(turns: Turns, result: JsonObject, names: dict[Any, Any], *, called: bool) -> None:
+def _add_result(turns: Turns, result: JsonObject, names: dict[str | None, str | None], *, called: bool) -> None:
     """Add an answer of a tool; without a call it is what the terminal showed, which the agent reads as the user's message."""
     said = result.get("content") or ""
     if called:
-        turns.answer(said, result.get("source_call_id"), names.get(result.get("source_call_id")))
+        call_id = text_of(result.get("source_call_id"))
+        turns.answer(said, call_id, names.get(call_id))
     else:
         turns.say("user", said)
