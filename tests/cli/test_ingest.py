@@ -147,15 +147,16 @@ def test_a_config_of_ones_own_is_not_overwritten(file, tmp_path, capsys):
 
 
 def test_folders_of_events_and_archives_are_read_again_once_they_changed(home, tmp_path):
-    events = tmp_path / "talk" / "events"
+    logs = tmp_path / "logs"
+    events = logs / "talk" / "events"
     events.mkdir(parents=True)
     for number, role in enumerate(("user", "assistant")):
         message = {"role": role, "content": [{"type": "text", "text": role}]}
         event = {"kind": "MessageEvent", "source": "x", "timestamp": "t", "llm_message": message}
         (events / f"event-{number:05}-a.json").write_text(json.dumps(event))
     sample = {"id": 1, "epoch": 1, "input": "q", "target": "a", "messages": CHAT["messages"]}
-    with zipfile.ZipFile(tmp_path / "log.eval", "w") as archive:
+    with zipfile.ZipFile(logs / "log.eval", "w") as archive:
         archive.writestr("samples/1_epoch_1.json", json.dumps(sample))
-    first, again = (json.loads(CliRunner().invoke(app, ["ingest", str(tmp_path), "--json"]).output) for _ in range(2))
+    first, again = (json.loads(CliRunner().invoke(app, ["ingest", str(logs), "--json"]).output) for _ in range(2))
     assert (first["formats"], first["trajectories"]) == ({"openhands": 2, "inspect-sample": 1}, 2)
     assert (again["trajectories"], again["skipped"], again["repeated"]) == (0, 1, 1)
