@@ -25,6 +25,7 @@ from clawpipe.cli import (
     demo,
     doctor,
     environments,
+    explain,
     forget,
     gateway,
     gc,
@@ -106,6 +107,7 @@ app.add_typer(models.app, name="models", rich_help_panel="Models")
 app.add_typer(sessions.app, name="sessions", rich_help_panel="Data")
 app.add_typer(judge.app, name="judge", rich_help_panel="Data")
 app.add_typer(review.app, name="review", rich_help_panel="Data")
+app.command("explain", rich_help_panel="Settings")(explain.explain)
 app.add_typer(keys.app, name="keys", rich_help_panel="Settings")
 app.add_typer(environments.app, name="env", rich_help_panel="Settings")
 app.add_typer(config.app, name="config", rich_help_panel="Settings")

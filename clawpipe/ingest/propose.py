@@ -111,7 +111,7 @@ def propose(
     if method is not None and method not in METHODS:
         raise ConfigError(f"no method {method!r}", "--method", f"one of {', '.join(METHODS)}")
     made = Proposal({"night": name, "rounds": 1})
-    format_, reason = _tool_call_format(model)
+    format_, reason = proposed_format(model)
     made.add("model", {"base": model, "tool_call_format": format_}, reason)
     if len(paths) == 1 and _holds_prompts(Path(paths[0])):
         _from_prompts(made, Path(paths[0]), method, server)
@@ -274,7 +274,7 @@ def _sentence(counts: JsonObject) -> str:
     return f"{sizes} ({formats}); {kinds}; {sum(counts['refused'].values())} lines rejected."
 
 
-def _tool_call_format(model: str) -> tuple[str, str]:
+def proposed_format(model: str) -> tuple[str, str]:
     """Return how a model writes tool calls, and why: what its own chat template writes, else what models of its name write."""
     name = Path(model).name.lower()
     of_family = cast(WrittenFormat, next((known for part, known in _FAMILIES.items() if part in name), "pythonic"))
