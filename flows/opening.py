@@ -55,6 +55,7 @@ from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
 from clawpipe.store.refs import DatasetRef, ModelRef
 from clawpipe.tracking.attach import tracked_by
+from clawpipe.training.backends import require_backend
 from clawpipe.workers.episodes import derive_seed
 from clawpipe.workers.pool import open_workers
 from flows.datasets import datasets_of, named_datasets
@@ -322,7 +323,8 @@ def _require_loadable(config: NightConfig) -> None:
     for point, name in extensions_of(config):
         if point is not ENVIRONMENTS:
             point.load(name) if is_reference(name) else point.place(name)
-    if config.train.adapter == "lora":
+    require_backend(config)
+    if config.train.adapter == "lora" and config.train.backend.is_local:
         require_targets(config.model.base, config.train.lora)
 
 

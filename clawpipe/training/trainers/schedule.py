@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from transformers import SchedulerType, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from clawpipe.training.checkpoint.moments import load_moments, steps_before
+from clawpipe.training.checkpoint.moments import load_moments
 from clawpipe.training.request import TrainRequest
 
 
@@ -45,7 +45,7 @@ class Stretch(NamedTuple):
 
 
 def stretch_of(request: TrainRequest) -> Stretch:
-    return Stretch(steps_before(request.moments), request.course.rounds_left if request.course else 1, request.moments)
+    return Stretch(request.steps_before, request.course.rounds_left if request.course else 1, request.moments)
 
 
 class TakesOver(TrainerCallback):
