@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 OnStep = Callable[[dict[str, float]], None]
 # Named in full, so that every training's key holds it; a service's code is in the keys of the trainings that name it.
 _LOCAL = "clawpipe.training.local:LocalBackend"
-_SERVICES: dict[str, str] = {}
+_SERVICES = {"tinker": "remote.tinker:TinkerBackend"}
 BACKENDS = ExtensionPoint(
     "backend",
     "train.backend",

@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from transformers import SchedulerType, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from clawpipe.config.training import Train
 from clawpipe.training.checkpoint.moments import load_moments
 from clawpipe.training.request import TrainRequest
 
@@ -28,6 +29,11 @@ def rate_factor(step: int, kind: str, warmup: int, steps: int) -> float:
         return (step + 1) / (warmup + 1)
     done = min((step - warmup) / max(1, steps - warmup), 1.0)
     return {"constant": 1.0, "linear": 1.0 - done, "cosine": 0.5 * (1.0 + math.cos(math.pi * done))}[kind]
+
+
+def warmup_steps(config: Train, steps: int) -> int:
+    """Return the optimizer steps of the warm-up, of a night with so many."""
+    return config.warmup_steps or math.ceil(config.warmup_ratio * steps)
 
 
 class Stretch(NamedTuple):

@@ -1,0 +1,138 @@
+"""Train at a service that speaks Tinker's API: a fake of it, in this repository, which really trains."""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from clawpipe.config.backend import BackendSpec
+from clawpipe.contracts.schema import schema_of
+from clawpipe.store.datasets import write_parquet
+from clawpipe.training.backends import open_backend
+from tests.fake_tinker import KEY, FakeTinker, fake_tinker
+from tests.training.test_preferences import GOOD as PAIR
+
+pytest.importorskip("tinker")
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # the library leaves its first connection open
+LORA = {"rank": 4, "alpha": 32}
+NOT_COMPARED = {"seconds", "tokens_per_second", "tree_tokens"}
+
+
+@pytest.fixture(autouse=True)
+def _no_connection_outlives_a_test() -> Iterator[None]:
+    yield
+    gc.collect()
+
+
+@pytest.fixture
+def fake(tmp_path, request_for, monkeypatch) -> Iterator[FakeTinker]:
+    """The service, with the base of `request_for` under the name `tiny`."""
+    monkeypatch.setenv("TINKER_API_KEY", KEY)
+    with fake_tinker({"tiny": str(tmp_path / "base")}) as service:
+        yield service
+
+
+@pytest.fixture
+def job(fake, request_for):
+    """job(name, train): a request as of `request_for`, for the service or this machine, of rows sampled at temperature 1."""
+
+    def make(name, train=None, there=True, **changes):
+        request = request_for(name, train={"lora": LORA} | (train or {}), **changes)
+        [samples] = request.samples
+        rows = [row | {"temperature": 1.0} for row in pq.read_table(samples).to_pylist()]
+        write_parquet(pa.Table.from_pylist(rows), Path(samples))
+        spec = {"name": "tinker", "url": fake.url, "model": "tiny", "options": {"timeout": 60.0}} if there else {}
+        config = request.config.model_copy(update={"backend": BackendSpec.model_validate(spec)})
+        return request.model_copy(update={"config": config})
+
+    return make
+
+
+def away(request, on_step=lambda step: None):
+    """Train at the service in this process; the outcome."""
+    open_backend(request.config.backend).train(request, request.weights.parent.parent, on_step)
+    return request.weights.parent
+
+
+def steps_of(outcome):
+    return [json.loads(line) for line in (outcome / "metrics.jsonl").read_text().splitlines()]
+
+
+def weights_of(outcome):
+    return load_file(outcome / "adapter" / "adapter_model.safetensors")
+
+
+BY_NAME = {  # settings, and the loss that the service computes by its own name
+    "sft": ({"method": "sft"}, "cross_entropy"),
+    "ppo": ({"loss": {"dual_clip": None}}, "ppo"),
+    "cispo": ({"loss": {"objective": "cispo"}, "warmup_steps": 2, "lr_scheduler_type": "cosine"}, "cispo"),
+    "reinforce": ({"loss": {"objective": "reinforce", "normalise": "sequence"}}, "importance_sampling"),
+    "opd": ({"method": "opd", "opd": {"form": "token"}, "loss": {"dual_clip": None}}, "ppo"),
+}
+BY_TWO_PASSES = {
+    "dual_clip": {"loss": {"dual_clip": 3.0}},
+    "gspo": {"loss": {"level": "sequence", "kl_coef": 0.1}, "adam_beta2": 0.95, "weight_decay": 0.1, "max_grad_norm": 0.01},
+    "combine": {"method": "combine", "opd": {"form": "token"}, "combine": {"w_rl": 0.5, "w_opd": 2.0}},
+    "kto": {"method": "kto"},
+    "dpo": {"method": "dpo"},
+}
+
+
+def pairs_of(directory):
+    """Files of eight pairs in four groups, and of their sides' log-probs under the reference."""
+    generator = np.random.default_rng(1)
+    pairs, scores = [], []
+    for number in range(8):
+        sides = {side: [*range(6), *generator.integers(0, 9, 4).tolist()] for side in ("chosen", "rejected")}
+        pair = PAIR | {"pair_id": f"p{number}", "group_id": f"g{number % 4}", "prompt_tokens": 6, "temperature": 1.0}
+        for side, ids in sides.items():
+            pair |= {f"{side}_token_ids": ids, f"{side}_loss_mask": [False] * 6 + [True] * 4}
+            scores.append({"row_id": f"p{number}/{side}", "reference": generator.normal(-5.7, 0.2, 4)})
+        pairs.append(pair)
+    for name, rows in (("preference_pairs", pairs), ("token_scores", scores)):
+        write_parquet(pa.Table.from_pylist(rows, schema_of(name)), directory / f"pairs-{name}.parquet")
+        yield (str(directory / f"pairs-{name}.parquet"),)
+
+
+def require_equal(local, there):
+    """Check that a training there took the steps of one here."""
+    ours, theirs = steps_of(local), steps_of(there)
+    assert len(ours) == len(theirs) > 2
+    for our, their in zip(ours, theirs, strict=True):
+        assert their.keys() == our.keys() - {"entropy"}
+        for metric in their.keys() - NOT_COMPARED:
+            assert their[metric] == pytest.approx(our[metric], rel=1e-3, abs=1e-5), metric
+    expected, found = weights_of(local), weights_of(there)
+    assert expected.keys() == found.keys()
+    assert max(float(tensor.abs().max()) for name, tensor in expected.items() if "lora_B" in name) > 1e-3
+    for name in expected:
+        torch.testing.assert_close(found[name], expected[name], rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_losses_that_the_service_has_are_those_of_this_machine(job, here, fake, name):
+    train, loss = BY_NAME[name]
+    local, there = here(job("local", train, there=False)), away(job("there", train))
+    require_equal(local, there)
+    assert fake.losses == Counter({(loss, False): len(steps_of(there))})
+
+
+@pytest.mark.parametrize("name", BY_TWO_PASSES)
+def test_other_losses_are_computed_here_and_their_gradients_there(job, here, fake, tmp_path, name):
+    train = BY_TWO_PASSES[name]
+    files = dict(zip(("samples", "token_scores"), pairs_of(tmp_path), strict=True)) if name == "dpo" else {}
+    local, there = (run(job(run.__name__, train, **where, **files)) for run, where in ((here, {"there": False}), (away, {})))
+    require_equal(local, there)
+    steps = len(steps_of(there))
+    assert fake.losses["cross_entropy", False] == steps
+    assert fake.losses["cross_entropy", True] == steps + (name == "kto")  # the mismatched rows, under the policy at the start
