@@ -55,6 +55,8 @@ class RefusedError(Exception):
 class Model:
     """The weights of one training client."""
 
+    vocabulary: int | None = None
+
     def __init__(self, base: str, directory: str, rank: int, seed: int) -> None:
         self.base, self.about = base, (base, directory, rank, seed)
         self.net = _with_adapter(directory, rank, seed)
@@ -86,7 +88,7 @@ class Model:
         [chunk] = datum.model_input
         tokens = torch.from_numpy(np.frombuffer(chunk.encoded_text.tokens, np.int32).astype(np.int64))
         inputs = {name: _tensor(value) for name, value in datum.loss_fn_inputs.items()}
-        if max(int(tokens.max()), int(inputs["target_tokens"].max())) >= self.net.config.vocab_size:
+        if max(int(tokens.max()), int(inputs["target_tokens"].max())) >= (self.vocabulary or self.net.config.vocab_size):
             raise RefusedError("a token id is beyond the vocabulary of this model")
         logits = self.net(input_ids=tokens[None]).logits[0].float()
         return logits.log_softmax(-1).gather(-1, inputs["target_tokens"][:, None]).squeeze(-1), inputs
@@ -98,7 +100,7 @@ class Model:
             group["weight_decay"] = adam["weight_decay"]
         self.adam.step()
         self.adam.zero_grad()
-        return {"metrics": {"optim/grad_norm:mean": float(norm)}}
+        return {"metrics": {"optim/grad_norm:mean": float(norm)}} if torch.isfinite(norm) else {}  # JSON has no NaN
 
 
 def _with_adapter(directory: str, rank: int, seed: int) -> PeftModel:
@@ -150,6 +152,8 @@ class FakeTinker:
         losses: how often each loss was computed, and whether only forward.
         steps: optimizer steps that were executed, whatever became of them.
         spoil: changes an exported adapter's tensors.
+        vocabulary: of its models, where that is not the bases' own.
+        poison: the number of the optimizer step whose gradient is not finite.
     """
 
     bases: dict[str, str]
@@ -159,6 +163,8 @@ class FakeTinker:
     losses: Counter[tuple[str, bool]] = field(default_factory=Counter)
     steps: int = 0
     spoil: Callable[[dict[str, Tensor]], dict[str, Tensor]] = lambda tensors: tensors
+    vocabulary: int | None = None
+    poison: int = 0
     url: str = ""
     lock: Any = field(default_factory=threading.RLock)
     models: dict[str, Model] = field(default_factory=dict)
@@ -208,6 +214,7 @@ class FakeTinker:
             if base not in self.bases:
                 raise RefusedError(f"no base model {base}")
             self.models[name] = Model(base, self.bases[base], lora["rank"], lora["seed"])
+            self.models[name].vocabulary = self.vocabulary
             return {"type": "create_model", "model_id": name}
 
         return self._promised(f"{name}-made", make)
@@ -235,7 +242,10 @@ class FakeTinker:
     def on_optim_step(self, given: dict[str, Any]) -> dict[str, Any]:
         def step() -> dict[str, Any]:
             self.steps += 1
-            return self.models[given["model_id"]].optim_step(given["adam_params"])
+            model = self.models[given["model_id"]]
+            if self.steps == self.poison:
+                next(weight.grad for weight in model.trained if weight.grad is not None).fill_(torch.nan)
+            return model.optim_step(given["adam_params"])
 
         return self._numbered(given["model_id"], given["seq_id"], step)
 

@@ -130,7 +130,7 @@ def require_request(request: TrainRequest) -> None:
         NotFoundError, ConfigError: see `require_backend`.
     """
     backend = open_backend(request.config.backend)
-    own = _own(backend, request.config, request.temperature, request.quantization)
+    own = _own(backend, request.config, 1.0, request.quantization)  # which rows can be used is for the backend to see
     _refuse(request.config.backend, [*_of_training(backend.can, request.config), *own])
 
 

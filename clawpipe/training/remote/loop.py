@@ -173,8 +173,8 @@ def _require_finite(values: Tensor, loss: Tensor, number: int) -> None:
     """Raise unless all values are finite: a gradient that was added at the service cannot be taken back.
 
     Raises:
-        TrainingError: a value is not finite; the step before it is saved.
+        TrainingError: a value is not finite.
     """
     if not (torch.isfinite(values).all() and torch.isfinite(loss)):
-        fix = "lower train.learning_rate or train.max_grad_norm; the steps before are saved"
+        fix = "lower train.learning_rate or train.max_grad_norm"
         raise TrainingError("the service's log-probs, loss or gradient are not finite", f"optimizer step {number}", fix)

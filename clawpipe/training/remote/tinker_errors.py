@@ -70,7 +70,7 @@ def _of_status(error: tinker.APIStatusError, where: str) -> ClawpipeError:
 def _of_request(error: tinker.RequestFailedError, where: str) -> ClawpipeError:
     """Return the error of a request that the service accepted and could not do: the user's fault, or its own."""
     said = f"the service could not do it: {_said(error)}"
-    if error.category == tinker.RequestErrorCategory.User:
+    if error.category == tinker.types.RequestErrorCategory.User:
         return DataError(said, where, "check that train.backend.model is the model whose tokens the rows hold")
     return BusyError(said, where, _LATER)
 

@@ -2,74 +2,22 @@
 
 from __future__ import annotations
 
-import gc
-import json
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
-from safetensors.torch import load_file
 
-from clawpipe.config.backend import BackendSpec
 from clawpipe.contracts.schema import schema_of
 from clawpipe.store.datasets import write_parquet
-from clawpipe.training.backends import open_backend
-from tests.fake_tinker import KEY, FakeTinker, fake_tinker
+from tests.training.remote.trained import away, steps_of, weights_of
 from tests.training.test_preferences import GOOD as PAIR
 
 pytest.importorskip("tinker")
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # the library leaves its first connection open
 LORA = {"rank": 4, "alpha": 32}
 NOT_COMPARED = {"seconds", "tokens_per_second", "tree_tokens"}
-
-
-@pytest.fixture(autouse=True)
-def _no_connection_outlives_a_test() -> Iterator[None]:
-    yield
-    gc.collect()
-
-
-@pytest.fixture
-def fake(tmp_path, request_for, monkeypatch) -> Iterator[FakeTinker]:
-    """The service, with the base of `request_for` under the name `tiny`."""
-    monkeypatch.setenv("TINKER_API_KEY", KEY)
-    with fake_tinker({"tiny": str(tmp_path / "base")}) as service:
-        yield service
-
-
-@pytest.fixture
-def job(fake, request_for):
-    """job(name, train): a request as of `request_for`, for the service or this machine, of rows sampled at temperature 1."""
-
-    def make(name, train=None, there=True, **changes):
-        request = request_for(name, train={"lora": LORA} | (train or {}), **changes)
-        [samples] = request.samples
-        rows = [row | {"temperature": 1.0} for row in pq.read_table(samples).to_pylist()]
-        write_parquet(pa.Table.from_pylist(rows), Path(samples))
-        spec = {"name": "tinker", "url": fake.url, "model": "tiny", "options": {"timeout": 60.0}} if there else {}
-        config = request.config.model_copy(update={"backend": BackendSpec.model_validate(spec)})
-        return request.model_copy(update={"config": config})
-
-    return make
-
-
-def away(request, on_step=lambda step: None):
-    """Train at the service in this process; the outcome."""
-    open_backend(request.config.backend).train(request, request.weights.parent.parent, on_step)
-    return request.weights.parent
-
-
-def steps_of(outcome):
-    return [json.loads(line) for line in (outcome / "metrics.jsonl").read_text().splitlines()]
-
-
-def weights_of(outcome):
-    return load_file(outcome / "adapter" / "adapter_model.safetensors")
 
 
 BY_NAME = {  # settings, and the loss that the service computes by its own name
@@ -128,7 +76,7 @@ def test_losses_that_the_service_has_are_those_of_this_machine(job, here, fake, 
 
 
 @pytest.mark.parametrize("name", BY_TWO_PASSES)
-def test_other_losses_are_computed_here_and_their_gradients_there(job, here, fake, tmp_path, name):
+def test_other_losses_are_computed_here_from_its_log_probs(job, here, fake, tmp_path, name):
     train = BY_TWO_PASSES[name]
     files = dict(zip(("samples", "token_scores"), pairs_of(tmp_path), strict=True)) if name == "dpo" else {}
     local, there = (run(job(run.__name__, train, **where, **files)) for run, where in ((here, {"there": False}), (away, {})))
