@@ -111,7 +111,9 @@ class Night:
     def training_numerics(self) -> Train:
         """The settings that decide how the model computes in training, without learning rates and losses."""
         train = self.config.train
-        return Train(adapter=train.adapter, lora=train.lora, gradient_checkpointing=train.gradient_checkpointing)
+        return Train(
+            backend=train.backend, adapter=train.adapter, lora=train.lora, gradient_checkpointing=train.gradient_checkpointing
+        )
 
     @property
     def drawn(self) -> Drawn:

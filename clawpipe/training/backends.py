@@ -6,7 +6,7 @@ process of each training (`python -m clawpipe.training`), which calls `train`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
@@ -99,6 +99,15 @@ class Refuses(Protocol):
             temperature: the one at which rollouts are sampled.
             quantization: of the base, on this machine.
         """
+        ...
+
+
+@runtime_checkable
+class Scores(Protocol):
+    """A backend that computes log-probs of given tokens: before a night, they are compared with those of the model here."""
+
+    def logprobs(self, request: TrainRequest, rows: Sequence[Sequence[int]]) -> list[list[float]]:
+        """Return natural log-probs at temperature 1 of each row's tokens from its second on, under the base of the request."""
         ...
 
 

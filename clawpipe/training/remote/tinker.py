@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -65,6 +65,14 @@ class TinkerBackend:
 
         with Service(self._url, self._model, self._timeout, self._keep_seconds) as service:
             train_at(service.opener(request), request, work, on_step)
+
+    def logprobs(self, request: TrainRequest, rows: Sequence[Sequence[int]]) -> list[list[float]]:
+        """Return the service's own log-probs of rows, under its base."""
+        with quick_imports():
+            from clawpipe.training.remote.tinker_session import Service, whole_rows
+
+        with Service(self._url, self._model, self._timeout, self._keep_seconds) as service:
+            return [row.tolist() for row in service.opener(request)(None).logprobs(whole_rows(rows))]
 
 
 def _of_lora(lora: Lora) -> Iterator[Refusal]:

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import httpx
+import numpy as np
 import tinker
 import torch
 from tinker import types
@@ -174,6 +175,11 @@ class TinkerSession:
                         f"the exported weights have no {name}", self._service.where, "the service has to export adapters"
                     )
                 (directory / name).write_bytes(_bytes_at(urls[name], self._service.timeout))
+
+
+def whole_rows(rows: Sequence[Sequence[int]]) -> list[Sample]:
+    """Return token ids as rows all of whose tokens but the first are trained."""
+    return [Sample("", np.asarray(row), np.arange(1, len(row)), 1.0, 1.0, {}) for row in rows]
 
 
 def _bytes_at(url: str, timeout: float) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 
 import numpy as np
@@ -10,7 +11,11 @@ import pytest
 import torch
 
 from clawpipe.contracts.schema import schema_of
+from clawpipe.policy.spec import PolicySpec
+from clawpipe.policy.tiny import byte_tokenizer
 from clawpipe.store.datasets import write_parquet
+from clawpipe.training.check import TrainerCheckRequest
+from clawpipe.training.check_run import check_trainer
 from tests.training.remote.trained import away, steps_of, weights_of
 from tests.training.test_preferences import GOOD as PAIR
 
@@ -84,3 +89,28 @@ def test_other_losses_are_computed_here_from_its_log_probs(job, here, fake, tmp_
     steps = len(steps_of(there))
     assert fake.losses["cross_entropy", False] == steps
     assert fake.losses["cross_entropy", True] == steps + (name == "kto")  # the mismatched rows, under the policy at the start
+
+
+def test_the_model_check_compares_the_services_log_probs(job, fake, tmp_path, tiny_llama):
+    byte_tokenizer().save_pretrained(tmp_path / "base")
+    policy = PolicySpec(base=str(tmp_path / "base"), adapter=None, dtype="float32", tool_call_format="pythonic", policy_version="")
+    request = TrainerCheckRequest(policy=policy, train=job("checked").config)
+    found = check_trainer(request)
+    assert (found.part, found.largest < 1e-4) == ("trainer", True)
+    other = tiny_llama(rope_theta=10.0)
+    torch.nn.init.normal_(other.lm_head.weight)
+    other.save_pretrained(tmp_path / "other")
+    fake.bases["tiny"] = str(tmp_path / "other")
+    assert not check_trainer(request).within(request.bound)
+    assert fake.steps == 0
+
+
+def test_a_training_there_reads_no_weights_here(job, fake, tmp_path):
+    straight = away(job("straight", {"method": "sft"}))
+    request = job("blind", {"method": "sft"})
+    away_from_here = tmp_path / "base-there"
+    (tmp_path / "base").rename(away_from_here)
+    fake.bases["tiny"] = str(away_from_here)
+    (tmp_path / "base").mkdir()
+    shutil.copy(away_from_here / "config.json", tmp_path / "base")
+    assert weights_of(away(request)).keys() == weights_of(straight).keys()
