@@ -93,7 +93,7 @@ class TinkerSession:
             self._client = service.ask("load", self._load(state) if state else self._create())
             info = self._client.get_info()
         found = info.model_data.model_name
-        if found and found != service.model:
+        if found and not _is_same(found, service.model):
             what = f"the service trains {found}, not {service.model}"
             raise DataError(what, service.where, "set train.backend.model to the model of this night")
 
@@ -175,6 +175,12 @@ class TinkerSession:
                         f"the exported weights have no {name}", self._service.where, "the service has to export adapters"
                     )
                 (directory / name).write_bytes(_bytes_at(urls[name], self._service.timeout))
+
+
+def _is_same(found: str, model: str) -> bool:
+    """Whether two names are one model's, with or without its owner, or a variant of it."""
+    one, other = (name.rpartition("/")[2].casefold() for name in (found, model))
+    return one in other or other in one
 
 
 def whole_rows(rows: Sequence[Sequence[int]]) -> list[Sample]:

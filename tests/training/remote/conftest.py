@@ -36,7 +36,7 @@ def job(fake, request_for):
     """job(name, train): a request as of `request_for`, for the service or this machine, of rows sampled at temperature 1."""
 
     def make(name, train=None, there=True, **changes):
-        request = request_for(name, train={"lora": LORA} | (train or {}), **changes)
+        request = request_for(name, train={"lora": LORA, "epochs": 1} | (train or {}), **changes)
         [samples] = request.samples
         rows = [row | {"temperature": 1.0} for row in pq.read_table(samples).to_pylist()]
         write_parquet(pa.Table.from_pylist(rows), Path(samples))
