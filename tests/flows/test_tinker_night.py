@@ -42,7 +42,7 @@ def test_a_night_away_is_evaluated_gated_and_registered(new_clawpipe, settings, 
     assert service.steps == 4
     assert service.losses["ppo", False] == 4
     assert steps["check_model"]["details"]["trainer"]["largest"] < 1e-3
-    assert status["decision"]["verdict"] in ("PROMOTE", "HOLD", "REJECT")
+    assert status["verdict"] in ("PROMOTE", "HOLD", "REJECT")
     ref = steps["round-2/train"]["artifacts"]["output"]
     trained = load_file(Store(clawpipe.home.store).root / "adapter" / ref["digest"] / "adapter_model.safetensors")
     assert any(tensor.any() for name, tensor in trained.items() if "lora_B" in name)
