@@ -49,6 +49,7 @@ def wants(config: Curation, method: str) -> Options:
     return {
         "wants_rendered": kind.text if kind.text != "none" else None,
         "wants_ratios": kind.uses_ratios,
+        "wants_compressed": config.compress is not None,
         "wants_foreign": "[^" + "".join(f"\\p{{{script}}}" for script in filters.scripts) + "]+" if filters.scripts else None,
         "wants_repetition": filters.repetition_words if filters.max_repetition is not None else None,
         "wants_tool_errors": filters.max_tool_error_rate is not None,
