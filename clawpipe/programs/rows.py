@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from clawpipe.capture.chains import chains_of
 from clawpipe.capture.records import Turn
 from clawpipe.capture.sessions import Reply, Session, sessions_of
+from clawpipe.contracts.sampled import EPISODE, PART
 from clawpipe.environments.base import Reason, Verdict
 from clawpipe.environments.ending import Ending
 from clawpipe.importers.capture import conversation_of
@@ -19,7 +20,6 @@ from clawpipe.programs.episode import Episode, Sampled
 from clawpipe.programs.run import Ran
 from clawpipe.workers.episodes import TEXT
 
-PART = "part"  # in `extra`: which of an episode's rows it is, from 0, the one that stands for the whole
 _NOWHERE = Line("", 0, 0, b"")
 
 
@@ -46,7 +46,8 @@ def rows_of(episode: Episode, ran: Ran, kept: Kept) -> Iterator[Row]:
     if not chains:
         yield _row(episode, ending, kept, 0, {**TEXT, "messages": [one.as_dict() for one in episode.item.messages]})
     for part, (session, chain) in enumerate(chains):
-        yield _row(episode, ending, kept, part, _columns(session, chain, kept))
+        of_several = {EPISODE: _id(episode, kept, 0)} | ({PART: part} if part else {}) if len(chains) > 1 else {}
+        yield _row(episode, ending, kept, part, _columns(session, chain, kept), of_several)
 
 
 def ending_of(episode: Episode, ran: Ran) -> Ending:
@@ -60,14 +61,9 @@ def ending_of(episode: Episode, ran: Ran) -> Ending:
     reason: Reason = "timeout" if result.ended else episode.reached or "done"
     if not episode.turns:
         how = "took too long" if result.ended else f"ended with exit code {result.code}"
-        return Ending(reason if result.ended else "error", None, f"its program {how} before it was answered: {ran.said_last}")
+        why = f"its last request was refused with {episode.refusal}" if episode.refusal else ran.said_last
+        return Ending(reason if result.ended else "error", None, f"its program {how} before it was answered: {why}")
     return Ending(reason, Verdict(evidence))
-
-
-def is_part(row: Row) -> bool:
-    """Whether a row is a further one of an episode that another row stands for."""
-    extra = json.loads(row["extra"]) if row.get("extra") else {}
-    return bool(extra.get(PART))
 
 
 def _ordered(turns: Sequence[Turn]) -> list[Turn]:
@@ -86,13 +82,20 @@ def _columns(session: Session, chain: Sequence[Reply], kept: Kept) -> Row:
     return own | {"messages": [one.as_dict() for one in conversation.messages], "tools": conversation.tools}
 
 
-def _row(episode: Episode, ending: Ending, kept: Kept, part: int, columns: Row) -> Row:
-    group = f"{episode.item.item_id}/{kept.by.policy_version}"
-    extra = ({"engine": kept.engine} if kept.engine else {}) | ({PART: part} if part else {})
+def _group(episode: Episode, kept: Kept) -> str:
+    return f"{episode.item.item_id}/{kept.by.policy_version}"
+
+
+def _id(episode: Episode, kept: Kept, part: int) -> str:
+    return hashlib.sha256(f"{_group(episode, kept)}/{episode.index}/{episode.seed}/{part}".encode()).hexdigest()[:24]
+
+
+def _row(episode: Episode, ending: Ending, kept: Kept, part: int, columns: Row, of_several: JsonObject | None = None) -> Row:
+    extra = ({"engine": kept.engine} if kept.engine else {}) | (of_several or {})
     return {
-        "trajectory_id": hashlib.sha256(f"{group}/{episode.index}/{episode.seed}/{part}".encode()).hexdigest()[:24],
+        "trajectory_id": _id(episode, kept, part),
         "item_id": episode.item.item_id,
-        "group_id": group,
+        "group_id": _group(episode, kept),
         "rollout_index": episode.index,
         "environment": episode.item.environment,
         "split": episode.item.split,
