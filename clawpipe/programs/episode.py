@@ -76,6 +76,12 @@ class Episode:
         cut = bool(self.turns) and any(answer.finish_reason == "length" for answer in self.turns[-1].answers)
         return self._reached or ("length" if cut else None)
 
+    @property
+    def last_reply(self) -> str | None:
+        """The text of the main turn that ended last; None: there is none."""
+        main = [turn for turn in self.turns if turn.turn_type == "main"]
+        return str(main[-1].answers[0].message.get("content") or "") if main else None
+
     def close(self) -> None:
         """Take no further request."""
         with self._lock:

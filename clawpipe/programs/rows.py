@@ -11,6 +11,7 @@ from clawpipe.capture.chains import chains_of
 from clawpipe.capture.records import Turn
 from clawpipe.capture.sessions import Reply, Session, sessions_of
 from clawpipe.contracts.sampled import EPISODE, PART
+from clawpipe.environments.agent import REPLY
 from clawpipe.environments.base import Reason, Verdict
 from clawpipe.environments.ending import Ending
 from clawpipe.importers.capture import conversation_of
@@ -40,9 +41,9 @@ class Kept:
 
 def rows_of(episode: Episode, ran: Ran, kept: Kept) -> Iterator[Row]:
     """Yield an episode's rows. The first, with the most sampled tokens, stands for the whole; all have its end and its verdict."""
-    ending = ending_of(episode, ran)
     chains = [(session, chain) for session in sessions_of(_ordered(episode.turns)).values() for chain in chains_of(session)]
     chains.sort(key=lambda one: -_sampled(one[1]))  # stable: of equal ones the first
+    ending = ending_of(episode, ran, len(chains) > 1)
     if not chains:
         yield _row(episode, ending, kept, 0, {**TEXT, "messages": [one.as_dict() for one in episode.item.messages]})
     for part, (session, chain) in enumerate(chains):
@@ -50,12 +51,14 @@ def rows_of(episode: Episode, ran: Ran, kept: Kept) -> Iterator[Row]:
         yield _row(episode, ending, kept, part, _columns(session, chain, kept), of_several)
 
 
-def ending_of(episode: Episode, ran: Ran) -> Ending:
-    """Return how an episode ended. One in which nothing was sampled, and one whose program exceeded its sandbox, says nothing of
-    the policy: it has an error."""
+def ending_of(episode: Episode, ran: Ran, has_several: bool = False) -> Ending:
+    """Return how an episode ended, which may have left several rows.
+
+    One in which nothing was sampled, and one whose program exceeded its sandbox, says nothing of the policy: it has an error.
+    """
     result, unanswered = ran.result, episode.asked - len(episode.turns)
     evidence: JsonObject = {"exit": result.code, "turns": len(episode.turns), "unanswered": unanswered}
-    evidence |= {"check": ran.check} if ran.check else {}
+    evidence |= ({"check": ran.check} if ran.check else {}) | ({REPLY: episode.last_reply} if has_several else {})
     if result.ended not in (None, "timeout"):
         return Ending("error", None, f"its program was ended: it exceeded the limit `{result.ended}` of its sandbox")
     reason: Reason = "timeout" if result.ended else episode.reached or "done"

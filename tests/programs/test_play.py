@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -196,11 +197,27 @@ ask([user("Title?")], max_tokens=1, turn_type="side")
     assert {row["verdict"] for row in rows} == {rows[0]["verdict"]}
 
 
+def test_the_last_reply_counts_in_whichever_row_it_stands(play: Play, program, tasks: Path):
+    """The longest chain of turns stands for the episode; what the program was told last is in another one."""
+    code = """
+first = [user("One.")]
+ask([*first, said(ask(first)), user("Two.")])
+ask([user("Compacted.")])
+"""
+    rows = play(program(code), engine=scripted("long and wrong", "wrong"), max_new_tokens=20)
+    assert [len(row["turns"]) for row in rows] == [2, 1]
+    environment = AgentEnvironment(["true"], tasks=str(tasks))
+    for row in rows:
+        item = replace(_item(row), truth=json.dumps({"answer": "long", "check": "contains"}))
+        assert outcome_of(environment, item, messages_of(row), Ending.from_row(row)).success
+
+
 def test_requests_at_one_time_are_drawn_by_what_they_ask(play: Play, program):
     code = """
 from concurrent.futures import ThreadPoolExecutor
 with ThreadPoolExecutor(8) as threads:
     list(threads.map(lambda number: ask([user(f"Ask {number % 4}.")], max_tokens=4), range(8)))
+ask([user("Last.")], max_tokens=4)
 """
     assert play(program(code)) == play(program(code))
 
