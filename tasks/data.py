@@ -128,6 +128,7 @@ def curate(
     versions: list[str],
     near: list[DatasetRef],
     replayed: list[DatasetRef],
+    normalise: str,
     runtime: Runtime,
 ) -> StepResult:
     """Select and shape the samples, or preference pairs for dpo, to train on."""
@@ -140,6 +141,7 @@ def curate(
         config,
         method,
         earlier=len(replayed),
+        normalise=normalise,
         memory=runtime.curation_memory,
         weights=weights,
         hint=hint,
