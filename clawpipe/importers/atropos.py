@@ -10,21 +10,26 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import orjson
 
+from clawpipe.contracts.logprobs import SAMPLED_AT, are_absent
 from clawpipe.importers.message import read_messages, write_chat
 from clawpipe.importers.record import Conversation, Fields, Judgement, Kind, Tokens, all_main, counted, first_request
 from clawpipe.importers.strict_json import RefusedError
 from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message
 from clawpipe.wire.draw import changes_the_draw, sampling_settings
+from clawpipe.wire.failures import MARKS
 
 _IGNORED = -100
 _NOT_SAMPLED = 1.0
 _TEACHER = ("distill_token_ids", "distill_logprobs")
-_KEPT = ("overrides", "ref_logprobs", "images", *_TEACHER)
+_OF_TOKENS = ("ref_logprobs", *_TEACHER)
+_KEPT = ("overrides", "images", *_OF_TOKENS)
+_OWN = ("messages", "advantages", "tokens", "mask", SAMPLED_AT, MARKS)  # what ingest adds to the fields of a row
 _PARALLEL = ("tokens", "masks", "scores", "advantages", "inference_logprobs", "messages", *_KEPT)
 _TOO_LARGE = 2**31
 
@@ -73,9 +78,10 @@ def _is_group(record: Any) -> bool:
 
 
 def write_atropos(rows: Sequence[Conversation]) -> JsonObject:
-    """Return the group that `read_atropos` reads back; every row needs tokens and one judgement."""
-    tokens = [row.tokens for row in rows if row.tokens]
-    shared = {name: value for name, value in rows[0].extra.items() if name not in (*_KEPT, "messages")}
+    """Return the group that `read_atropos` reads back; every row needs tokens (`tokens_of`) and one judgement."""
+    tokens = [part for row in rows if (part := tokens_of(row))]
+    extras = [row.extra for row in rows]
+    shared = {name: value for name, value in extras[0].items() if name not in (*_KEPT, *_OWN)}
     return shared | {
         "tokens": [list(part.ids) for part in tokens],
         "masks": [[token if kept else _IGNORED for token, kept in zip(part.ids, part.mask, strict=True)] for part in tokens],
@@ -83,9 +89,20 @@ def write_atropos(rows: Sequence[Conversation]) -> JsonObject:
         "advantages": _all([part.advantages for part in tokens]),
         "inference_logprobs": _all([_with_sentinel(part) for part in tokens]),
         "messages": [_written_messages(row) for row in rows],
-        "overrides": [row.extra.get("overrides", {}) for row in rows],
-        **{name: _all([row.extra.get(name) for row in rows]) for name in ("ref_logprobs", *_TEACHER)},
+        "overrides": _any([extra.get("overrides") for extra in extras], {}),
+        "images": _any([extra.get("images") for extra in extras], None),
+        **{name: _all([extra.get(name) for extra in extras]) for name in _OF_TOKENS},
     }
+
+
+def tokens_of(row: Conversation) -> Tokens | None:
+    """Return the tokens of a stored row, as its record held them: those that nothing is trained on are in `extra`."""
+    extra, tokens = row.extra, row.tokens
+    advantages = extra.get("advantages")
+    if tokens is None:
+        return Tokens(extra["tokens"], extra["mask"], None, advantages) if "tokens" in extra and "mask" in extra else None
+    absent = are_absent((row.row or {}).get("logprobs_kind"), tokens.logprobs or ())
+    return replace(tokens, logprobs=None if absent else tokens.logprobs, advantages=advantages)
 
 
 def _written_messages(row: Conversation) -> list[JsonObject]:
@@ -202,6 +219,11 @@ def _with_sentinel(tokens: Tokens) -> list[float] | None:
     if tokens.logprobs is None:
         return None
     return [value if kept else _NOT_SAMPLED for value, kept in zip(tokens.logprobs, tokens.mask, strict=True)]
+
+
+def _any(columns: list[Any], nothing: Any) -> list[Any] | None:
+    """Return a field of which some sequences have none; None if no one has any."""
+    return [nothing if column is None else column for column in columns] if any(column is not None for column in columns) else None
 
 
 def _all(columns: list[Any]) -> list[Any] | None:

@@ -79,11 +79,36 @@ def test_a_log_prob_above_0_is_refused_but_for_rounding(desk, make):
     assert (report["trajectories"], report["quarantined"]) == (1, {"log-prob of a sampled token out of range": 2})
 
 
-def test_tokens_without_logprobs_stay_beside_the_text(desk, make):
+def test_tokens_without_logprobs_are_recorded_as_they_are(desk, make):
+    """They were text, and what was sampled was made up anew by a template."""
     desk.write("a.jsonl", make.lines(make.group(1.0, inference_logprobs=None)))
-    [row] = desk.rows(desk.ingest())
-    assert row["tokens"] == "none"
-    assert json.loads(row["extra"])["tokens"] == [7, 8, 9, 20, 2]
+    [row] = desk.rows(desk.ingest(policy_version="p1"))
+    assert (row["tokens"], row["token_ids"], row["loss_mask"]) == ("recorded", [7, 8, 9, 20, 2], [False] * 3 + [True] * 2)
+    assert (row["logprobs"], row["logprobs_kind"], row["policy_version"]) == ([0.0] * 5, "none", "p1")
+    assert row["extra"] is None
+
+
+@pytest.mark.parametrize(
+    ("parameters", "option", "kept"),
+    [
+        ({"temperature": 0.7}, 0.9, 0.7),
+        ({}, 0.9, 0.9),
+        ({"temperature": 0.7, "top_p": 0.5}, None, None),
+        ({"temperature": 0}, None, None),
+    ],
+)
+def test_absent_logprobs_can_be_computed_at_a_temperature(desk, make, parameters, option, kept):
+    desk.write("a.jsonl", make.lines(make.group(1.0, inference_logprobs=None, generation_params=parameters)))
+    [row] = desk.rows(desk.ingest(policy_version="p1", temperature=option))
+    assert json.loads(row["extra"]).get("sampled_at") == kept
+
+
+def test_tokens_of_which_none_can_be_trained_on_stay_aside(desk, make):
+    masks = [[7, 8, 9, 20, 2], [-100] * 5]
+    desk.write("a.jsonl", make.lines(make.group(1.0, 0.0, masks=masks, inference_logprobs=None)))
+    rows = desk.rows(desk.ingest())
+    assert [row["tokens"] for row in rows] == ["none", "none"]
+    assert [json.loads(row["extra"])["mask"] for row in rows] == [[True] * 5, [False] * 5]
 
 
 def test_nobody_named_the_policy(desk, make):
