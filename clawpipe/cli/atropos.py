@@ -30,7 +30,8 @@ def atropos(
 
     from clawpipe.ingest.run_api import RunApi, Wanted, take
 
-    wanted, found = Wanted(batch_size, max_tokens, batches), list[Taken]()
+    wanted = Wanted(batch_size, max_tokens, batches)
+    found: list[Taken] = []
     with httpx.Client(trust_env=False) as client:
         api = RunApi(url, client)
         for taken in take(api, out, wanted, waits=lambda what: typer.echo(what, err=True)):

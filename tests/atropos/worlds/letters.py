@@ -1,4 +1,4 @@
-"""An environment of Atropos: whoever says more of a letter than the others gets more. Its server keeps the tokens, or it writes them.
+"""An environment of Atropos: whoever says more of a letter gets more. Its server keeps the tokens, or it makes them of the text.
 
 Managed (server_type sglang), tokens and log-probs are those that were sampled; else they are its text, tokenized for a trainer.
 """
@@ -55,7 +55,7 @@ class Letters(BaseEnv):
     def add(self, group, letter, chat, streams):
         group["tokens"].append(streams["tokens"])
         group["masks"].append(streams["masks"])
-        group["messages"].append(chat)
+        group["messages"].append([one | {"content": one["content"].replace("\0", "")} for one in chat])  # random weights say that
         group["scores"].append(chat[-1]["content"].count(letter) + len(group["scores"]) / 10)
 
 
