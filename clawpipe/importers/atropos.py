@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 
 from clawpipe.contracts.logprobs import SAMPLED_AT, are_absent
+from clawpipe.importers.content import placeholder
 from clawpipe.importers.message import read_messages, write_chat
 from clawpipe.importers.record import Conversation, Fields, Judgement, Kind, Tokens, all_main, counted, first_request
 from clawpipe.importers.strict_json import RefusedError
@@ -27,9 +28,10 @@ from clawpipe.wire.failures import MARKS
 _IGNORED = -100
 _NOT_SAMPLED = 1.0
 _TEACHER = ("distill_token_ids", "distill_logprobs")
+_OF_GROUP = "images_of_group"
 _OF_TOKENS = ("ref_logprobs", *_TEACHER)
 _KEPT = ("overrides", "images", *_OF_TOKENS)
-_OWN = ("messages", "advantages", "tokens", "mask", SAMPLED_AT, MARKS)  # what ingest adds to the fields of a row
+_OWN = (_OF_GROUP, "messages", "advantages", "tokens", "mask", SAMPLED_AT, MARKS)  # what ingest adds to the fields of a row
 _PARALLEL = ("tokens", "masks", "scores", "advantages", "inference_logprobs", "messages", *_KEPT)
 _TOO_LARGE = 2**31
 
@@ -49,9 +51,8 @@ def read_atropos(record: JsonObject) -> Iterator[Conversation]:
         for part in record["batch"]:
             yield from read_atropos(part)
         return
-    fields = Fields(record)
+    fields, size = Fields(_with_images_named(record)), len(record["tokens"])
     columns = {name: fields.take(name, list, default=None) for name in _PARALLEL}
-    size = len(_required(columns, "tokens"))
     if not size:
         raise RefusedError("tokens: no sequence")
     for name, column in columns.items():
@@ -61,6 +62,14 @@ def read_atropos(record: JsonObject) -> Iterator[Conversation]:
         _required(columns, name)
     group = _name(columns)
     yield from (_sequence(columns, index, group, fields.rest) for index in range(size))
+
+
+def _with_images_named(record: JsonObject) -> JsonObject:
+    """Return the group with images, which may have any form, under `_OF_GROUP` unless they are a list with an entry a sequence."""
+    images = record.get("images")
+    if images is None or (isinstance(images, list) and len(images) == len(record["tokens"])):
+        return record
+    return {name: value for name, value in record.items() if name != "images"} | {_OF_GROUP: images}
 
 
 def _name(columns: JsonObject) -> str:
@@ -90,7 +99,7 @@ def write_atropos(rows: Sequence[Conversation]) -> JsonObject:
         "inference_logprobs": _all([_with_sentinel(part) for part in tokens]),
         "messages": [_written_messages(row) for row in rows],
         "overrides": _any([extra.get("overrides") for extra in extras], {}),
-        "images": _any([extra.get("images") for extra in extras], None),
+        "images": extras[0].get(_OF_GROUP) or _any([extra.get("images") for extra in extras], None),
         **{name: _all([extra.get(name) for extra in extras]) for name in _OF_TOKENS},
     }
 
@@ -106,10 +115,29 @@ def tokens_of(row: Conversation) -> Tokens | None:
 
 
 def _written_messages(row: Conversation) -> list[JsonObject]:
-    parts = write_chat(row.messages)
+    written = write_chat(row.messages)
     for unknown in row.extra.get("messages", ()):
-        parts[unknown["message"]] |= {name: value for name, value in unknown.items() if name not in ("message", "content")}
-    return parts
+        message, kept = written[unknown["message"]], dict(unknown)
+        parts = kept.pop("content", {}).get("unread", ())
+        message |= {name: value for name, value in kept.items() if name != "message"}
+        if isinstance(message.get("content"), str):
+            message["content"] = _with_parts(message["content"], parts)
+    return written
+
+
+def _with_parts(text: str, kept: Sequence[JsonObject]) -> str | list[JsonObject]:
+    """Return a message's content with the parts that are no text in place of their placeholders; the text if it has none."""
+    pieces: list[JsonObject] = []
+    for part in kept:
+        before, mark, after = text.partition(placeholder(part, str(part.get("type"))))
+        if mark:
+            pieces += [*_text_part(before.removesuffix("\n")), part]
+            text = after.removeprefix("\n")
+    return [*pieces, *_text_part(text)] if pieces else text
+
+
+def _text_part(text: str) -> list[JsonObject]:
+    return [{"type": "text", "text": text}] if text else []
 
 
 def _required(columns: JsonObject, name: str) -> list[Any]:
