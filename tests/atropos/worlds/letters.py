@@ -1,12 +1,10 @@
-"""An environment of Atropos: whoever says more of a letter gets more. Its server keeps the tokens, or it makes them of the text.
+"""An environment of Atropos that rewards letters. Its server keeps the tokens, or it makes them of the text.
 
 Managed (server_type sglang), tokens and log-probs are those that were sampled; else they are its text, tokenized for a trainer.
 """
 
 from atroposlib.envs.base import APIServerConfig, BaseEnv, BaseEnvConfig, ScoredDataGroup
 from atroposlib.utils.tokenize_for_trainer import tokenize_for_trainer
-
-LETTERS = "aeiou"
 
 
 class LettersConfig(BaseEnvConfig):
@@ -30,33 +28,34 @@ class Letters(BaseEnv):
 
     async def get_next_item(self):
         self.iter += 1
-        return LETTERS[self.iter % len(LETTERS)]
+        return self.iter
 
-    async def collect_trajectories(self, letter):
-        messages = [{"role": "user", "content": f"Say {letter} in group {self.iter}."}]
+    async def collect_trajectories(self, item):
+        messages = [{"role": "user", "content": f"Write {item}."}]
         fields = {"n": self.config.group_size, "max_tokens": self.config.max_tokens, "temperature": self.config.temperature}
         group = ScoredDataGroup(tokens=[], masks=[], scores=[], messages=[])
         if not self.config.managed:
             said = await self.server.chat_completion(messages=messages, **fields)
             for choice in said.choices:
                 chat = [*messages, {"role": "assistant", "content": choice.message.content}]
-                self.add(group, letter, chat, tokenize_for_trainer(self.tokenizer, chat))
+                self.add(group, chat, tokenize_for_trainer(self.tokenizer, chat))
             return group, []
         group["inference_logprobs"] = []
         async with self.server.managed_server(tokenizer=self.tokenizer) as server:
             said = await server.chat_completion(messages=messages, **fields)
             for choice, node in zip(said.choices, server.get_state()["nodes"], strict=True):
                 chat = [*messages, {"role": "assistant", "content": choice.message.content}]
-                self.add(group, letter, chat, {"tokens": node.tokens, "masks": node.masked_tokens})
+                self.add(group, chat, {"tokens": node.tokens, "masks": node.masked_tokens})
                 group["inference_logprobs"].append(node.logprobs)
         group["generation_params"] = {"temperature": self.config.temperature}
         return group, []
 
-    def add(self, group, letter, chat, streams):
+    def add(self, group, chat, streams):
         group["tokens"].append(streams["tokens"])
         group["masks"].append(streams["masks"])
         group["messages"].append([one | {"content": one["content"].replace("\0", "")} for one in chat])  # random weights say that
-        group["scores"].append(chat[-1]["content"].count(letter) + len(group["scores"]) / 10)
+        said = chat[-1]["content"]
+        group["scores"].append(sum(one.isascii() and one.isalpha() for one in said) / max(len(said), 1))
 
 
 if __name__ == "__main__":
