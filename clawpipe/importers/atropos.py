@@ -96,7 +96,7 @@ def write_atropos(rows: Sequence[Conversation]) -> JsonObject:
         "masks": [[token if kept else _IGNORED for token, kept in zip(part.ids, part.mask, strict=True)] for part in tokens],
         "scores": [row.judgements[0].value for row in rows],
         "advantages": _all([part.advantages for part in tokens]),
-        "inference_logprobs": _all([_with_sentinel(part) for part in tokens]),
+        "inference_logprobs": [_with_sentinel(part) for part in tokens] if any(part.logprobs for part in tokens) else None,
         "messages": [_written_messages(row) for row in rows],
         "overrides": _any([extra.get("overrides") for extra in extras], {}),
         "images": extras[0].get(_OF_GROUP) or _any([extra.get("images") for extra in extras], None),
@@ -243,9 +243,10 @@ def _floats(values: Any, length: int, where: str) -> list[float] | None:
     return [float(value) for value in values]
 
 
-def _with_sentinel(tokens: Tokens) -> list[float] | None:
+def _with_sentinel(tokens: Tokens) -> list[float]:
+    """Return the log-probs as Atropos writes them; of a sequence without any, as if none of its tokens was sampled."""
     if tokens.logprobs is None:
-        return None
+        return [_NOT_SAMPLED] * len(tokens.ids)
     return [value if kept else _NOT_SAMPLED for value, kept in zip(tokens.logprobs, tokens.mask, strict=True)]
 
 

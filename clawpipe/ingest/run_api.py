@@ -23,6 +23,7 @@ from clawpipe.json_types import JsonObject
 from clawpipe.store.files import exclusive, write_atomic
 
 _POLL, _TIMEOUT = 1.0, 60.0  # seconds
+_TOLD = 60  # polls after which it is told again what is waited for
 _NAME = "batch-{:06d}.jsonl"
 _START = "start it with `run-api --host 127.0.0.1 --port 8000`"
 
@@ -132,7 +133,7 @@ def take(
     Args:
         folder: gets a file of JSON Lines for each batch, one group a line, as `clawpipe ingest` reads them.
         sleep: waits between two questions.
-        waits: is called once with what is waited for.
+        waits: is called with what is waited for, once a minute.
 
     Raises:
         InUseError: another process takes batches into the folder.
@@ -143,18 +144,18 @@ def take(
         done = len(batches_in(folder))
         if done < wanted.batches:
             api.register(wanted, done, folder)
-        while done < wanted.batches:
-            groups = _next_batch(api, wanted, done, folder)
-            if groups is None:
-                if waits:
-                    waits("waits for environments: python my_env.py serve")
-                    waits = None
-                sleep(_POLL)
-                continue
+        for number in range(done + 1, wanted.batches + 1):
+            groups = _next_batch(api, wanted, number, folder, sleep, waits)
             faults.kill_point("run_api.batch_arrived")
-            done += 1
-            write_atomic(folder / _NAME.format(done), b"".join(orjson.dumps(group) + b"\n" for group in groups))
-            yield _taken(done, groups)
+            write_atomic(folder / _NAME.format(number), b"".join(orjson.dumps(group) + b"\n" for group in groups))
+            yield _taken(number, groups)
+
+
+def _waiting(api: RunApi, wanted: Wanted) -> str:
+    queued = api.status().get("queue_size")
+    if queued:
+        return f"{queued} groups wait, and make no batch of exactly {wanted.batch_size} sequences yet"
+    return "waits for environments: python my_env.py serve"
 
 
 def batches_in(folder: Path) -> list[Path]:
@@ -162,12 +163,22 @@ def batches_in(folder: Path) -> list[Path]:
     return sorted(folder.glob("batch-*.jsonl"))
 
 
-def _next_batch(api: RunApi, wanted: Wanted, done: int, folder: Path) -> list[JsonObject] | None:
-    try:
-        return api.batch()
-    except UnregisteredError:
-        api.register(wanted, done, folder)
-        return None
+def _next_batch(
+    api: RunApi, wanted: Wanted, number: int, folder: Path, sleep: Callable[[float], None], waits: Callable[[str], None] | None
+) -> list[JsonObject]:
+    """Ask until there is a batch, and register again with a server that was started anew."""
+    polls = 0
+    while True:
+        try:
+            if groups := api.batch():
+                return groups
+        except UnregisteredError:
+            api.register(wanted, number - 1, folder)
+            continue
+        if waits and polls % _TOLD == 0:
+            waits(_waiting(api, wanted))
+        sleep(_POLL)
+        polls += 1
 
 
 def _taken(number: int, groups: list[JsonObject]) -> Taken:

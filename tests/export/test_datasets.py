@@ -112,6 +112,7 @@ UNSAID = {name: value for name, value in GROUP.items() if name not in ("inferenc
     [
         {},
         {"inference_logprobs": None, "ref_logprobs": None, "overrides": None, "group_overrides": None},
+        {"inference_logprobs": [[1.0] * 5, [1.0, 1.0, 1.0, -0.5, -0.125]]},
         {"overrides": [{"set_advantage_to_zero": True}, {}], "group_overrides": {"group_size": 2}, "env_id": 3},
         {"advantages": [[0.0, 0.0, 0.0, 0.5, 0.5], [0.0, 0.0, 0.0, -0.5, -0.5]]},
         {"images": [["AA=="], None]},

@@ -111,6 +111,30 @@ def test_tokens_of_which_none_can_be_trained_on_stay_aside(desk, make):
     assert [json.loads(row["extra"])["mask"] for row in rows] == [[True] * 5, [False] * 5]
 
 
+def test_a_bad_group_is_set_aside_and_its_neighbours_are_kept(desk, make):
+    """Of a group without one of its sequences the others would be compared with another mean."""
+    good = make.group(1.0, 0.0, 0.5, inference_logprobs=None, group_overrides={"group_size": 3})
+    said = make.group(1.0, 0.0)["messages"]
+    bad = [
+        make.group(1.0, 0.0, messages=None),
+        make.group(1.0, 0.0, messages=[said[0], None]),
+        make.group(1.0, 0.0, scores=None),
+        make.group(1.0, 0.0, scores=[1.0, None]),
+        make.group(1.0, 0.0, tokens=[["input_ids"], ["input_ids"]]),
+    ]
+    desk.write("a.jsonl", make.lines(bad[0], good, *bad[1:]))
+    (desk.folder / "a.html").write_text("<html><body>groups</body></html>")
+    report = desk.ingest_report()
+    assert (report["trajectories"], report["with_tokens"]) == (3, 3)
+    assert report["quarantined"] == {
+        "messages: missing (set include_messages)": 1,
+        "messages[]: not a list": 1,
+        "scores: missing": 1,
+        "scores[]: not a number": 1,
+        "tokens[]: not token ids": 1,
+    }
+
+
 def test_nobody_named_the_policy(desk, make):
     desk.write("a.jsonl", make.lines(make.group(1.0, 0.5)))
     report = desk.ingest_report()

@@ -31,7 +31,7 @@ class FakeRunApi:
     """Forms a batch of each group; forgets all when it is `restarted`."""
 
     def __init__(self, *groups):
-        self.groups, self.trainers, self.asked = list(groups), [], []
+        self.groups, self.trainers, self.asked, self.queued = list(groups), [], [], 0
 
     def restarted(self):
         self.trainers = []
@@ -45,7 +45,7 @@ class FakeRunApi:
                 self.trainers.append(body)
                 return {"uuid": 2**100}
             case "/status":
-                return {"current_step": len(self.asked), "queue_size": len(self.groups)}
+                return {"current_step": len(self.asked), "queue_size": self.queued}
             case "/batch" if not self.trainers:
                 return {"status": "error", "message": "Trainer not registered. Call /register first.", "batch": []}
             case "/batch":
@@ -90,6 +90,22 @@ def test_it_waits_until_there_is_a_batch(tmp_path):
 
     assert [one.number for one in taken_from(server, tmp_path, sleep=sleep)] == [1, 2, 3]
     assert len(slept) == 3
+
+
+@pytest.mark.parametrize(("queued", "told"), [(0, "waits for environments"), (3, "3 groups wait, and make no batch of exactly 2")])
+def test_what_is_waited_for_is_told_once_a_minute(tmp_path, queued, told):
+    """Groups of three never make a batch of two, and nothing said so."""
+    server, said, slept = FakeRunApi(), [], []
+    server.queued = queued
+
+    def sleep(seconds):
+        slept.append(seconds)
+        if len(slept) == 61:
+            server.groups += [group(1), group(2), group(3)]
+
+    list(take(RunApi("http://x", server.client()), tmp_path, WANTED, sleep, said.append))
+    assert (len(said), sum(slept)) == (2, 61.0)
+    assert all(words.startswith(told) for words in said)
 
 
 def test_a_server_that_was_started_anew_is_registered_with(tmp_path):
