@@ -54,7 +54,8 @@ class Night(NamedTuple):
 
     def settings(self, options: list[str]) -> list[str]:
         name = f"{self.method}-{self.demonstrations}"
-        return [f"seed={self.seed}", f"night={name}", "draw=methods", *ARMS[self.demonstrations], *options]
+        own = f"registry.model_name={name}"  # with a champion of its own: each night is judged against the base
+        return [f"seed={self.seed}", f"night={name}", "draw=methods", own, *ARMS[self.demonstrations], *options]
 
 
 def source(night: Night, options: list[str]) -> str:

@@ -92,7 +92,7 @@ def _a_night(given: NightConfig) -> JsonObject:
         if deployment.id:
             ingest_waiting(home)
         try:
-            with open_night(settings) as night, run_by(PrefectRunner(night.journal)):
+            with open_night(settings) as night, run_by(PrefectRunner(night.journal, night.home)):
                 recorder.follow(night.journal)
                 the_night(night)
                 status = close_night(night)

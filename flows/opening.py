@@ -26,6 +26,7 @@ from clawpipe.nights.compared import compared
 from clawpipe.nights.conclude import conclude, count_evidence, evidence_warning
 from clawpipe.nights.journal import Journal, watcher
 from clawpipe.nights.judges import judges_of
+from clawpipe.nights.machines import held, share_night
 from clawpipe.nights.past import earlier_evidence, past_rounds
 from clawpipe.nights.record import (
     Incumbent,
@@ -192,10 +193,13 @@ def open_night(config: NightConfig, ledger_home: Home | None = None) -> Iterator
     store = open_store(home)
     with ExitStack() as stack:
         stack.enter_context(exclusive(home.locks / "night.lock", f"the home {home.root}"))
+        stack.enter_context(held(home, night_id(config)))
         store.sweep()
         clear_leftovers(home, night_id(config))
         _prepare_ledger(_tracking(home, config))
         record = _record(home, config)
+        share_night(home, record.night)
+        stack.callback(share_night, home, record.night)
         journal = Journal(NightStatus(night=record.night, run_dir=str(run_dir(home, record.night))), watcher())
         stack.enter_context(tracked_by(journal, record.resolve(config), _tracking(home, config), store, flow_run.id))
         stack.enter_context(reporting_to(journal))

@@ -15,7 +15,7 @@ from clawpipe.devices import meter
 from clawpipe.nights.journal import Journal
 from clawpipe.nights.record import entry
 from clawpipe.store.home import Home
-from clawpipe.store.records import find_record
+from clawpipe.store.records import find_record, share_records
 from clawpipe.store.refs import StepResult
 from tasks.step import Call
 
@@ -28,8 +28,8 @@ class PrefectRunner:
 
     ended: ClassVar[deque[UUID]] = deque(maxlen=_LAST)  # the task runs of this process that ended last
 
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
+    def __init__(self, journal: Journal, home: Home) -> None:
+        self._journal, self._home = journal, home
         self._chunks: list[tuple[bool, float]] = []
         self._metered = 0.0  # accelerator seconds of the steps before this one
 
@@ -42,11 +42,12 @@ class PrefectRunner:
         if state.state_details.task_run_id:
             self.ended.append(state.state_details.task_run_id)
         result = state.result()
+        key = self._shared(call)
         cached = state.name == CACHED and all(was_cached for was_cached, _ in self._chunks)
         seconds = time.monotonic() - begun + sum(spent for _, spent in self._chunks)
         self._chunks = []
         before, self._metered = self._metered, meter().seconds
-        self._journal.finish(entry(call.name, cached, seconds, call.key, result, self._metered - before))
+        self._journal.finish(entry(call.name, cached, seconds, key, result, self._metered - before))
         return result
 
     def run_together(self, calls: Sequence[Call]) -> list[StepResult]:
@@ -54,15 +55,22 @@ class PrefectRunner:
         begun = time.monotonic()
         named = [call.task.with_options(task_run_name=f"{call.name}/{number}") for number, call in enumerate(calls, start=1)]
         futures = [task.submit(**call.arguments) for task, call in zip(named, calls, strict=True)]
-        results = [self._chunk(future, done + 1, len(futures)) for done, future in enumerate(futures)]
+        results = [self._chunk(*one, done, len(futures)) for done, one in enumerate(zip(futures, calls, strict=True), start=1)]
         cached = all(future.state.name == CACHED for future in futures)
         self._chunks = [(cached, time.monotonic() - begun)]
         return results
 
-    def _chunk(self, future: PrefectFuture, done: int, total: int) -> StepResult:
+    def _chunk(self, future: PrefectFuture, call: Call, done: int, total: int) -> StepResult:
         result = future.result()
+        self._shared(call)
         self._journal.progress(done, total, "chunks")
         return result
+
+    def _shared(self, call: Call) -> str | None:
+        """Let other machines find the record of a call that has ended. Returns the call's key."""
+        if key := call.key:
+            share_records(self._home, key)
+        return key
 
 
 class Unknown:

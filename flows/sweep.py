@@ -72,7 +72,7 @@ def sweep_trial(sweep: str, number: int) -> None:
 def _night(study: Study, number: int, config: NightConfig) -> NightStatus:
     with open_night(config, Home(study.directory.parents[1])) as night:
         study.note(number, night=night.night, run_dir=str(night.journal.run_dir))
-        runner: Runner = UpToTheVerdict(PrefectRunner(night.journal))
+        runner: Runner = UpToTheVerdict(PrefectRunner(night.journal, night.home))
         if config.rollouts:
             runner = Pruning(runner, open_store(night.home), lambda rounds, success: study.prune(number, rounds, success))
         with suppress(_VerdictReached), run_by(runner):

@@ -17,6 +17,7 @@ NAMES = (
         "CLAWPIPE_HOME",
         "CLAWPIPE_STORE",
         "CLAWPIPE_LEDGER",
+        "CLAWPIPE_SHARED",
         "CLAWPIPE_API_KEY",
         "CLAWPIPE_KILL_AT",
         "CLAWPIPE_DEBUG",

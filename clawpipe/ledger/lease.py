@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from clawpipe.errors import BusyError
+from clawpipe.store.files import InUseError
 from clawpipe.store.objects import Objects
 
 STILL_SECONDS = 30.0  # a holder that shows no sign for so long is taken for dead
@@ -25,9 +26,16 @@ _ASK_SECONDS = 0.5
 
 
 @contextmanager
-def lease(objects: Objects, path: str) -> Iterator[None]:
-    """Hold the lock; wait for it as long as it takes."""
-    number = _taken(objects, path)
+def lease(objects: Objects, path: str, what: str = "") -> Iterator[None]:
+    """Hold the lock. Without `what` wait for it as long as it takes.
+
+    Args:
+        what: what the lock is of, for the error of one who does not wait for a living holder.
+
+    Raises:
+        InUseError: with `what`: a holder shows that it lives.
+    """
+    number = _taken(objects, path, what)
     stop = threading.Event()
     renewal = threading.Thread(target=_renew, args=(objects, f"{path}/{number:08}.alive", stop), daemon=True)
     renewal.start()
@@ -39,7 +47,7 @@ def lease(objects: Objects, path: str) -> Iterator[None]:
         objects.create(f"{path}/{number:08}.ended", b"")
 
 
-def _taken(objects: Objects, path: str) -> int:
+def _taken(objects: Objects, path: str, what: str) -> int:
     """Take the next lease once the last one has ended or is still. Returns its number."""
     last, alive, since = -1, b"", time.monotonic()
     while True:
@@ -48,6 +56,8 @@ def _taken(objects: Objects, path: str) -> int:
         ended = number < 0 or f"{number:08}.ended" in found
         sign = b"" if ended else objects.get(f"{path}/{number:08}.alive") or b""
         if (number, sign) != (last, alive):
+            if what and number == last:
+                raise _in_use(objects, f"{path}/{number:08}", what)
             last, alive, since = number, sign, time.monotonic()
         if ended or time.monotonic() - since > STILL_SECONDS:
             if _take(objects, path, number + 1):
@@ -56,6 +66,11 @@ def _taken(objects: Objects, path: str) -> int:
                 return number + 1
         else:
             time.sleep(_ASK_SECONDS)
+
+
+def _in_use(objects: Objects, holder: str, what: str) -> InUseError:
+    host, _, process = (objects.get(holder) or b"another machine").decode().partition(" ")
+    return InUseError(f"{what} is run by process {process} on {host}", objects.url, "wait until it ends, then try again")
 
 
 def _take(objects: Objects, path: str, number: int) -> bool:

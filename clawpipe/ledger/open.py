@@ -14,6 +14,8 @@ from clawpipe.ledger.database import SCHEMES, DatabaseLedger
 from clawpipe.ledger.home import HomeLedger
 from clawpipe.ledger.objects import ObjectLedger
 from clawpipe.store.home import Home
+from clawpipe.store.machines import VARIABLE as SHARED
+from clawpipe.store.machines import store_url
 from clawpipe.store.objects import is_conditional
 from clawpipe.store.remote import VARIABLE as STORE
 
@@ -57,7 +59,7 @@ def ledger_place(home: Home, uri: str) -> str:
             raise ConfigError("the registry is not in a database that can hold a ledger", f"{VARIABLE}={wanted}", _FORMS)
         return uri
     if wanted == "store":
-        if not (store := os.environ.get(STORE)):
+        if not (store := store_url()):
             raise ConfigError(f"there is no shared store for the ledger: {STORE} is not set", f"{VARIABLE}={wanted}", _FORMS)
         return f"{store.rstrip('/')}/.ledger/{_key(uri)}"
     if wanted != "home" and not wanted.startswith(_HOME) and "://" not in wanted:
@@ -77,6 +79,8 @@ def _default(home: Home, uri: str) -> str:
         return "home"
     if uri.startswith(SCHEMES):
         return "database"
+    if shared := os.environ.get(SHARED):
+        return f"{shared.rstrip('/')}/ledger/{_key(uri)}"
     return "store" if is_conditional(os.environ.get(STORE, "")) else "home"
 
 

@@ -24,6 +24,8 @@ from clawpipe.removal.screenshots import unused_screenshots
 from clawpipe.store.artifacts import Store
 from clawpipe.store.files import read_manifest
 from clawpipe.store.home import Home
+from clawpipe.store.machines import VARIABLE as SHARED
+from clawpipe.store.machines import shared_objects
 from clawpipe.store.notes import Notes
 from clawpipe.store.open import open_store
 from clawpipe.store.records import drop_dead_records
@@ -141,6 +143,9 @@ def collect(
 
 
 def _required(store: Store) -> Remote:
+    if shared_objects():
+        what = "other machines of this home may refer to what this one does not know"
+        raise ConfigError(what, SHARED, "leave `--remote` out")
     if store.remote is None:
         raise ConfigError("this home has no shared store", fix=f"set {VARIABLE}, or leave `--remote` out")
     return store.remote

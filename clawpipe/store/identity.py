@@ -6,13 +6,21 @@ import uuid
 
 from clawpipe.store.files import exclusive, write_atomic
 from clawpipe.store.home import Home
+from clawpipe.store.machines import shared_objects
+
+_ID = "id"
 
 
 def home_id(home: Home) -> str:
-    """Return the home's id, 12 hex digits; drawn and written on first use."""
+    """Return the home's id, 12 hex digits; drawn and written on first use, by the first of the machines that share it."""
     path = home.root / "id"
     if not path.exists():
         with exclusive(home.locks / "id.lock", "the id of this home", wait=True):
             if not path.exists():
-                write_atomic(path, f"{uuid.uuid4().hex[:12]}\n".encode())
+                write_atomic(path, _drawn())
     return path.read_text(encoding="ascii").strip()
+
+
+def _drawn() -> bytes:
+    mine, shared = f"{uuid.uuid4().hex[:12]}\n".encode(), shared_objects()
+    return mine if shared is None or shared.create(_ID, mine) else shared.get(_ID) or mine

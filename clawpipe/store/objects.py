@@ -59,6 +59,12 @@ class Objects(Remote):
         with self._asked():
             return [path.rpartition("/")[2] for path in self._names(folder)]
 
+    def folders(self, folder: str) -> list[str]:
+        """Return the names of the folders in a folder, sorted."""
+        with self._asked():
+            below = f"{self._at(folder)}/"
+            return sorted({path.removeprefix(below).partition("/")[0] for path in self._names(folder)})
+
     def drop(self, path: str) -> None:
         """Remove an object, if there is one."""
         with self._asked(), suppress(FileNotFoundError):

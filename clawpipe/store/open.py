@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-
 from clawpipe.store.artifacts import Store
 from clawpipe.store.home import Home
-from clawpipe.store.remote import VARIABLE, Remote
+from clawpipe.store.machines import store_url
+from clawpipe.store.remote import Remote
 
 
 def open_store(home: Home) -> Store:
-    """Return the store of a home; with `CLAWPIPE_STORE` it is a cache of the shared store at that URL."""
-    url = os.environ.get(VARIABLE)
+    """Return the store of a home; with a shared store it is a cache of that one."""
+    url = store_url()
     return Store(home.store, Remote(url) if url else None)

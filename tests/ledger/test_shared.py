@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -14,6 +15,7 @@ from clawpipe.ledger import lease as lease_module
 from clawpipe.ledger.database import DatabaseLedger
 from clawpipe.ledger.lease import lease
 from clawpipe.ledger.objects import ObjectLedger
+from clawpipe.store.files import InUseError
 from clawpipe.store.objects import Objects
 
 each = pytest.mark.parametrize("storage", ["sqlite", "s3", "file", "memory"], indirect=True)
@@ -116,6 +118,15 @@ def test_a_lease_of_the_dead_is_taken_over(tmp_path, monkeypatch):
         assert "00000005" in held
         assert "00000004" not in held
     assert "00000005.ended" in objects.names("locks/registry")
+
+
+def test_who_does_not_wait_is_told_who_holds_the_lease(tmp_path, monkeypatch):
+    objects = Objects(f"file://{tmp_path}")
+    monkeypatch.setattr(lease_module, "_RENEW_SECONDS", 0.05)
+    with lease(objects, "leases/night"), pytest.raises(InUseError, match=f"the night is run by process {os.getpid()} on"):
+        lease(objects, "leases/night", "the night").__enter__()
+    with lease(objects, "leases/night", "the night"):
+        pass
 
 
 def test_a_lease_that_others_have_cleared_away_is_not_taken(tmp_path):

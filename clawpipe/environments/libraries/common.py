@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from clawpipe.environments.base import Kind, Outcome, TaskItem, Verdict
-from clawpipe.environments.libraries.naming import PACKAGES, name_of
+from clawpipe.environments.libraries.naming import install_words, name_of
 from clawpipe.environments.split import heldout, is_heldout_split, stable_hash
 from clawpipe.errors import ConfigError, DataError
 from clawpipe.messages import Message, ToolCall, ToolSpec
@@ -30,7 +30,7 @@ def imported(library: str, module: str) -> ModuleType:
     Raises:
         ConfigError: this Python lacks it, or something that it imports; or it raises.
     """
-    install = f"{sys.executable} -m pip install {PACKAGES[library]}"
+    install = f"{sys.executable} -m pip install {install_words(library)}"
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 _CLASSES = {
     "atropos": "Atropos",
+    "bfcl": "Bfcl",
     "gymnasium": "Gymnasium",
     "openenv": "OpenEnv",
     "reasoning-gym": "ReasoningGym",
@@ -16,12 +17,14 @@ _CLASSES = {
 }
 PACKAGES = {
     "atropos": "atroposlib",
+    "bfcl": "bfcl-eval",
     "gymnasium": "gymnasium",
     "openenv": "openenv-core",
     "reasoning-gym": "reasoning-gym",
     "skyrl-gym": "skyrl-gym",
     "verifiers": "verifiers",
 }
+_ALONE = {"bfcl": "mpmath"}  # libraries whose dependencies are not what is played: installed without them, but for these
 LIBRARIES = {library: f"{__package__}.{library.replace('-', '_')}:{member}" for library, member in _CLASSES.items()}
 _LONGEST = 48  # characters that a label may have
 
@@ -36,6 +39,12 @@ def file_in(word: str) -> Path | None:
     """Return the Python file that a name names, as FILE.py or FILE.py:Class; None where it names none."""
     found = re.fullmatch(r"(.+\.py)(?::\w+)?", word)
     return Path(found[1]).expanduser().resolve() if found else None
+
+
+def install_words(library: str) -> str:
+    """Return what `pip install` takes to make a library's environments playable."""
+    package = PACKAGES[library]
+    return f"--no-deps {package} {_ALONE[library]}" if library in _ALONE else package
 
 
 def installed_version(library: str) -> str:

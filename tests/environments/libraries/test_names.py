@@ -14,7 +14,7 @@ from clawpipe.environments.discovery import (
     show_environment,
     source_digest,
 )
-from clawpipe.environments.libraries.naming import LIBRARIES, PACKAGES, file_in, name_of
+from clawpipe.environments.libraries.naming import LIBRARIES, file_in, install_words, name_of
 from clawpipe.errors import ConfigError
 
 
@@ -26,6 +26,7 @@ from clawpipe.errors import ConfigError
         ("verifiers:owner/gsm8k", "verifiers-gsm8k"),
         ("openenv:http://127.0.0.1:8000/", "openenv-127.0.0.1-8000"),
         ("atropos:../envs/sums.py:Sums", "atropos-sums-Sums"),
+        ("bfcl:multi_turn_base", "bfcl-multi_turn_base"),
         ("reasoning-gym:chain_sum=2,leg_counting", "reasoning-gym-chain_sum-2-leg_counting"),
     ],
 )
@@ -62,9 +63,9 @@ def test_its_options_are_shown(library):
 def test_what_is_not_installed_says_the_command(library, tmp_path):
     options = {"file": str(tmp_path / "x")} if library == "skyrl-gym" else {}
     with pytest.raises(ConfigError) as caught:
-        load_environment(f"{library}:x", options)
+        load_environment(f"{library}:{'multi_turn_base' if library == 'bfcl' else 'x'}", options)
     assert "\n" not in str(caught.value.what)
-    assert f"{sys.executable} -m pip install {PACKAGES[library]}" in str(caught.value.fix)
+    assert f"{sys.executable} -m pip install {install_words(library)}" in str(caught.value.fix)
 
 
 def test_an_option_that_it_does_not_have_is_named():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from clawpipe.environments.ending import outcome_of
 from clawpipe.environments.hosted import open_environment
 from clawpipe.environments.play import Play
 from clawpipe.json_types import JsonObject, Options
-from clawpipe.messages import Message
+from clawpipe.messages import Message, ToolCall
 from clawpipe.ports import free_port
 
 pytestmark = pytest.mark.foreign
@@ -29,6 +30,7 @@ WANTED = {
     "atropos": ["atroposlib==0.4.0"],
     "verifiers": ["verifiers==0.4.0"],
     "openenv": ["openenv-core==0.3.0"],
+    "bfcl": ["--no-deps", "bfcl-eval==2026.3.23", "mpmath==1.3.0"],
 }
 
 
@@ -177,6 +179,65 @@ def test_atropos(python_of):
     own = evaluated(python, (HERE / "atropos_evaluates.py").read_text(), [row | {"file": str(file)} for row in rows])
     assert [row["reward"] for row in rows] == own
     assert set(own) == {-1.0, 1.0}
+
+
+OF_BFCL = """
+import json, sys
+from bfcl_eval.eval_checker.multi_turn_eval.multi_turn_checker import multi_turn_checker
+rewards = []
+for place, row in enumerate(json.load(sys.stdin)):
+    told = multi_turn_checker(row["calls"], row["right"], row["task"], "multi_turn_base", f"policy{place}")
+    rewards.append(float(told["valid"]))
+print(json.dumps(rewards))
+"""
+
+
+def test_bfcl(python_of):
+    """The right calls of each task, but for every third of them: those lack the last call of the conversation."""
+    python = python_of("bfcl")
+    place = subprocess.run(
+        [python, "-c", "import bfcl_eval; print(bfcl_eval.__path__[0])"], capture_output=True, text=True, check=True
+    )
+    tasks, right = (_of_bfcl(Path(place.stdout.strip()) / "data" / folder) for folder in ("", "possible_answer"))
+    own, rows = [], []
+    with open_environment("bfcl:multi_turn_base", {}, 60.0, python) as environment:
+        parameters = {tool.name: list(tool.parameters["properties"]) for tool in environment.tools()}
+        for number, item in enumerate(environment.items("train", ITEMS, 0)):
+            name = json.loads(item.truth)["id"]
+            turns = [list(turn) for turn in right[name]["ground_truth"]]
+            if number % 3 == 0:
+                next(turn for turn in reversed(turns) if turn).pop()
+            own.append(_rewarded(environment, item, [[_call_of(call, parameters) for call in turn] for turn in turns]))
+            rows.append(
+                {"calls": [[[call] for call in turn] for turn in turns], "right": right[name]["ground_truth"], "task": tasks[name]}
+            )
+    assert own == evaluated(python, OF_BFCL, rows)
+    assert [reward for number, reward in enumerate(own) if number % 3] == [1.0] * 33
+    assert 0.0 in own
+
+
+def _of_bfcl(folder: Path) -> dict[str, JsonObject]:
+    lines = (folder / "BFCL_v4_multi_turn_base.json").read_text().splitlines()
+    return {row["id"]: row for row in map(json.loads, lines)}
+
+
+def _call_of(text: str, parameters: dict[str, list[str]]) -> ToolCall:
+    call = ast.parse(text, mode="eval").body
+    assert isinstance(call, ast.Call)
+    assert isinstance(call.func, ast.Name)
+    given = dict(zip(parameters[call.func.id], map(ast.literal_eval, call.args), strict=False))
+    given |= {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
+    return ToolCall("c", call.func.id, json.dumps(given))
+
+
+def _rewarded(environment: Any, item: TaskItem, turns: Sequence[Sequence[ToolCall]]) -> float:
+    play, messages = Play(environment, item, 0), list(item.messages)
+    for turn in turns:
+        for said in [*[Message("assistant", "", (call,)) for call in turn], Message("assistant", "Done.")]:
+            answer = play.answer([*messages, said])
+            messages += [said, *answer.messages]
+    play.end("done")
+    return outcome_of(environment, item, messages, play.ending).evidence["reward"]
 
 
 OF_VERIFIERS = """

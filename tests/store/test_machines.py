@@ -1,0 +1,73 @@
+"""Two machines of one home, each with a directory of its own: what one has recorded, the other finds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from clawpipe.errors import ConfigError
+from clawpipe.store.datasets import publish_dataset
+from clawpipe.store.home import Home
+from clawpipe.store.identity import home_id
+from clawpipe.store.machines import VARIABLE, shared_objects
+from clawpipe.store.open import open_store
+from clawpipe.store.records import drop_dead_records, find_record, share_records
+from clawpipe.store.refs import StepResult
+
+TABLE = pa.table({"number": [1, 2, 3]})
+
+
+@pytest.fixture
+def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Home, Home]:
+    monkeypatch.setenv(VARIABLE, f"file://{tmp_path}/shared")
+    return Home(tmp_path / "one"), Home(tmp_path / "two")
+
+
+def recorded(home: Home, key: str, result: StepResult) -> StepResult:
+    home.steps.mkdir(parents=True, exist_ok=True)
+    body = {"__class__": "clawpipe.store.refs.StepResult", "data": result.model_dump(mode="json")}
+    record = {"metadata": {"serializer": {"type": "json"}}, "result": json.dumps(body)}
+    (home.steps / key).write_text(json.dumps(record))
+    share_records(home, key)
+    return result
+
+
+def test_a_step_of_one_machine_is_done_on_the_other(machines):
+    one, two = machines
+    made = recorded(one, "curate-1", StepResult(output=publish_dataset(open_store(one), "samples", [TABLE])))
+    assert find_record(two, "curate-1") == made
+    assert open_store(two).has(made.output)
+    assert find_record(two, "curate-2") is None
+
+
+def test_a_record_whose_artifact_is_gone_leaves_the_storage(machines):
+    one, two = machines
+    gone = recorded(one, "curate-1", StepResult(output=publish_dataset(open_store(one), "samples", [TABLE])))
+    kept = recorded(one, "curate-2", StepResult(rows_in=3))
+    open_store(one).remove(gone.output)
+    assert drop_dead_records(one) == 1
+    assert find_record(two, "curate-1") is None
+    assert not (two.steps / "curate-1").exists()
+    assert find_record(two, "curate-2") == kept
+
+
+def test_machines_have_the_id_that_the_first_of_them_drew(machines):
+    one, two = machines
+    assert home_id(one) == home_id(two) == home_id(one)
+
+
+def test_a_storage_without_conditional_writes_is_refused(monkeypatch):
+    monkeypatch.setenv(VARIABLE, "gs://bucket/home")
+    with pytest.raises(ConfigError, match="conditional writes"):
+        shared_objects()
+
+
+def test_without_the_variable_nothing_is_shared(machines, monkeypatch):
+    one, two = machines
+    monkeypatch.delenv(VARIABLE)
+    recorded(one, "score-1", StepResult(rows_in=3))
+    assert find_record(two, "score-1") is None
+    assert home_id(one) != home_id(two)
