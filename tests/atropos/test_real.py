@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -197,3 +198,25 @@ def test_run_api_hands_on_what_an_environment_serves(atropos, play, tmp_path, ba
     for ids, mask, logprobs in ((group["tokens"][0], group["masks"][0], group["inference_logprobs"][0]) for group in groups):
         start = next(place for place, kept in enumerate(mask) if kept != -100)
         assert logprobs[start:] == pytest.approx(engine.score(ids, start), abs=1e-3)
+    (tmp_path / "night.yaml").write_text(json.dumps(night(atropos / "python")))
+    told = clawpipe(home, "run", "--config", tmp_path / "night.yaml")
+    assert re.search(r"round-1/check_recorded +ran .* 24 -> 24 rows", told)
+    assert re.search(r"^(PROMOTE|HOLD|REJECT)$", told, re.MULTILINE)
+
+
+def night(python: Path) -> dict:
+    """Settings of a night that learns from what was taken, with the environment itself as the judge of its candidate."""
+    options = {"config": {"managed": False, "max_tokens": 4}, "reward": {"success": 0.5}}
+    world = {"name": f"atropos:{WORLD}", "python": str(python), "options": options, "heldout_items": 20, "benchmark_items": 0}
+    return {
+        "night": "taken",
+        "model": {"base": "random"},
+        "rollouts": None,
+        "rounds": 1,
+        "trajectories": ["new"],
+        "scores": ["new"],
+        "environment": world,
+        "train": {"method": "grpo", "optimizer_steps": 2, "lora": {"rank": 4, "alpha": 8}},
+        "evaluation": {"temperature": 1.0},
+        "runtime": {"workers": 1, "train_threads": 1},
+    }
