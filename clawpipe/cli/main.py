@@ -16,6 +16,7 @@ import typer
 
 from clawpipe import __version__
 from clawpipe.cli import (
+    atropos,
     batch,
     chat,
     config,
@@ -84,6 +85,7 @@ app.command("sweep", rich_help_panel="Nights")(sweep.sweep)
 app.command("ingest", rich_help_panel="Data")(ingest.ingest)
 app.command("batch", rich_help_panel="Data")(batch.batch)
 app.command("process", rich_help_panel="Data")(batch.process)
+app.command("atropos", rich_help_panel="Data")(atropos.atropos)
 app.command("inspect", rich_help_panel="Data")(inspect.inspect)
 app.command("rescore", rich_help_panel="Data")(rescore.rescore)
 app.command("export", rich_help_panel="Data")(datasets.export)
