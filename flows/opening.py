@@ -57,6 +57,7 @@ from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
 from clawpipe.store.refs import DatasetRef, ModelRef
 from clawpipe.tracking.attach import tracked_by
+from clawpipe.training.backends import require_backend
 from clawpipe.workers.episodes import derive_seed
 from clawpipe.workers.pool import open_workers
 from flows.datasets import datasets_of, named_datasets, waiting_rows
@@ -113,7 +114,9 @@ class Night:
     def training_numerics(self) -> Train:
         """The settings that decide how the model computes in training, without learning rates and losses."""
         train = self.config.train
-        return Train(adapter=train.adapter, lora=train.lora, gradient_checkpointing=train.gradient_checkpointing)
+        return Train(
+            backend=train.backend, adapter=train.adapter, lora=train.lora, gradient_checkpointing=train.gradient_checkpointing
+        )
 
     @property
     def drawn(self) -> Drawn:
@@ -335,7 +338,8 @@ def _require_loadable(config: NightConfig) -> None:
     for point, name in extensions_of(config):
         if point is not ENVIRONMENTS:
             point.load(name) if is_reference(name) else point.place(name)
-    if config.train.adapter == "lora":
+    require_backend(config)
+    if config.train.adapter == "lora" and config.train.backend.is_local:
         require_targets(config.model.base, config.train.lora)
 
 

@@ -20,6 +20,7 @@ from tasks.data import (
     add_stored_pairs,
     clear_hints,
     compare_judges,
+    compress,
     curate,
     edit,
     find_duplicates,
@@ -165,11 +166,7 @@ def judge(this: Round, trajectories: list[DatasetRef]) -> Judged:
         ).dataset
         for dataset in valid
     ]
-    if this.config.train.spec.text != "none" and (this.night.stored or _text_only(this.config)):
-        valid = [
-            this.record_filtered(render(trajectories=text, policy=this.night.base, environment=environment)).dataset
-            for text in valid
-        ]
+    valid = _as_tokens(this, valid)
     if this.config.train.spec.uses_ratios:
         valid[:others] = [_with_logprobs(this, dataset) for dataset in valid[:others]]
     scores = [*judged, *stored]
@@ -193,6 +190,24 @@ def _edited(this: Round, trajectories: list[DatasetRef]) -> Edited | None:
         return Edited(Judged([], []), [pairs], reviews)
     shown = render.named("render_edited")(trajectories=made.dataset, policy=this.night.base, environment=this.config.drawn).dataset
     return Edited(Judged([shown], [made.extra("scores")], _near_heldout(this, [shown])), [], reviews)
+
+
+def _as_tokens(this: Round, trajectories: list[DatasetRef]) -> list[DatasetRef]:
+    """Return the datasets with tokens for what is text, and with what is too long shortened, as the settings ask."""
+    config, policy, environment = this.config, this.night.base, this.config.drawn
+    asked = config.curation.compress
+    if asked:
+        budget = config.curation.budget
+        calls = [
+            compress(trajectories=each, policy=policy, environment=environment, config=asked, budget=budget)
+            for each in trajectories
+        ]
+        trajectories = [this.record_filtered(result).dataset for result in calls]
+    if config.train.spec.text == "none" or not (this.night.stored or _text_only(config) or asked):
+        return trajectories
+    return [
+        this.record_filtered(render(trajectories=text, policy=policy, environment=environment)).dataset for text in trajectories
+    ]
 
 
 def _replayed(this: Round) -> Judged | None:
@@ -336,6 +351,7 @@ def _curate(this: Round, judged: Judged, config: Train, name: str = "curate") ->
         versions=_known_versions(this),
         near=[*judged.near, *shown.near, *edited.near, *replayed.near, *_reviews(this, judged)],
         replayed=replayed.trajectories,
+        normalise=config.loss.normalise,
         runtime=this.config.runtime,
     )
     this.record_filtered(made)

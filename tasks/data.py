@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clawpipe.config.curation import Near
+from clawpipe.config.curation import Compress, Near
 from clawpipe.config.night import Curation, Played, Runtime, ScorerSpec
 from clawpipe.config.scorers import VERIFIER
 from clawpipe.contracts.validate import validate as validate_dataset
@@ -37,6 +37,16 @@ def validate(trajectories: DatasetRef) -> StepResult:
 def validate_scores(scores: DatasetRef) -> StepResult:
     """Keep the stored scores that meet the contract."""
     return validate_dataset(open_store(Home.from_env()), scores, "scores")
+
+
+@step()
+def compress(trajectories: DatasetRef, policy: ModelRef, environment: Played, config: Compress, budget: int) -> StepResult:
+    """Shorten conversations that are longer than the budget; what was cut is told in their rows."""
+    from clawpipe.recorded.compress import compress_rows
+    from clawpipe.recorded.summaries import summariser
+
+    with summariser(config) as summarise:
+        return compress_rows(open_store(Home.from_env()), trajectories, policy, environment, config, budget, summarise)
 
 
 @step()
@@ -118,6 +128,7 @@ def curate(
     versions: list[str],
     near: list[DatasetRef],
     replayed: list[DatasetRef],
+    normalise: str,
     runtime: Runtime,
 ) -> StepResult:
     """Select and shape the samples, or preference pairs for dpo, to train on."""
@@ -130,6 +141,7 @@ def curate(
         config,
         method,
         earlier=len(replayed),
+        normalise=normalise,
         memory=runtime.curation_memory,
         weights=weights,
         hint=hint,

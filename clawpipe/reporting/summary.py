@@ -30,6 +30,7 @@ from clawpipe.reporting.wording import (
     one_line,
     reasons,
     rerun,
+    shortened,
 )
 
 _KEY_WIDTH = 40
@@ -100,7 +101,7 @@ def _steps(steps: Sequence[StepEntry]) -> Table:
     for step in steps:
         counts = [str(count) if step.rows_in or step.rows_out else "" for count in (step.rows_in, step.rows_out)]
         state = Text(one_line(step.state), "dim" if step.state == "cached" else "")
-        left_out = Text("\n".join(reasons(step.filtered)))
+        left_out = Text("\n".join([*reasons(step.filtered), *shortened(step.details)]))
         table.add_row(elided(step.name, STEP_WIDTH), state, duration(step.seconds), *counts, left_out)
     return table
 

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from clawpipe.config.gate import Measure
 from clawpipe.evaluation.rounds import Choice
+from clawpipe.json_types import JsonObject
 from clawpipe.nights.record import Figures, NightStatus, RegisteredModel, StepEntry
 
 MEASURES: dict[Measure, str] = {
@@ -67,6 +68,13 @@ def rows(entry: StepEntry) -> str:
     if entry.rows_in:
         return f"{entry.rows_in} -> {entry.rows_out} rows"
     return f"{entry.rows_out} rows" if entry.rows_out else ""
+
+
+def shortened(details: JsonObject) -> list[str]:
+    """Return in words what a step has shortened, and what it could not shorten."""
+    made, left = details.get("compressed") or {}, details.get("not_compressed") or {}
+    done = [f"{made['rows']} shortened by {made['tokens']} tokens"] if made.get("rows") else []
+    return [*done, *(f"{rows} not shortened: {why}" for why, rows in sorted(left.items()))]
 
 
 def reasons(filtered: Mapping[str, int]) -> list[str]:
