@@ -97,6 +97,7 @@ def test_copilot_cli_reads_events(tmp_path):
         ("session.start", {"sessionId": "s-3", "selectedModel": "gpt-5"}),
         ("user.message", {"content": "list"}),
         ("assistant.turn_start", {"turnId": "0"}),
+        ("hook.start", {"name": "of another version"}),
         (
             "assistant.message",
             {"content": "", "toolRequests": [{"toolCallId": "c1", "name": "bash", "arguments": {"command": "ls"}}]},
@@ -105,7 +106,9 @@ def test_copilot_cli_reads_events(tmp_path):
         ("tool.execution_complete", {"toolCallId": "c1", "success": False, "error": {"message": "denied"}}),
         ("assistant.message", {"content": "I may not.", "toolRequests": []}),
     ]
-    conversation = only(read(tmp_path, *({"type": kind, "data": data, "timestamp": "t", "id": "i"} for kind, data in events)))
+    conversation = only(
+        read(tmp_path, *({"type": kind, "data": data, "timestamp": "t", "id": "i", "parentId": None} for kind, data in events))
+    )
     assert short(conversation) == [
         ("user", "list"),
         ("assistant", 'bash({"command": "ls"})'),
@@ -142,6 +145,7 @@ OPENHANDS = [
     observed("c1", "/work", False),
     observed("c2", "no", True),
     event("ConversationStateUpdateEvent", "environment", key="stats"),
+    event("CondensationRequest", "agent"),
     text("assistant", "You are in /work.", "agent"),
 ]
 OPENHANDS_SAID = [

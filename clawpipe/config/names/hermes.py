@@ -41,8 +41,10 @@ max_token_length | rollouts.max_new_tokens | new tokens of an answer; whole rows
 max_token_trainer_length | curation.max_tokens |
 max_num_workers | runtime.workers |
 worker_timeout | environment.call_timeout | of a call of the environment
-total_steps | train.max_steps | optimizer steps a round; rounds of a night: rounds
-steps_per_eval | train.validation | held-out items are played once, at the night's end
+total_steps | train.max_steps, rounds | optimizer steps a round, and rounds of a night
+num_steps | train.max_steps, rounds |
+training_steps | train.max_steps, rounds |
+steps_per_eval | train.probe_steps | training items are asked; held-out ones are played once, at the night's end
 eval_limit_ratio | environment.heldout_items | a number of held-out items
 eval_handling | - | evaluation and training take turns
 inference_weight | environments | shares of several environments are given by their numbers of items

@@ -3,7 +3,7 @@
 TABLE = """
 method | train.method | binary_rl is grpo with scores of turns (curation.credit: turn), opd is opd, combine is combine
 batch_size | train.batch_rows | rows per optimizer step
-gradient_accumulation_steps | train.batch_rows | the whole step: rows are computed in as many pieces as fit the memory
+gradient_accumulation_steps | train.batch_rows | rows of the whole step; pieces of it are packs of train.pack_tokens
 learning_rate | train.learning_rate | unset: vetted for the method and the model's size
 warmup_steps | train.warmup_steps | or train.warmup_ratio
 max_steps | train.max_steps | optimizer steps a round
@@ -12,6 +12,11 @@ clip_ratio | train.loss.clip_low, train.loss.clip_high | the clip of the importa
 value_clip_ratio | train.ppo.value_clip | the clip of the critic's values; only ppo has a critic
 gae_lambda | train.ppo.gae_lambda | only ppo has a critic
 gamma | train.ppo.gamma | only ppo discounts
+kl_loss_coef | train.loss.kl_coef |
+entropy_coef | train.loss.entropy_coef |
+W_RL | train.combine.w_rl |
+W_OPD | train.combine.w_opd |
+temperature | rollouts.temperature |
 teacher_temperature | - | a teacher's log-probs are taken at the temperature of the sampling, else the two could not be compared
 hint_extraction_model | scorers | a judge that writes hints: its url and its model
 binary_weight | train.combine.w_rl | the weight of the rewards in combine
@@ -34,7 +39,7 @@ judge_model | scorers | an option of a judge; of the evaluation evaluation.judge
 majority_voting | scorers | always
 num_judges | scorers | votes of a judge, or several scorers with their weights
 consensus_threshold | scorers | the option consensus of the scorer prm, 0.6 as well
-eval_frequency | train.validation | the loss on rows kept apart; held-out items are played once, at the night's end
+eval_frequency | train.probe_steps | training items are asked; held-out ones are played once, at the night's end
 lora_rank | train.lora.rank |
 lora_alpha | train.lora.alpha |
 lora_dropout | train.lora.dropout |

@@ -20,7 +20,7 @@ dro | train.loss.objective | none of that name: a loss of yours
 clip_low_threshold | train.loss.clip_low | the bound of the ratio is 1 - clip_low
 clip_high_threshold | train.loss.clip_high | the bound of the ratio is 1 + clip_high
 beta1 | train.adam_beta1 |
-beta2 | train.adam_beta2 |
+beta2 | train.adam_beta2 | there 0.95 by default
 eps | - | Adam's epsilon is transformers' own
 weight_decay | train.weight_decay |
 grad_clip_norm | train.max_grad_norm |
@@ -35,8 +35,12 @@ kl_penalty_coef | train.loss.kl_coef |
 kl_discount_factor | - | the penalty has no discount
 num_substeps | train.optimizer_steps |
 remove_constant_reward_groups | curation.drop_zero_variance_groups |
-eval_every | train.validation | held-out items are played once, at the night's end
+eval_every | train.probe_steps | training items are asked; held-out ones are played once, at the night's end
 save_every | train.checkpoint_steps |
+learning_rate | train.learning_rate |
+lora_rank | train.lora.rank |
+max_steps | train.max_steps |
+num_epochs | train.epochs |
 ttl_seconds | clawpipe gc --keep-versions NUMBER | old versions are removed by command
 groups_per_batch | environment.train_items | items a round
 dpo_beta | train.dpo.beta |

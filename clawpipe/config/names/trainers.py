@@ -53,7 +53,7 @@ vllm_mode | rollouts.engine.url | colocated without a URL, else a server's
 vllm_importance_sampling_correction | train.loss.tis_cap | recorded log-probs are always used
 mask_truncated_completions | curation.filters.endings | others' cut answers are filtered out; own ones keep their reward
 sync_ref_model | train.start_from | the reference is where the night starts
-label_smoothing | train.dpo.label_smoothing |
+label_smoothing | train.dpo.label_smoothing | there without effect on the sigmoid loss, which here it has
 rpo_alpha | train.dpo.nll_coef |
 desirable_weight | train.kto.desirable_weight |
 undesirable_weight | train.kto.undesirable_weight |
@@ -150,7 +150,7 @@ critic.cliprange_value | train.ppo.value_clip |
 custom_reward_function.path | scorers | path/to/file.py:NAME
 trainer.total_epochs | train.epochs | rounds of a night: rounds
 trainer.save_freq | train.checkpoint_steps |
-trainer.test_freq | train.validation | held-out items are played once, at the night's end
+trainer.test_freq | train.probe_steps | training items are asked; held-out ones are played once, at the night's end
 trainer.n_gpus_per_node | runtime.train_processes |
 trainer.logger | tracking.wandb | MLflow always
 trainer.project_name | tracking.wandb |

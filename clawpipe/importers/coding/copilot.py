@@ -97,7 +97,8 @@ def _add_parts(turns: Turns, response: Any) -> None:
 
 def is_copilot_cli(record: JsonObject) -> bool:
     kind = record.get("type")
-    return isinstance(kind, str) and kind.startswith(_EVENTS) and isinstance(record.get("data"), dict) and "timestamp" in record
+    named = isinstance(kind, str) and (kind.startswith(_EVENTS) or "parentId" in record)
+    return named and isinstance(record.get("data"), dict) and "timestamp" in record
 
 
 def join_copilot_cli(records: Sequence[JsonObject], session: str) -> Iterator[Conversation]:

@@ -27,7 +27,7 @@ _FAILURES = ("AgentErrorEvent", "UserRejectObservation")
 def is_openhands(record: JsonObject) -> bool:
     """Whether a record is an event."""
     if isinstance(record.get("kind"), str) and "source" in record and "timestamp" in record:
-        return record["kind"].endswith(("Event", "Observation", "Condensation", "Action"))
+        return "id" in record or record["kind"].endswith(("Event", "Observation", "Condensation", "Action"))
     return (
         "timestamp" in record
         and "source" in record
