@@ -116,7 +116,7 @@ class Here:
 
     def rendered(self, trajectories: DatasetRef) -> list[Row]:
         done = render_text(open_store(self.home), trajectories, self.base, _PLAIN)
-        return read_dataset(open_store(self.home), done.output).to_pylist()
+        return read_dataset(open_store(self.home), done.dataset).to_pylist()
 
 
 def row(here: Here, seed: int, arm: str, given: DatasetRef, heldout: list[Row]) -> JsonObject:

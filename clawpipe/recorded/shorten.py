@@ -81,7 +81,7 @@ def turns_of(messages: Sequence[Message]) -> list[range]:
     first = next((place for place, message in enumerate(messages) if message.role == "assistant"), len(messages))
     turns, begin, end, replied = [], first, first, False
     for place in range(first, len(messages)):
-        if place > end and replied and _begins(messages, place):
+        if place > end and replied and messages[place].role != "tool":  # a result belongs to what is before it
             turns.append(range(begin, place))
             begin, replied = place, False
         replied = replied or messages[place].role == "assistant"
@@ -89,11 +89,6 @@ def turns_of(messages: Sequence[Message]) -> list[range]:
     if begin < len(messages) and not replied and turns:
         return [*turns[:-1], range(turns[-1].start, len(messages))]
     return [*turns, range(begin, len(messages))] if begin < len(messages) else turns
-
-
-def _begins(messages: Sequence[Message], place: int) -> bool:
-    """Whether a new turn may begin at a message: a tool's result belongs to what is before it."""
-    return messages[place].role != "tool"
 
 
 def _ends(messages: Sequence[Message]) -> list[int]:
