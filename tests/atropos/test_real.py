@@ -34,10 +34,11 @@ CHAT = (
 
 @pytest.fixture(scope="session")
 def atropos(tmp_path_factory) -> Path:
-    """The folder of programs of a Python with atroposlib, whose tokenize_for_trainer needs transformers below 5."""
-    place = tmp_path_factory.mktemp("atropos")
+    """The folder of programs of a Python with atroposlib, whose tokenize_for_trainer needs transformers below 5, which needs older
+    datasets."""
+    place, packages = tmp_path_factory.mktemp("atropos"), ["atroposlib==0.4.0", "transformers<5", "datasets<5"]
     subprocess.run([sys.executable, "-m", "venv", place], check=True)
-    subprocess.run([place / "bin" / "python", "-m", "pip", "install", "-q", "atroposlib==0.4.0", "transformers<5"], check=True)
+    subprocess.run([place / "bin" / "python", "-m", "pip", "install", "-q", *packages], check=True)
     return place / "bin"
 
 
