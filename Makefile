@@ -64,11 +64,12 @@ up: $(STAMP) ## start Prefect, MLflow and a worker on loopback, and deploy prefe
 
 .venv-hermes/.installed:
 	$(PYTHON) -m venv .venv-hermes
-	.venv-hermes/bin/python -m pip install --quiet 'hermes-agent==0.19.0'
+	.venv-hermes/bin/python -m pip install --quiet 'hermes-agent[mcp]==0.19.0'
 	@touch $@
 
-test-hermes: $(STAMP) .venv-hermes/.installed ## let the real Hermes take a turn through a gateway, in an environment of its own
+test-hermes: $(STAMP) .venv-hermes/.installed ## let the real Hermes take a turn through a gateway and start a training, in an environment of its own
 	CLAWPIPE_HERMES_PYTHON=$(CURDIR)/.venv-hermes/bin/python $(BIN)/python -m pytest tests/gateway/test_hermes.py
+	CLAWPIPE_HERMES_PYTHON=$(CURDIR)/.venv-hermes/bin/python $(BIN)/python -m pytest tests/mcp/test_foreign_clients.py -k hermes
 
 # OpenClaw wants Node 24; with an older one npm installs an empty package of its name. That Node's own npm does not work.
 .openclaw/.installed:

@@ -1,8 +1,12 @@
-"""Edit Hermes' config.yaml: its block `model` gets the gateway's URL, key and model. All other lines and comments stay."""
+"""Edit Hermes' config.yaml: its block `model` gets the gateway's URL, key and model, `mcp_servers` a server of tools. All other
+lines and comments stay.
+"""
 
 from __future__ import annotations
 
+import re
 import sys
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,7 +17,7 @@ from clawpipe.errors import ConfigError
 from clawpipe.json_types import JsonObject
 from clawpipe.plain_yaml import parse_yaml
 
-_BLOCK = "model"
+_BLOCK, _SERVERS = "model", "mcp_servers"
 _PASTE = "paste what `clawpipe connect hermes` prints, without --write"
 
 
@@ -35,17 +39,55 @@ def edited(text: str, connection: Connection) -> str:
     Raises:
         ConfigError: the text is no YAML mapping, or the block cannot be replaced without a change of the rest.
     """
+    return _with_block(text, _BLOCK, _block(connection))
+
+
+def with_server(text: str, name: str, server: JsonObject) -> str:
+    """Return the config with an MCP server added to its block `mcp_servers`, or replaced there.
+
+    Raises:
+        ConfigError: the text is no YAML mapping, or the block cannot take it without a change of the rest.
+    """
     before = _parsed(text)
-    block = _block(connection)
-    lines = yaml.safe_dump({_BLOCK: block}, sort_keys=False, allow_unicode=True, width=1000)
-    place = _place(text)
+    known = before.get(_SERVERS) or {}
+    if not isinstance(known, dict):
+        raise ConfigError(f"{_SERVERS}: not a mapping of servers", fix=_PASTE)
+    wanted = known | {name: server}
+    if known.get(name) == server:
+        return text
+    if name in known or not known:
+        return _with_block(text, _SERVERS, wanted)
+    return _checked(_with_entry(text, name, server), _SERVERS, before | {_SERVERS: wanted})
+
+
+def _with_entry(text: str, name: str, server: JsonObject) -> str:
+    """Return the text with a server after the last one of the block, indented as the first is."""
+    start, end = _place(text, _SERVERS) or (0, 0)
+    first = re.search(r"\n( +)[^\s#]", text[start:end])
+    indent = first[1] if first else ""
+    line_end = text.find("\n", end)  # a comment may follow the last value
+    after = len(text) if line_end < 0 else line_end
+    return f"{text[:after]}\n{textwrap.indent(_dumped({name: server}).rstrip(chr(10)), indent)}{text[after:]}"
+
+
+def _with_block(text: str, name: str, block: JsonObject) -> str:
+    before = _parsed(text)
+    lines, place = _dumped({name: block}), _place(text, name)
     if place:
         after = text[: place[0]] + lines.rstrip("\n") + text[place[1] :]
     else:
         after = text + ("\n" if text and not text.endswith("\n") else "") + lines
-    if _parsed(after) != before | {_BLOCK: block}:
-        raise ConfigError(f"the block {_BLOCK!r} cannot be replaced without a change of the rest", fix=_PASTE)
+    return _checked(after, name, before | {name: block})
+
+
+def _checked(after: str, name: str, wanted: JsonObject) -> str:
+    if _parsed(after) != wanted:
+        raise ConfigError(f"the block {name!r} cannot be replaced without a change of the rest", fix=_PASTE)
     return after
+
+
+def _dumped(values: JsonObject) -> str:
+    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=1000)
 
 
 def _block(connection: Connection) -> JsonObject:
@@ -63,12 +105,12 @@ def _parsed(text: str) -> JsonObject:
     return values or {}
 
 
-def _place(text: str) -> tuple[int, int] | None:
-    """Return where the block begins and ends in the text. Comments after its last value are not part of it."""
+def _place(text: str, name: str) -> tuple[int, int] | None:
+    """Return where a block begins and ends in the text. Comments after its last value are not part of it."""
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     if not isinstance(root, yaml.MappingNode):
         return None
-    found = next((pair for pair in root.value if pair[0].value == _BLOCK), None)
+    found = next((pair for pair in root.value if pair[0].value == name), None)
     return (found[0].start_mark.index, _end(found[1])) if found else None
 
 

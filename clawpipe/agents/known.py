@@ -16,6 +16,8 @@ from clawpipe.agents.connection import Connection
 from clawpipe.errors import ConfigError
 from clawpipe.store.files import write_atomic
 
+Edit = Callable[[str], str]  # of a config's text; raises ConfigError if the text is not understood
+
 
 @dataclass(frozen=True)
 class ConfigFile:
@@ -51,6 +53,12 @@ class Written:
     changed: bool
 
 
+def check_known(agent: str) -> None:
+    """Raises ConfigError for a client that clawpipe connects with its tools alone."""
+    if agent not in FILES and agent not in _COMMANDS:
+        raise ConfigError("clawpipe connects this client with its tools alone", agent, f"clawpipe connect {agent} --mcp")
+
+
 def lines(agent: str, connection: Connection) -> str:
     """Return the lines that a person adds to the agent's config, or types in a shell."""
     return FILES[agent].edited("", connection) if agent in FILES else _COMMANDS[agent](connection)
@@ -62,22 +70,32 @@ def check_writable(agent: str) -> Path:
     Raises:
         ConfigError: the agent has none that clawpipe writes, or it cannot be read or is not understood.
     """
+    check_known(agent)
     if agent not in FILES:
         fix = f"type what `clawpipe connect {agent}` prints, without --write"
         raise ConfigError("clawpipe knows no config file of this agent", agent, fix)
     file = FILES[agent].find(os.environ)
-    _edited(agent, file, Connection("http://127.0.0.1:1/v1", "model", "key"))
+    _edited(agent, file, _to(agent, Connection("http://127.0.0.1:1/v1", "model", "key")))
     return file
 
 
 def write(agent: str, connection: Connection) -> Written:
+    """Change the agent's config file, so that it asks a gateway; raises what `edit` raises."""
+    return edit(agent, _to(agent, connection))
+
+
+def _to(agent: str, connection: Connection) -> Edit:
+    return lambda text: FILES[agent].edited(text, connection)
+
+
+def edit(agent: str, change: Edit) -> Written:
     """Change the agent's config file, for its owner's eyes only. The old one is kept beside it.
 
     Raises:
         ConfigError: see `check_writable`.
     """
     file = FILES[agent].find(os.environ)
-    old, new = _edited(agent, file, connection)
+    old, new = _edited(agent, file, change)
     if old == new:
         return Written(file, None, changed=False)
     place = file.resolve()  # a link stays one
@@ -86,7 +104,7 @@ def write(agent: str, connection: Connection) -> Written:
     return Written(file, backup, changed=True)
 
 
-def _edited(agent: str, file: Path, connection: Connection) -> tuple[str | None, str]:
+def _edited(agent: str, file: Path, change: Edit) -> tuple[str | None, str]:
     """Return the text of the file, None if there is no file, and what it becomes."""
     try:
         old = file.read_bytes().decode()
@@ -96,7 +114,7 @@ def _edited(agent: str, file: Path, connection: Connection) -> tuple[str | None,
         fix = f"paste what `clawpipe connect {agent}` prints"
         raise ConfigError(f"cannot be read: {type(error).__name__}", str(file), fix) from None
     try:
-        return old, FILES[agent].edited(old or "", connection)
+        return old, change(old or "")
     except ConfigError as error:
         raise ConfigError(error.what, str(file), error.fix) from None
 

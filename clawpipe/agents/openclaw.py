@@ -1,4 +1,6 @@
-"""Edit OpenClaw's openclaw.json: add a provider `clawpipe`, whose requests name their session, and select its model."""
+"""Edit OpenClaw's openclaw.json: add a provider `clawpipe`, whose requests name their session, and select its model; or add a
+server of tools.
+"""
 
 from __future__ import annotations
 
@@ -47,12 +49,7 @@ def edited(text: str, connection: Connection) -> str:
         ConfigError: it is not plain JSON (OpenClaw also reads JSON5, whose comments would be lost), or a block that has to change
             has another form or lies in another file.
     """
-    try:
-        config = json.loads(text) if text.strip() else {}
-    except (ValueError, RecursionError):
-        raise ConfigError("not plain JSON; comments and the like would be lost", fix=_PASTE) from None
-    if not isinstance(config, dict):
-        raise ConfigError("not an object", fix=_PASTE)
+    config = _parsed(text)
     _block(_block(config, "models"), "providers")[_PROVIDER] = _provider(connection)
     defaults = _block(_block(config, "agents"), "defaults")
     primary = f"{_PROVIDER}/{connection.model}"
@@ -60,6 +57,27 @@ def edited(text: str, connection: Connection) -> str:
         _block(defaults, "model")["primary"] = primary
     else:
         defaults["model"] = {"primary": primary}
+    return _dumped(config)
+
+
+def with_server(text: str, name: str, server: JsonObject) -> str:
+    """Return the config with an MCP server in it; raises the errors of `edited`."""
+    config = _parsed(text)
+    _block(_block(config, "mcp"), "servers")[name] = server
+    return _dumped(config)
+
+
+def _parsed(text: str) -> JsonObject:
+    try:
+        config = json.loads(text) if text.strip() else {}
+    except (ValueError, RecursionError):
+        raise ConfigError("not plain JSON; comments and the like would be lost", fix=_PASTE) from None
+    if not isinstance(config, dict):
+        raise ConfigError("not an object", fix=_PASTE)
+    return config
+
+
+def _dumped(config: JsonObject) -> str:
     return json.dumps(config, indent=2, ensure_ascii=False) + "\n"
 
 

@@ -1,9 +1,10 @@
-"""`clawpipe connect`: point an agent at the gateway."""
+"""`clawpipe connect`: point an agent at the gateway, or at the tools by which it trains itself."""
 
 from __future__ import annotations
 
 import os
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -19,9 +20,21 @@ class AgentName(StrEnum):
     hermes = "hermes"
     monoclaw = "monoclaw"
     openai = "openai"
+    claude_code = "claude-code"
+    json = "json"
 
 
-AgentArgument = Annotated[AgentName, typer.Argument(help="openai is any agent that takes OpenAI's environment variables.")]
+AgentArgument = Annotated[
+    AgentName,
+    typer.Argument(
+        help="openai is any agent that takes OpenAI's environment variables. claude-code and json, any client, are for --mcp."
+    ),
+]
+McpFlag = Annotated[bool, typer.Option("--mcp", help="Connect the agent with the tools of `clawpipe mcp`, not with the gateway.")]
+TrainingOption = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", help="With --mcp: what a training is, unless the agent changes it."),
+]
 UrlOption = Annotated[str, typer.Option(metavar="URL", help="The gateway's base URL.")]
 ModelOption = Annotated[
     str | None, typer.Option(metavar="NAME", help="The model to ask for; with --write, the only one that the engine lists.")
@@ -34,20 +47,27 @@ def connect(
     url: UrlOption = "http://127.0.0.1:8100/v1",
     model: ModelOption = None,
     write: WriteFlag = False,
+    mcp: McpFlag = False,
+    config: TrainingOption = None,
     json_output: JsonFlag = False,
 ) -> None:
     """Print the lines of an agent's own config that make it ask the gateway; with --write, put them there.
+
+    With --mcp the lines make it start `clawpipe mcp` for this home: tools by which an agent trains itself.
 
     The printed lines hold YOUR-KEY in place of a key; `clawpipe keys make NAME` makes one. --write takes the key in
     $CLAWPIPE_API_KEY, asks the gateway for one short answer first, and changes nothing if that fails.
     """
     from clawpipe.agents.connection import base_url
 
-    report = _written(agent, base_url(url), model) if write else _shown(agent, base_url(url), model)
+    if mcp:
+        report = _tools(agent, config, write)
+    else:
+        report = _written(agent, base_url(url), model) if write else _shown(agent, base_url(url), model)
     if json_output:
         print_json(report)
     elif write:
-        typer.echo(_sentence(report))
+        typer.echo(_sentence(report, mcp))
     else:
         typer.echo((f"in {report['file']}:\n\n" if report["file"] else "") + str(report["lines"]), nl=False)
     if report["plugin"] and not json_output:
@@ -56,8 +76,9 @@ def connect(
 
 def _shown(agent: str, url: str, model: str | None) -> JsonObject:
     from clawpipe.agents.connection import Connection
-    from clawpipe.agents.known import FILES, lines
+    from clawpipe.agents.known import FILES, check_known, lines
 
+    check_known(agent)
     shown = lines(agent, Connection(url, model or "MODEL", "YOUR-KEY"))
     file = str(FILES[agent].find(os.environ)) if agent in FILES else None
     return {"agent": agent, "file": file, "lines": shown, "plugin": _plugin(agent)}
@@ -77,6 +98,29 @@ def _written(agent: str, url: str, model: str | None) -> JsonObject:
     return {"agent": agent, "file": str(written.file), "changed": written.changed, "backup": backup, "plugin": _plugin(agent)}
 
 
+def _tools(agent: str, config: Path | None, write: bool) -> JsonObject:
+    from clawpipe.agents.known import FILES, edit
+    from clawpipe.agents.tool_server import CLIENTS, EDITS, lines, tool_server
+    from clawpipe.config import load_config
+    from clawpipe.errors import ConfigError
+    from clawpipe.store.home import Home
+
+    if agent not in CLIENTS:
+        raise ConfigError("clawpipe knows no MCP config of this agent", agent, f"take one of {', '.join(CLIENTS)}")
+    if config:
+        load_config(config, [])  # a mistake shows now, and not when the client starts the server
+    server = tool_server(Home.from_env().root, config)
+    told: JsonObject = {"agent": agent, "file": None, "plugin": None}
+    if not write:
+        file = str(FILES[agent].find(os.environ)) if agent in FILES else None
+        return told | {"file": file, "lines": lines(agent, server)}
+    if agent not in EDITS:
+        fix = f"use what `clawpipe connect {agent} --mcp` prints, without --write"
+        raise ConfigError("clawpipe knows no config file of this client", agent, fix)
+    written = edit(agent, lambda text: EDITS[agent](text, server))
+    return told | {"file": str(written.file), "changed": written.changed, "backup": written.backup and str(written.backup)}
+
+
 def _plugin(agent: str) -> str | None:
     """Return the folder of an agent's plugin, which clawpipe ships; None if there is none."""
     from clawpipe.config.load import shipped_file
@@ -85,8 +129,8 @@ def _plugin(agent: str) -> str | None:
     return str(found.resolve()) if found else None
 
 
-def _sentence(report: JsonObject) -> str:
+def _sentence(report: JsonObject, tools: bool) -> str:
     if not report["changed"]:
         return f"{report['file']} says so already"
     before = f"; what it held before is in {report['backup']}" if report["backup"] else ""
-    return f"the gateway has answered; {report['file']} is written{before}"
+    return f"{'' if tools else 'the gateway has answered; '}{report['file']} is written{before}"

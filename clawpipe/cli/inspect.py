@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from clawpipe.cli.labelled import Labelled, plain
+from clawpipe.cli.labelled import Labelled
 from clawpipe.cli.output import JsonFlag, print_json, wrapped
 from clawpipe.json_types import JsonObject
+from clawpipe.words import plain
 
 if TYPE_CHECKING:
     from rich.text import Text

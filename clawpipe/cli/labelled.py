@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,7 +10,6 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
     from rich.text import Text
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _LABEL = 16  # width of the label before a line
 _NARROWEST = 20
 
@@ -28,8 +26,3 @@ class Labelled:
 
         for number, line in enumerate(self.text.wrap(console, max(options.max_width - _LABEL - 2, _NARROWEST))):
             yield Text.assemble((f"{self.label if not number else '':>{_LABEL}}  ", "dim"), line)
-
-
-def plain(text: str) -> str:
-    """Replace control characters in text from files, which a terminal would obey."""
-    return _CONTROL.sub("\ufffd", text)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from clawpipe.cli.labelled import Labelled, plain
+from clawpipe.cli.labelled import Labelled
 from clawpipe.json_types import JsonObject
+from clawpipe.words import plain
 
 if TYPE_CHECKING:
     from clawpipe.importers.record import Conversation

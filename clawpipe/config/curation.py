@@ -142,8 +142,35 @@ class Demonstrations(Block):
     weight: float = Field(default=0.5, gt=0, le=1, description="factor of a demonstration's loss, beside 1 of a rollout's")
 
 
+class Compress(Block):
+    """Shortening of trajectories that are too long, for methods that imitate or compare text; see docs/compression.md."""
+
+    max_tokens: int | None = Field(
+        default=None, ge=8, description="tokens to which a longer trajectory is shortened; null: curation.max_tokens"
+    )
+    keep_first: int = Field(default=1, ge=1, description="turns at the beginning that stay whole, with all that is before them")
+    keep_last: int = Field(default=2, ge=1, description="turns at the end that stay whole")
+    by: Literal["rule", "endpoint"] = Field(
+        default="rule", description="who summarises the turns that are cut: a rule, or the model at `url`"
+    )
+    url: str | None = Field(default=None, description="OpenAI-compatible endpoint that summarises, up to and with /v1")
+    model: str | None = Field(default=None, description="model at the endpoint; its key is in OPENAI_API_KEY")
+    summary_tokens: int = Field(default=256, ge=16, description="most tokens of an endpoint's summary")
+
+    @model_validator(mode="after")
+    def _names_an_endpoint(self) -> Compress:
+        if self.by == "endpoint" and not (self.url and self.model):
+            raise ValueError("`by: endpoint` needs `url` and `model`: set both, or `by` to rule")
+        if self.by == "rule" and (self.url or self.model):
+            raise ValueError("`url` and `model` have no effect by rule: leave them out, or set `by` to endpoint")
+        return self
+
+
 class Curation(Block):
-    max_tokens: int = Field(default=4096, ge=8, description="most tokens of a trajectory; longer ones are filtered")
+    max_tokens: int = Field(
+        default=4096, ge=8, description="most tokens of a trajectory; longer ones are shortened by `compress`, or else filtered"
+    )
+    compress: Compress | None = Field(default=None, description="how longer trajectories are shortened; null: they are filtered")
     max_staleness: int | None = Field(
         default=None, ge=0, description="most policy versions between sampling and training; null: no limit"
     )
@@ -182,6 +209,9 @@ class Curation(Block):
     negative_weight: float = Field(
         default=1.0, gt=0, le=1, description="factor of negative turn scores in the advantages of credit: turn"
     )
+    approved_only: bool = Field(
+        default=False, description="whether only rows that a person approved teach (`clawpipe review`); the others wait"
+    )
     min_samples: int = Field(
         default=1,
         ge=1,
@@ -213,6 +243,17 @@ class Curation(Block):
             raise ValueError("`advantage: parts` compares parts of whole rewards: set `step_weight` to 0 and `credit` to group")
         return self
 
+    @model_validator(mode="after")
+    def _compresses_enough(self) -> Curation:
+        if self.compress and self.budget > self.max_tokens:
+            raise ValueError(f"`compress.max_tokens` exceeds `max_tokens` ({self.max_tokens}), above which rows are filtered")
+        return self
+
+    @property
+    def budget(self) -> int:
+        """The tokens to which a longer trajectory is shortened."""
+        return (self.compress and self.compress.max_tokens) or self.max_tokens
+
     def unweighed_by(self, method: Method, w_rl: float) -> str:
         """Return why a method does not look at a reward with weighed turns; "" if it does.
 
@@ -232,6 +273,7 @@ class Curation(Block):
     def result_fields(self) -> frozenset[str]:
         # In no key while off: keys of nights before stay.
         later = {"step_weight": 0.0, "negative_weight": 1.0, "slice_weights": {}, "part_weights": {}}
+        later |= {"approved_only": False, "compress": None}
         unused = {name for name, off in later.items() if getattr(self, name) == off}
         unused |= set() if self.demonstrations.share else {"demonstrations"}
         return super().result_fields() - unused - {"min_samples"}  # which changes no row

@@ -261,6 +261,21 @@ class NightConfig(Block):
         return self
 
     @model_validator(mode="after")
+    def _compresses_no_ratios(self) -> NightConfig:
+        if self.curation.compress and self.train.spec.uses_ratios:
+            raise ValueError(
+                f"curation.compress is not for {self.train.method}, which takes ratios of recorded tokens: nobody sampled a "
+                "shortened trajectory; leave it out, or set train.method to sft, dpo or kto"
+            )
+        pairs = self.curation.pairs
+        if self.curation.compress and self.train.spec.pairs and (pairs.corrections or pairs.strategy == "same-prefix"):
+            raise ValueError(
+                "curation.compress cuts what such pairs of turns are compared in: leave it out, or set curation.pairs.corrections "
+                "to false and curation.pairs.strategy to another one than same-prefix"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _has_items_to_demonstrate(self) -> NightConfig:
         if self.curation.demonstrations.share and self.rollouts is None:
             raise ValueError(

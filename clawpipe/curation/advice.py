@@ -43,7 +43,7 @@ _REMEDIES: Mapping[str, str] = {
     "steps do not differ": "set curation.credit to turn, or generate more attempts at an item",
     "only neutral turns": "set curation.credit to group, or ingest records with scores of turns",
     "nothing to train on": "every turn of these rows is a side turn, which is context alone: ingest others (docs/ingest.md)",
-    "too long": "raise curation.max_tokens",
+    "too long": "raise curation.max_tokens, or for sft, dpo and kto set curation.compress",
     "attempt ": "name the endings to learn from in curation.filters.endings",
     "too short": _FILTERS,
     "too few turns": _FILTERS,

@@ -1,7 +1,8 @@
 """The options of an environment: the fields of its `Config`, a pydantic model, or else the arguments of its constructor.
 
 A field's unit, and whether it is locked, stand in its `json_schema_extra`:
-`Field(2.0, json_schema_extra={"unit": "s", "locked": True})`. A locked field is shown, and no setting changes it.
+`Field(2.0, json_schema_extra={"unit": "s", "locked": True})`. A locked field is shown, and no setting changes it. `"locked": False`
+says that a text is harmless, so that an agent that trains itself may change it: it is no command, path or URL.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class Option:
 
     Attributes:
         type: in a word or two; "" where nothing says it.
+        harmless: whether its author says that any value of its type is.
         limits: what JSON Schema says of its values beside the type, such as {"minimum": 1}.
         default: None where it is required, too.
     """
@@ -41,6 +43,7 @@ class Option:
     unit: str
     description: str
     limits: JsonObject
+    harmless: bool = False
 
     def takes(self, value: Any) -> bool:
         """Whether a value is of the option's type, as far as that is a simple one."""
@@ -124,9 +127,10 @@ def _schema_of(maker: Callable[..., Any], name: str) -> JsonObject:
 
 
 def _option(name: str, shown: JsonObject, required: bool, definitions: JsonObject) -> Option:
-    unit, locked, text = str(shown.get("unit", "")), bool(shown.get("locked", False)), str(shown.get("description", ""))
+    unit, locked, text = str(shown.get("unit", "")), shown.get("locked"), str(shown.get("description", ""))
     limits = {key: value for key, value in shown.items() if key not in (*_SHOWN, "type")}
-    return Option(name, _type(shown, definitions), shown.get("default"), required, locked, unit, text, limits)
+    kind, default, harmless = _type(shown, definitions), shown.get("default"), locked is False
+    return Option(name, kind, default, required, bool(locked), unit, text, limits, harmless)
 
 
 def _type(shown: JsonObject, definitions: JsonObject) -> str:

@@ -16,6 +16,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from clawpipe.environments.base import Hindsight, Outcome, TaskItem, question_item
 from clawpipe.environments.shop_data import OBJECTS
@@ -41,6 +42,9 @@ def _is_metric(answer: str) -> bool:
     return bool(_METRIC.search(answer)) and not _IMPERIAL.search(answer)
 
 
+Name = Literal["Ada", "Ben", "Cleo", "Dev", "Emil"]
+
+
 @dataclass(frozen=True)
 class Person:
     """A simulated person with one taste.
@@ -53,7 +57,7 @@ class Person:
         thanks, complains: what they say of an answer.
     """
 
-    name: str
+    name: Name
     taste: str
     likes: str
     fits: Callable[[str], bool]
@@ -106,7 +110,7 @@ class TastesEnvironment:
     name = "tastes"
     kind = "chat"
 
-    def __init__(self, person: str | None = None, told: bool = False) -> None:
+    def __init__(self, person: Name | None = None, told: bool = False) -> None:
         self._people = [one for one in PEOPLE if person in (None, one.name)]
         if not self._people or (told and person is None):
             known = ", ".join(one.name for one in PEOPLE)

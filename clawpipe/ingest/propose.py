@@ -258,13 +258,14 @@ def _method(counts: JsonObject) -> tuple[str, str]:
     talks = counts["conversations"]
     if not talks:
         return "dpo", "the files hold preference pairs"
-    with_tokens = counts["with_tokens"] >= _HALF * talks
-    if with_tokens and counts["hinted"] >= _HALF * talks:
+    with_logprobs = counts["with_logprobs"] >= _HALF * talks
+    if with_logprobs and counts["hinted"] >= _HALF * talks:
         return "combine", "sampled tokens with hints: rewards and hindsight at once"
-    if with_tokens and counts["scored"] >= _HALF * talks:
+    if with_logprobs and counts["scored"] >= _HALF * talks:
         return "grpo", "sampled tokens with log-probs and scores: importance ratios can be taken"
     scored = "the successes are imitated" if counts["scored"] else "it is imitated"
-    return "sft", f"text without the sampled tokens: {scored}"
+    held = "tokens without their log-probs" if counts["with_tokens"] else "text without the sampled tokens"
+    return "sft", f"{held}: {scored}"
 
 
 def _sentence(counts: JsonObject) -> str:

@@ -19,6 +19,7 @@ from clawpipe.errors import DataError, NotFoundError
 from clawpipe.json_types import JsonObject, Row
 from clawpipe.lineage.record import Lineage, Node, read_lineage
 from clawpipe.nights.record import list_nights, run_dir
+from clawpipe.recorded.notes import notes_of
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, dataset_ref
 from clawpipe.store.home import Home
@@ -67,6 +68,14 @@ class Source(BaseModel):
     user: str | None
 
 
+class Reviewed(BaseModel):
+    """What a person decided about a trajectory before it taught."""
+
+    verdict: str = Field(description="approved; written: a person wrote its answer")
+    by: str
+    at: str = Field(description="in UTC")
+
+
 class Trace(BaseModel):
     """The origin of a model. `lost` names datasets that the store no longer holds whole; their ids cannot be listed or counted."""
 
@@ -77,8 +86,15 @@ class Trace(BaseModel):
     datasets: list[Dataset] = Field(description="everything that was read on the way, task items first")
     items: dict[str, Item] = Field(description="by item id; those that trained the model")
     sources: dict[str, Source] = Field(description="by trajectory id; those that were imported or captured")
+    reviews: dict[str, Reviewed] = Field(description="by trajectory id; those that a person approved or wrote")
+    compressed: dict[str, JsonObject] = Field(
+        default_factory=dict,
+        description="by trajectory id, of those that were shortened: tokens before and after, and what was cut",
+    )
     lost: list[Dataset]
-    counts: dict[str, int] = Field(description="trainings, samples, trajectories, items")
+    counts: dict[str, int] = Field(
+        description="trainings, samples, trajectories, items; and shortened trajectories, if there are any"
+    )
 
 
 class TracedModel(BaseModel):
@@ -178,6 +194,8 @@ def trace(home: Home, night: str, adapter: str) -> Trace:
     lost += [training.samples for training in trainings if training.trajectories is None]
     taught = {name for training in trainings for used in (training.trajectories or {}).values() for name in used}
     base = next((_dataset(node) for node in nodes if node.kind == "base"), None)
+    rows = [dataset for dataset in datasets if dataset.name == "trajectories"]
+    compressed = _compressed(store, rows, taught)
     return Trace(
         adapter=adapter,
         choice=made[0].choice,
@@ -185,9 +203,11 @@ def trace(home: Home, night: str, adapter: str) -> Trace:
         trainings=trainings,
         datasets=datasets,
         items=items,
-        sources=_sources(store, [dataset for dataset in datasets if dataset.name == "trajectories"], taught),
+        sources=_sources(store, rows, taught),
+        reviews=_reviews(store, [dataset for dataset in datasets if dataset.name == "reviews"], taught),
+        compressed=compressed,
         lost=lost,
-        counts=_counts(trainings, wanted),
+        counts=_counts(trainings, wanted) | ({"shortened": len(compressed)} if compressed else {}),
     )
 
 
@@ -258,6 +278,24 @@ def _sources(store: Store, datasets: Iterable[Dataset], wanted: set[str]) -> dic
             if origin or session or user:
                 place = origin or dict.fromkeys(("format", "file", "line"))
                 found[row["trajectory_id"]] = Source(**place, session=session, user=user)
+    return found
+
+
+def _reviews(store: Store, datasets: Iterable[Dataset], taught: set[str]) -> dict[str, Reviewed]:
+    """Return the decisions about the trajectories that taught, by id."""
+    found: dict[str, Reviewed] = {}
+    for dataset in datasets:
+        for row in _rows(store, dataset.name, dataset.digest, ["row_id", "verdict", "by", "at"], taught) or ():
+            found[row["row_id"]] = Reviewed(verdict=row["verdict"], by=row["by"], at=row["at"])
+    return found
+
+
+def _compressed(store: Store, datasets: Iterable[Dataset], wanted: set[str]) -> dict[str, JsonObject]:
+    """Return what was cut of each wanted trajectory that was shortened; not the users' words in it, which are the dataset's."""
+    found: dict[str, JsonObject] = {}
+    for dataset in datasets:
+        rows = _rows(store, dataset.name, dataset.digest, ["trajectory_id", "extra"], wanted) or ()
+        found |= {name: {key: value for key, value in note.items() if key != "asked"} for name, note in notes_of(rows)}
     return found
 
 

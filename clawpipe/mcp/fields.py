@@ -2,6 +2,7 @@
 
 An agent may change numbers, switches and choices of how a night learns. Locked is whatever could run a program, reach another
 place, or make the examination easier: texts (commands, paths, URLs, names), the held-out items and the gate, and where results go.
+Of an environment's texts its author may say that they are harmless.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from clawpipe.json_types import JsonObject
 
 OPTIONS = "environment.options."
 _LEARNING = ("rounds", "seed", "environment.train_items", "rollouts.", "curation.", "train.")  # what an agent may change some of
-_GUARDS = ("rollouts.engine.", "curation.quotas.", "curation.near.")  # but for these: the engine, and what keeps poison out
+# But for these: the engine, and what keeps poison out.
+_GUARDS = ("rollouts.engine.", "curation.quotas.", "curation.near.", "curation.approved_only")
 _SIMPLE = {"integer", "number", "boolean"}
 
 
@@ -55,7 +57,7 @@ def fields_of(config: NightConfig, options: list[Option]) -> list[Field]:
 def _of_environment(config: NightConfig, options: list[Option]) -> Iterator[Field]:
     for one in options:
         value = config.environment.options.get(one.name, one.default)
-        locked = one.locked or not _is_simple(one.type)
+        locked = one.locked or not (one.harmless or _is_simple(one.type))
         yield Field(OPTIONS + one.name, one.type, one.default, one.description, value, locked)
 
 

@@ -23,6 +23,7 @@ from clawpipe.mcp.training import Nothing
 from clawpipe.store.files import write_atomic
 
 _SECONDS = 600.0
+_SCHEME = "models:/"  # before a version, on the command line
 _LONGEST = 20  # entries of a list that are shown: a model pays for each
 
 
@@ -32,7 +33,12 @@ def _plain(text: str) -> str:
     return text
 
 
+def _whole(version: str) -> str:
+    return version if version.startswith(_SCHEME) else _SCHEME + version
+
+
 Plain = Annotated[str, AfterValidator(_plain)]  # no option of a command line
+Reference = Annotated[Plain, AfterValidator(_whole)]
 
 
 class DataFile(BaseModel):
@@ -48,7 +54,7 @@ class Version(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    version: Plain = Field(description="A registered version, such as my-model@champion or my-model/3.")
+    version: Reference = Field(description="A registered version, such as my-model@champion or my-model/3.")
 
 
 class Promotion(Version):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 from collections.abc import Callable, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
+from mcp.server import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp_types import CallToolRequestParams, CallToolResult, ListToolsResult, TextContent, ToolAnnotations
 from mcp_types import Tool as ListedTool
@@ -22,6 +24,7 @@ from clawpipe.machine import as_clawpipe_error
 
 _LOG = logging.getLogger(__name__)
 _AT_ONCE = 4  # calls that run at the same time; others wait
+BEAT = 5.0  # seconds between two words on the progress of a call
 
 
 class RefusedError(Exception):
@@ -74,13 +77,23 @@ def server_of(tools: Sequence[Tool], version: str, instructions: str) -> Server[
     async def list_tools(_: Any, __: Any) -> ListToolsResult:
         return ListToolsResult(tools=[_listed(tool) for tool in tools])
 
-    async def call_tool(_: Any, asked: CallToolRequestParams) -> CallToolResult:
+    async def call_tool(context: ServerRequestContext[Any, Any], asked: CallToolRequestParams) -> CallToolResult:
         work = partial(call, tools, asked.name, asked.arguments or {})
-        answer, failed = await anyio.to_thread.run_sync(work, limiter=threads)
+        async with anyio.create_task_group() as group:
+            group.start_soon(_say_that_it_works, context, asked.name)
+            answer, failed = await anyio.to_thread.run_sync(work, limiter=threads)
+            group.cancel_scope.cancel()
         text = json.dumps(answer, indent=2, ensure_ascii=False, default=str)
         return CallToolResult(content=[TextContent(type="text", text=text)], is_error=failed)
 
     return Server("clawpipe", version=version, instructions=instructions, on_list_tools=list_tools, on_call_tool=call_tool)
+
+
+async def _say_that_it_works(context: ServerRequestContext[Any, Any], tool: str) -> None:
+    """Tell a client that asked for progress that its call is not lost; many clients begin their timeout anew with each word."""
+    for beat in itertools.count(1):
+        await anyio.sleep(BEAT)
+        await context.session.report_progress(beat, message=f"{tool} has worked for {beat * BEAT:.0f} s")
 
 
 def _listed(tool: Tool) -> ListedTool:

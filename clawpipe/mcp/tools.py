@@ -89,7 +89,8 @@ _TOOLS: list[tuple[str, type[BaseModel], Answer, bool, str]] = [
         trying.try_models,
         _CHANGES,
         "Try the selected environment with models that are not trained yet: play a few tasks several times and count successes. "
-        "Use it before a training: tasks of which no episode, or every one, succeeds teach nothing.",
+        "Use it before a training: tasks of which no episode, or every one, succeeds teach nothing. If it answers that it is "
+        "running, call it again with the same arguments.",
     ),
     (
         "inspect",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -13,7 +14,13 @@ from clawpipe.errors import ClawpipeError, NotFoundError
 from clawpipe.json_types import JsonObject
 from clawpipe.mcp.desk import Desk
 from clawpipe.mcp.protocol import RefusedError
+from clawpipe.mcp.trials import Trials
 
+if TYPE_CHECKING:
+    from clawpipe.environments.discovery import EnvironmentInfo
+
+PATIENCE = 45.0  # seconds; common clients give a call up after 60
+_TRIALS = Trials()
 _MOST_STEPS, _MOST_SAMPLES = 64, 64
 _NEW_TOKENS = 256  # of a turn, where the night has no rollouts of its own that say so
 _TURNS = 4
@@ -38,13 +45,24 @@ class _Model(NamedTuple):
 
 
 def try_models(desk: Desk, asked: Try) -> JsonObject:
-    """Play a few tasks of the selected environment with each model, and say how many episodes succeeded."""
+    """Play a few tasks of the selected environment with each model, and say how many episodes succeeded; say so if that lasts."""
     from clawpipe.environments.discovery import show_environment
 
     settings = desk.settings()
     environment = show_environment(settings.environment.name)[0]
+    models = _chosen(desk, asked.models)
+    key = (str(desk.root), settings.model_dump_json(), asked.model_dump_json(), *models)
+    found = _TRIALS.answer(key, partial(_found, desk, asked, environment, models), PATIENCE)
+    return found or {
+        "status": "running",
+        "environment": environment.name,
+        "message": "models are loading or playing; call rl_test_inference again with the same arguments for the result",
+    }
+
+
+def _found(desk: Desk, asked: Try, environment: EnvironmentInfo, models: list[_Model]) -> JsonObject:
     output = desk.root / "inference_tests"
-    tested = [_tried(desk, model, asked, environment.name, output) for model in _chosen(desk, asked.models)]
+    tested = [_tried(desk, model, asked, environment.name, output) for model in models]
     return {
         "environment": environment.name,
         "environment_file": environment.reference.rpartition(":")[0],

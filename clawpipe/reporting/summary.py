@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from clawpipe.nights.record import REPORT, Figures, NightStatus, StepEntry
-from clawpipe.reporting.judges import judge_lines
+from clawpipe.reporting.judges import judge_lines, review_lines
 from clawpipe.reporting.wording import (
     MEASURES,
     STEP_WIDTH,
@@ -30,6 +30,7 @@ from clawpipe.reporting.wording import (
     one_line,
     reasons,
     rerun,
+    shortened,
 )
 
 _KEY_WIDTH = 40
@@ -100,7 +101,7 @@ def _steps(steps: Sequence[StepEntry]) -> Table:
     for step in steps:
         counts = [str(count) if step.rows_in or step.rows_out else "" for count in (step.rows_in, step.rows_out)]
         state = Text(one_line(step.state), "dim" if step.state == "cached" else "")
-        left_out = Text("\n".join(reasons(step.filtered)))
+        left_out = Text("\n".join([*reasons(step.filtered), *shortened(step.details)]))
         table.add_row(elided(step.name, STEP_WIDTH), state, duration(step.seconds), *counts, left_out)
     return table
 
@@ -136,7 +137,14 @@ def _details(status: NightStatus) -> Table:
         "total time": duration(status.seconds),
         **({"last run": rerun(status.rerun_seconds)} if status.rerun_seconds is not None else {}),
     }
-    return _grid([*entries.items(), *judge_lines(status.judges), *(("warning", text) for text in status.warnings)])
+    return _grid(
+        [
+            *entries.items(),
+            *judge_lines(status.judges),
+            *review_lines(status.reviews),
+            *(("warning", text) for text in status.warnings),
+        ]
+    )
 
 
 def _grid(entries: Iterable[tuple[str, str]]) -> Table:

@@ -15,9 +15,22 @@ from rich.table import Column
 from rich.text import Text
 from rich.tree import Tree
 
+from clawpipe.json_types import JsonObject
 from clawpipe.lineage.trace import Source, VersionTrace
 from clawpipe.nights.record import RegisteredModel, StepEntry
-from clawpipe.reporting.wording import STEP_WIDTH, WIDTH, duration, elided, model_title, one_line, reasons, rows, short
+from clawpipe.reporting.wording import (
+    STEP_WIDTH,
+    WIDTH,
+    duration,
+    elided,
+    model_title,
+    moment,
+    one_line,
+    reasons,
+    rows,
+    short,
+    shortened,
+)
 
 _BAR_WIDTH = 12
 _NOTE_WIDTH = 22
@@ -94,7 +107,7 @@ class Progress:
 
 def _outcome(entry: StepEntry) -> str:
     """Return row counts with reasons if they fit, else with the number of filtered rows; the closing table has all."""
-    text = ", ".join(filter(None, [rows(entry), *reasons(entry.filtered)]))
+    text = ", ".join(filter(None, [rows(entry), *reasons(entry.filtered), *shortened(entry.details)]))
     if len(text) <= _OUTCOME_WIDTH:
         return text
     return f"{rows(entry)}, {sum(entry.filtered.values())} filtered"
@@ -136,7 +149,9 @@ def _add_item(branch: Tree, found: VersionTrace, item_id: str, names: list[str])
     about = f", {item.environment}: {item.question}" if item else ""
     leaf = branch.add(_line(f"item {item_id}{about}"))
     for name in names[:2]:
-        leaf.add(_line(f"trajectory {name}{_read_from(found.sources.get(name))}"))
+        trajectory = leaf.add(_line(f"trajectory {name}{_cut(found.compressed.get(name))}{_read_from(found.sources.get(name))}"))
+        if review := found.reviews.get(name):
+            trajectory.add(_line(f"{review.verdict} by {review.by} at {moment(review.at)}"))
     if len(names) > 2:
         leaf.add(_line(f"... {len(names) - 2} more trajectories", "dim"))
 
@@ -147,6 +162,10 @@ def _read_from(source: Source | None) -> str:
     place = f"{source.file}:{source.line}" if source.file else ""
     owners = [f"{kind} {name}" for kind, name in (("session", source.session), ("user", source.user)) if name]
     return "".join(f", {part}" for part in (place, *owners) if part)
+
+
+def _cut(note: JsonObject | None) -> str:
+    return f", shortened from {note['tokens'][0]} to {note['tokens'][1]} tokens" if note else ""
 
 
 def _line(text: str, style: str = "") -> Text:

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from clawpipe.config.gate import Measure
 from clawpipe.evaluation.rounds import Choice
+from clawpipe.json_types import JsonObject
 from clawpipe.nights.record import Figures, NightStatus, RegisteredModel, StepEntry
 
 MEASURES: dict[Measure, str] = {
@@ -52,6 +53,11 @@ def rerun(seconds: float) -> str:
     return f"{duration(seconds)}, a rerun: all of the work was done before"
 
 
+def moment(written: str) -> str:
+    """Return a time in UTC, as ISO 8601 writes it, for people."""
+    return written.replace("T", " ").replace("+00:00", " UTC")
+
+
 def short(digest: str) -> str:
     """Return the first 8 digits, enough to tell artifacts apart by eye."""
     return digest[:8]
@@ -62,6 +68,13 @@ def rows(entry: StepEntry) -> str:
     if entry.rows_in:
         return f"{entry.rows_in} -> {entry.rows_out} rows"
     return f"{entry.rows_out} rows" if entry.rows_out else ""
+
+
+def shortened(details: JsonObject) -> list[str]:
+    """Return in words what a step has shortened, and what it could not shorten."""
+    made, left = details.get("compressed") or {}, details.get("not_compressed") or {}
+    done = [f"{made['rows']} shortened by {made['tokens']} tokens"] if made.get("rows") else []
+    return [*done, *(f"{rows} not shortened: {why}" for why, rows in sorted(left.items()))]
 
 
 def reasons(filtered: Mapping[str, int]) -> list[str]:

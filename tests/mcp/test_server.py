@@ -131,6 +131,12 @@ def test_files_outside_the_data_directory_are_refused(home, tmp_path):
     assert call(tools_of(Desk(home, TINY)), "ingest", {"file": "a"})[0]["error"] == "this server reads no files"
 
 
+def test_a_version_is_named_as_the_command_takes_it():
+    for name in ("tiny/3", "models:/tiny/3"):
+        assert home_tools.Version(version=name).version == "models:/tiny/3"
+    assert home_tools.Promotion(version="tiny@champion", reason="x").version == "models:/tiny@champion"
+
+
 def test_long_lists_are_cut_for_a_model_that_pays_for_each():
     cut = home_tools._shortened({"ids": list(range(25)), "few": [1]})
     assert cut == {"ids": [*range(20), "and 5 more"], "few": [1]}

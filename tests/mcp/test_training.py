@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from safetensors.numpy import load_file
 
 from clawpipe.config import load_config
+from clawpipe.errors import ClawpipeError
 from clawpipe.mcp import training
 from clawpipe.mcp.desk import Desk
 from clawpipe.mcp.protocol import call
 from clawpipe.mcp.tools import tools_of
+from clawpipe.nights.record import read_status
+from clawpipe.runs.listing import find_run
 from clawpipe.runs.record import ProcessId, Run, write_record
 from clawpipe.store.home import Home
 from tests.mcp.test_choosing import TINY
@@ -43,6 +48,13 @@ def recorded(home: Home, name: str, **facts) -> Run:
     run = Run(id=name, started="2026-11-26T01:00:00+00:00", **facts)
     write_record(home, run)
     return run
+
+
+def finished_steps(home: Home, run: str) -> int:
+    try:
+        return len(read_status(home, find_run(home, run).night).steps)
+    except (ClawpipeError, OSError):
+        return 0  # its night has not begun
 
 
 def wait_for(what: Callable[[], bool]) -> None:
@@ -136,3 +148,30 @@ def test_a_training_is_stopped_goes_on_and_names_its_weights(home):
     states = {run["run_id"]: run["status"] for run in ask(desk_of(home), "rl_list_runs")["runs"]}
     assert states == {first["run_id"]: "stopped", second["run_id"]: "completed"}
     assert json.loads(json.dumps(found)) == found
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_a_training_goes_on_after_everything_was_killed(home):
+    """As a machine that lost its power leaves it: no process of the training or of a server is left."""
+    ask(desk_of(home), "rl_select_environment", name="letters")
+    first = ask(desk_of(home), "rl_start_training")
+    wait_for(lambda: finished_steps(home, first["run_id"]) >= 3)
+    process = find_run(home, first["run_id"]).process.find()
+    below = [process, *process.children(recursive=True)]
+    for one in below:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            one.kill()
+    psutil.wait_procs(below, timeout=LONG)
+
+    told = ask(desk_of(home), "rl_check_status", run_id=first["run_id"])
+    assert told["status"] == "failed"
+    assert set(told["processes"].values()) == {"not running"}
+    second = ask(desk_of(home), "rl_start_training")
+    assert second["config_path"] == first["config_path"]
+    assert "goes on where it was interrupted" in second["message"]
+    wait_for(lambda: ask(desk_of(home), "rl_check_status", run_id=second["run_id"])["status"] in ("completed", "failed"))
+    found = ask(desk_of(home), "rl_get_results", run_id=second["run_id"])
+    assert found["status"] == "completed"
+    states = [step.state for step in read_status(home, find_run(home, second["run_id"]).night).steps]
+    assert "cached" in states  # what was finished before is not done again

@@ -50,7 +50,7 @@ EVERY_STEP = (
 DRAWN = ("rounds=1", "rollouts.difficulty.unseen=0.5")  # such a night chooses no round
 
 STORED = ("rollouts=null", "rounds=1", "environment.name=conversations", "evaluation.heldout_share=0.4", "train.optimizer_steps=1")
-OF_CONVERSATIONS = {"hold_out", "fit_vocabulary", "render", "draw_conversations", "score_conversations", "replay_calls"}
+OF_CONVERSATIONS = {"hold_out", "fit_vocabulary", "render", "draw_conversations", "score_conversations", "replay_calls", "compress"}
 OF_PAIRS = {"hold_out", "draw_pairs", "add_stored_pairs", "score_pairs"}
 COMPARED = {"answer_turns", "prefer"}
 
@@ -128,7 +128,7 @@ def test_so_is_every_module_of_a_night_on_stored_data(home: Home, tmp_path: Path
     of_calls = (*of_chats, "evaluation.replay_calls=true")
     judge = f"evaluation.judge={{name: prm, options: {{url: '{judge_url}', model: m, votes: 1}}}}"
     nights = (
-        (of_chats, OF_CONVERSATIONS - {"replay_calls"}),
+        ((*of_chats, "curation.compress={}"), OF_CONVERSATIONS - {"replay_calls"}),
         (of_calls, {"replay_calls"}),
         ((*of_chats, judge), COMPARED),
         (("preferences=[all]", "train.method=dpo"), OF_PAIRS),
@@ -186,6 +186,7 @@ ROOMS_OF = {  # the rooms that decide the steps' results, besides config, store,
     "draw_pairs": "contracts environments evaluation policy similarity wire",
     "fit_vocabulary": "contracts policy recorded",
     "render": "contracts environments policy recorded wire",
+    "compress": "contracts engines environments importers policy recorded wire",
     "recompute_logprobs check_recorded": f"{WORKERS} recorded",
     "check_model": f"{WORKERS} children evaluation rollouts training",
     "generate_chunk": f"{WORKERS} rollouts",
@@ -201,6 +202,7 @@ ROOMS_OF = {  # the rooms that decide the steps' results, besides config, store,
     "sign": "similarity",
     "find_duplicates find_heldout": "curation similarity",
     "curate add_stored_pairs": "contracts curation",
+    "edit": "contracts curation judging reviews wire",
     "annotate": "annotation children contracts environments policy training wire",
     "train": "children contracts environments planning policy training wire",
     "evaluate probe probe_teacher": f"{WORKERS} evaluation rollouts",
@@ -237,7 +239,8 @@ def test_what_decides_nothing_in_a_step_is_not_in_its_key(name: str):
     """An edit of a loss once made every rollout of a night run again."""
     modules = {module.removeprefix("clawpipe.") for module in reached_modules(STEPS[name].function)} - {"data_contracts"}
     rooms = {room for module in modules if (room := module.partition(".")[0]) != module}
-    needless = ANOTHERS.get(name, set()) | SERVERS | (EVERY_SETTING if name != "train" else set())
+    servers = SERVERS if name != "compress" else set()  # it asks one endpoint, whatever its settings name
+    needless = ANOTHERS.get(name, set()) | servers | (EVERY_SETTING if name != "train" else set())
     assert rooms - {"config", "store"} == ROOMS[name]
     assert {module for module in modules if any(f"{module}.".startswith(f"{one}.") for one in needless)} == set()
 

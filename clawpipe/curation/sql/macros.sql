@@ -58,6 +58,10 @@ create temp macro turn_numbers(messages, places, source, turns) as
         else [list_position(replies_at(messages), place) - 1 for place in places]::int[]
     end;
 
+-- What the note of a row that was shortened says; null for any other row.
+create temp macro kept_turns(extra) as try_cast(json_extract(extra, '$.compressed_by_clawpipe.turns') as int[]);
+create temp macro asked_before(extra) as try_cast(json_extract(extra, '$.compressed_by_clawpipe.asked') as varchar[]);
+
 -- For each turn whether what follows it, up to the next one, is the user's words and nothing else.
 create temp macro answered_by_user(messages, places) as [
     place + 1 < places[k + 1] and list_bool_and([m.role = 'user' for m in messages[place + 1:places[k + 1] - 1]])

@@ -5,6 +5,8 @@
 -- as its tokens, its turns being those of the mask; for methods with a teacher it does where a policy has scored it. A demonstration is
 -- text that is imitated, so it does for every method.
 -- An act is a turn as a side of a pair.
+-- A row that was shortened says in its note which turns are left, by the numbers that scores have for them, and what users had asked in
+-- the part that was cut: a held-out question is looked for there, too.
 with stored as (
     from trajectories_layout union all by name
     select *, file_index, file_row_number from read_parquet($trajectories, union_by_name = $mixed_trajectories)
@@ -16,7 +18,8 @@ given as (
         case when as_text then rendered_turns(rendered_mask) else turns end as turns,
         case when as_text then rendered_turns(rendered_mask)[1].start else prompt_tokens end as prompt_tokens
     ),
-    turn_places(messages, turns, case when as_text then kinds end) as places
+    turn_places(messages, turns, case when as_text then kinds end) as places,
+    list_concat(user_texts(messages), case when $wants_compressed then asked_before(extra) end) as asked
     from (
         select
             *,
@@ -33,7 +36,8 @@ select
     file_index::int as file, file_row_number::bigint as row,
     trajectory_id, item_id, group_id, rollout_index, policy_version, split, tokens, temperature, demonstration,
     turns, environment, source, session_id, user_id,
-    turn_numbers(messages, places, source, turns) as numbers,
+    case when source = 'rollout' then json_extract_string(extra, '$.episode') end as episode,  -- of one that left several rows
+    coalesce(case when $wants_compressed then kept_turns(extra) end, turn_numbers(messages, places, source, turns)) as numbers,
     coalesce(status, case coalesce(finish_reason, 'stop') when 'stop' then 'completed' else 'truncated' end) as ending,
     len(token_ids)::bigint as length,
     coalesce(list_sum([t."end" - t.start for t in turns if t.kind = 'main']), 0)::bigint as trained,
@@ -44,9 +48,9 @@ select
         then fault_of_logprobs(logprobs_kind, source, temperature, logprobs, turns)
     end as logprobs_fault,
     body_digest(messages) as body,
-    [question_digest(text) for text in user_texts(messages)] as questions,
+    [question_digest(text) for text in asked] as questions,
     [dialogue_digest(messages)] as dialogues,
-    runs_of_five(user_texts(messages)) as runs,
+    runs_of_five(asked) as runs,
     case
         when $wants_foreign::varchar is not null
         then share_of_letters(letters_of(array_to_string(replies(messages, places), ' ')), $wants_foreign::varchar)

@@ -39,7 +39,9 @@ class Config(BaseModel):
 
     folder: str = Field(default="", description="folder of task folders in Harbor's form; none: generated tasks")
     share: float = Field(default=0.5, gt=0, lt=1, description="of the task folders that are held out, by hash of their names")
-    families: tuple[str, ...] = Field(default=(), description="families of generated tasks; none: all")
+    families: tuple[str, ...] = Field(
+        default=(), description="families of generated tasks; none: all", json_schema_extra={"locked": False}
+    )
     untrained: tuple[str, ...] = Field(default=(), description="families that are held out, and never trained on")
     sandbox: str = Field(default="bubblewrap", description="bubblewrap, container, unsafe_local, or path/to/file.py:NAME")
     sandbox_options: dict[str, Any] = Field(default_factory=dict, description="arguments of the sandbox, such as an image")
