@@ -167,7 +167,7 @@ class ExtensionPoint:
             signature.bind(*given, **options)
         except TypeError as error:
             takes = ", ".join(list(signature.parameters)[len(given) :]) or "none"
-            where = f"{self.setting.partition('.')[0]}.options"
+            where = f"{self.setting.removesuffix('.name')}.options"
             raise ConfigError(f"{name} does not take these options: {error}", where, f"it takes {takes}") from None
 
     def _import(self, module: str) -> ModuleType:

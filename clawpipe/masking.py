@@ -9,7 +9,7 @@ import os
 import re
 
 MASK = "***"
-_VARIABLES = ("WANDB_API_KEY", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
+_VARIABLES = ("WANDB_API_KEY", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN", "TINKER_API_KEY")
 _SECRET = r"[\w.-]*(?:key|token|secret|password|passwd|passphrase|credentials?|auth_string)"
 _QUOTED = r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'"""
 _USER = re.compile(r"://[^\s/?#]*@")

@@ -1,4 +1,4 @@
-"""Split text into words, in any script."""
+"""Text of others: split it into words, in any script, and make it safe to print."""
 
 from __future__ import annotations
 
@@ -9,6 +9,13 @@ import unicodedata
 _ALONE = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _WORD = re.compile(rf"[{_ALONE}]|[^\W{_ALONE}]+")
 _SPACELESS = re.compile(f"[{_ALONE}]")
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def plain(text: str) -> str:
+    """Replace control characters in text of files and models, which a terminal would obey."""
+    return _CONTROL.sub("\ufffd", text)
 
 
 def words_of(text: str) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from clawpipe.errors import BusyError, DataError
 from clawpipe.ingest.query import is_query, matching, parse_query, row_names, selected, takes_new
 from clawpipe.ingest.state import IngestState, logs
 from clawpipe.nights.record import NightRecord, has_verdict, list_nights, read_status, run_dir
+from clawpipe.reviews.decisions import last_decisions
 from clawpipe.store.datasets import dataset_ref, find_dataset
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
@@ -48,15 +49,40 @@ def named_datasets(home: Home, config: NightConfig) -> dict[str, tuple[str, ...]
     named: dict[str, tuple[str, ...]] = {setting: getattr(config, setting) for setting in DATASETS}
     if all(_DIGEST.fullmatch(word) for words in named.values() for word in words):
         return {}
-    model = config.registry.model_name
+    model, decided = config.registry.model_name, list(last_decisions(home)) if config.curation.approved_only else None
     found = {
-        setting: tuple(dict.fromkeys(digest for word in words for digest in _digests(home, model, DATASETS[setting], word)))
+        setting: tuple(
+            dict.fromkeys(digest for word in words for digest in _digests(home, model, DATASETS[setting], word, decided))
+        )
         for setting, words in named.items()
     }
     if not found["trajectories"] and not found["preferences"] and config.rollouts is None:
-        what = f"nothing has been ingested that no night for {model} has used"
-        raise NothingNewError(what, "trajectories", "ingest more, or name `all` in place of `new`")
+        what, fix = f"nothing has been ingested that no night for {model} has used", "ingest more, or name `all` in place of `new`"
+        if waits := waiting_rows(home, config):
+            what, fix = f"{waits} new rows wait for a person's approval, and nobody has decided about any", "see `clawpipe review`"
+        raise NothingNewError(what, "trajectories", fix)
     return found
+
+
+def waiting_rows(home: Home, config: NightConfig) -> int:
+    """Return how many new trajectories and pairs wait for a person's approval, where the settings ask for it.
+
+    A night takes of new data only those rows that a person has decided about, so that the others are new to the next one.
+    """
+    if not config.curation.approved_only:
+        return 0
+    anybody, store = without_approval(config), open_store(home)
+    with suppress(NothingNewError):
+        found, decided = named_datasets(home, anybody), set(last_decisions(home))
+        taken = {setting for setting in found if any(takes_new(word) for word in getattr(config, setting))} - {"scores"}
+        refs = [dataset_ref(store, DATASETS[setting], digest) for setting in sorted(taken) for digest in found[setting]]
+        return sum(name not in decided for name in row_names(store, refs).to_pylist())
+    return 0
+
+
+def without_approval(config: NightConfig) -> NightConfig:
+    """Return settings that take rows that wait for approval as well."""
+    return config.model_copy(update={"curation": config.curation.model_copy(update={"approved_only": False})})
 
 
 def datasets_of(home: Home, config: NightConfig, record: NightRecord | None) -> dict[str, tuple[str, ...]]:
@@ -102,7 +128,17 @@ def waiting(home: Home, model: str, name: str) -> list[str]:
     return [ref.digest for ref in left if ref]
 
 
-def _digests(home: Home, model: str, name: str, word: str) -> list[str]:
+def _digests(home: Home, model: str, name: str, word: str, decided: Sequence[str] | None) -> list[str]:
+    """Return the datasets that a word names; with `decided`, of new ones only the rows that people have decided about."""
+    found = _named(home, model, name, word)
+    if decided is None or not takes_new(word):
+        return found
+    store, names = open_store(home), pa.array(decided, pa.string())
+    left = [selected(store, dataset_ref(store, name, digest), names) for digest in found]
+    return [ref.digest for ref in left if ref]
+
+
+def _named(home: Home, model: str, name: str, word: str) -> list[str]:
     if word == "new":
         return waiting(home, model, name)
     if is_query(word):

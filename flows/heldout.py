@@ -91,6 +91,8 @@ def _draw_stored(night: Night, items: DatasetRef) -> HeldOut:
     conversations, pairs = ([result.extra("heldout") for result in kind] for kind in split)
     limits = {"max_tokens": config.curation.max_tokens, "count": config.environment.heldout_items, "seen": night.seen}
     limits |= {"one_user": one_user}
+    if night.reviews or config.curation.approved_only:  # an unused argument must not change a step's key
+        limits |= {"reviews": night.reviews, "approved_only": config.curation.approved_only}
     if config.measure == "preference accuracy":
         drawn = draw_pairs(pairs=pairs, policy=night.base, **limits)
     else:

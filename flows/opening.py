@@ -49,6 +49,7 @@ from clawpipe.registry.night_summary import NightSummary
 from clawpipe.registry.tracking import Tracking
 from clawpipe.reporting.html import write_report
 from clawpipe.reporting.transcripts import heldout_transcripts
+from clawpipe.reviews.snapshot import made_by, reviewed_rows, reviews_of
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_ref, stored_dataset
 from clawpipe.store.files import exclusive
@@ -56,9 +57,10 @@ from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
 from clawpipe.store.refs import DatasetRef, ModelRef
 from clawpipe.tracking.attach import tracked_by
+from clawpipe.training.backends import require_backend
 from clawpipe.workers.episodes import derive_seed
 from clawpipe.workers.pool import open_workers
-from flows.datasets import datasets_of, named_datasets
+from flows.datasets import datasets_of, named_datasets, waiting_rows
 from flows.policies import bring_policies, teacher_of, untrained
 from tasks.step import extensions_of
 
@@ -91,6 +93,7 @@ class Night:
     earlier: tuple[Tally, ...]  # evidence of earlier nights that adds up with tonight's
     seen: dict[str, int]  # by held-out identity, how many earlier nights have looked at it
     past: list[Past] = field(default_factory=list, kw_only=True)  # rounds of earlier nights, newest first
+    reviews: DatasetRef | None = field(default=None, kw_only=True)  # people's decisions about rows; None: there are none
 
     @property
     def draw(self) -> str:
@@ -111,7 +114,9 @@ class Night:
     def training_numerics(self) -> Train:
         """The settings that decide how the model computes in training, without learning rates and losses."""
         train = self.config.train
-        return Train(adapter=train.adapter, lora=train.lora, gradient_checkpointing=train.gradient_checkpointing)
+        return Train(
+            backend=train.backend, adapter=train.adapter, lora=train.lora, gradient_checkpointing=train.gradient_checkpointing
+        )
 
     @property
     def drawn(self) -> Drawn:
@@ -146,7 +151,8 @@ class Night:
         """The policies and datasets from before the night, for its lineage."""
         others = [self.champion.policy] if self.champion else []
         looked_back_at = [ref for one in self.past for ref in (one.trajectories, one.scores)]
-        data = [*self.stored, *self.scores, *self.pairs, *self.history, *looked_back_at]
+        reviews = [self.reviews] if self.reviews else []
+        data = [*self.stored, *self.scores, *self.pairs, *self.history, *looked_back_at, *reviews]
         return [self.base, *others, *([self.teacher] if self.teacher else []), *data]
 
     @property
@@ -180,7 +186,7 @@ def open_night(config: NightConfig, ledger_home: Home | None = None) -> Iterator
 
     Args:
         config: the night's settings.
-        ledger_home: home of the ledger of looks at held-out items; the night's home unless given.
+        ledger_home: home of the ledger of looks at held-out items, and of people's decisions; the night's home unless given.
 
     Raises:
         BusyError: another night runs on this home.
@@ -197,7 +203,7 @@ def open_night(config: NightConfig, ledger_home: Home | None = None) -> Iterator
         store.sweep()
         clear_leftovers(home, night_id(config))
         _prepare_ledger(_tracking(home, config))
-        record = _record(home, config)
+        record = _record(home, config, ledger_home or home)
         share_night(home, record.night)
         stack.callback(share_night, home, record.night)
         journal = Journal(NightStatus(night=record.night, run_dir=str(run_dir(home, record.night))), watcher())
@@ -211,6 +217,8 @@ def open_night(config: NightConfig, ledger_home: Home | None = None) -> Iterator
             bring_policies(config, _tracking_of(home, config, record.champion), store, pool, record.champion)
             night = OpenNight(**vars(_night(config, record, store, ledger_home or home)), home=home, journal=journal)
             journal.status.compared = night.compared
+            if waits := waiting_rows(home, config):
+                journal.warn(f"{waits} new rows wait for a person's approval and are not used: see `clawpipe review`")
             if config.curation.sampling.replay_nights and not night.past:
                 journal.warn("nothing was replayed: this home has no earlier night of this environment and base with a verdict")
             yield night
@@ -249,19 +257,22 @@ def dry_run_night(config: NightConfig) -> Night:
     record = read_record(home, night_id(config))
     store = open_store(home)
     past, earlier = past_rounds(home, store, config), earlier_evidence(home, config)
-    record = record or new_record(home, config, _incumbent(home, config), named_datasets(home, config), past, earlier)
+    if record is None:
+        datasets, reviews = named_datasets(home, config), reviews_of(home, store, None, home)
+        record = new_record(home, config, _incumbent(home, config), datasets, past, earlier, reviews)
     return _night(config, record, store, home)
 
 
-def _record(home: Home, config: NightConfig) -> NightRecord:
+def _record(home: Home, config: NightConfig, decided: Home) -> NightRecord:
     """Return the night's record. Without a verdict it is renewed when the champion has changed, or another night used its data."""
     record, champion = read_record(home, night_id(config)), _incumbent(home, config)
     if record and has_verdict(home, record.night):
         return record
-    datasets = datasets_of(home, config, record)
-    if record is None or champion != record.champion or datasets != record.datasets:
-        past, earlier = past_rounds(home, open_store(home), config), earlier_evidence(home, config)
-        return create_record(home, config, champion, datasets, past, earlier)
+    store, datasets = open_store(home), datasets_of(home, config, record)
+    reviews = reviews_of(home, store, record, decided)
+    if record is None or (champion, datasets, reviews) != (record.champion, record.datasets, record.reviews):
+        past, earlier = past_rounds(home, store, config), earlier_evidence(home, config)
+        return create_record(home, config, champion, datasets, past, earlier, reviews)
     return record
 
 
@@ -300,6 +311,7 @@ def _night(config: NightConfig, record: NightRecord, store: Store, ledger_home: 
         ledger=ledger,
         earlier=record.earlier,
         seen=ledger.seen(config.draw or record.night),
+        reviews=dataset_ref(store, "reviews", record.reviews) if record.reviews else None,
         past=[
             Past(
                 trajectories=dataset_ref(store, "trajectories", one.trajectories),
@@ -326,7 +338,8 @@ def _require_loadable(config: NightConfig) -> None:
     for point, name in extensions_of(config):
         if point is not ENVIRONMENTS:
             point.load(name) if is_reference(name) else point.place(name)
-    if config.train.adapter == "lora":
+    require_backend(config)
+    if config.train.adapter == "lora" and config.train.backend.is_local:
         require_targets(config.model.base, config.train.lora)
 
 
@@ -343,9 +356,12 @@ def close_night(night: OpenNight) -> NightStatus:
     status = count_evidence(conclude(night.journal.status), night.ledger, night.config.environment.heldout_items)
     if text := evidence_warning(status):
         night.journal.warn(text)
-    night.journal.status.judges = judges_of(status, night.home, open_store(night.home), night.scores)
+    store = open_store(night.home)
+    night.journal.status.judges = judges_of(status, night.home, store, night.scores)
+    if night.reviews:
+        night.journal.status.reviews = reviewed_rows(store, night.reviews, [*night.stored, *night.pairs, *made_by(status)])
     night.journal.save()
-    transcripts = heldout_transcripts(open_store(night.home), status)
+    transcripts = heldout_transcripts(store, status)
     write_report(status, night.journal.run_dir, night.config, transcripts)
     shutil.rmtree(night.home.work, ignore_errors=True)
     return status

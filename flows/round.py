@@ -22,6 +22,7 @@ from tasks.data import (
     compare_judges,
     compress,
     curate,
+    edit,
     find_duplicates,
     find_heldout,
     render,
@@ -74,6 +75,16 @@ class Judged:
     near: list[DatasetRef] = field(default_factory=list)  # near-duplicates of each other and of held-out questions
     demonstrations: Judged | None = None  # of items that no rollout solved
     replayed: Judged | None = None  # rollouts of earlier nights
+    edited: Edited | None = None  # answers that people wrote
+
+
+@dataclass(frozen=True)
+class Edited:
+    """Rows and pairs of the answers that people wrote."""
+
+    rows: Judged  # none for a method of pairs
+    pairs: list[DatasetRef]  # for a method of pairs
+    reviews: DatasetRef  # who wrote which row
 
 
 @dataclass(frozen=True)
@@ -165,7 +176,20 @@ def judge(this: Round, trajectories: list[DatasetRef]) -> Judged:
         scores = [clear_hints(scores=dataset, items=this.decontamination_items).dataset for dataset in scores]
     own = valid[len(this.night.stored) :], judged[len(this.night.stored) :]
     this.tried[:0] = [Past(*one) for one in zip(*own, strict=True)]
-    return Judged(valid, scores, near, _demonstrations(this, *own), _replayed(this))
+    return Judged(valid, scores, near, _demonstrations(this, *own), _replayed(this), _edited(this, valid))
+
+
+def _edited(this: Round, trajectories: list[DatasetRef]) -> Edited | None:
+    """Return the answers that people wrote in place of those of the round's rows; methods that take ratios have no use for them."""
+    spec = this.config.train.spec
+    if this.night.reviews is None or spec.uses_ratios:
+        return None
+    made = this.record_filtered(edit(trajectories=trajectories, reviews=this.night.reviews))
+    pairs, reviews = made.extra("pairs"), made.extra("reviews")
+    if spec.pairs:
+        return Edited(Judged([], []), [pairs], reviews)
+    shown = render.named("render_edited")(trajectories=made.dataset, policy=this.night.base, environment=this.config.drawn).dataset
+    return Edited(Judged([shown], [made.extra("scores")], _near_heldout(this, [shown])), [], reviews)
 
 
 def _as_tokens(this: Round, trajectories: list[DatasetRef]) -> list[DatasetRef]:
@@ -310,35 +334,44 @@ def _with_logprobs(this: Round, trajectories: DatasetRef) -> DatasetRef:
 def _curate(this: Round, judged: Judged, config: Train, name: str = "curate") -> StepResult:
     """Curate samples, or preference pairs for dpo, and add the stored pairs."""
     stored, curation = this.night.pairs if config.spec.pairs else [], this.config.curation
+    written = judged.edited.pairs if judged.edited else []
     if stored and not judged.trajectories:
-        return _with_stored_pairs(this, [], stored)
+        return _with_stored_pairs(this, [], stored, _reviews(this, judged))
     nothing = Judged([], [])
     shown, replayed = judged.demonstrations or nothing, judged.replayed or nothing
+    edited = judged.edited.rows if judged.edited else nothing
     made = curate.named(name)(
-        trajectories=[*judged.trajectories, *shown.trajectories],
-        scores=[*judged.scores, *shown.scores, *replayed.scores],
+        trajectories=[*judged.trajectories, *shown.trajectories, *edited.trajectories],
+        scores=[*judged.scores, *shown.scores, *edited.scores, *replayed.scores],
         items=this.decontamination_items,
         config=curation,
         method=config.method,
         weights=weights_of(config),
         hint=config.opd.hint,
         versions=_known_versions(this),
-        near=[*judged.near, *shown.near, *replayed.near],
+        near=[*judged.near, *shown.near, *edited.near, *replayed.near, *_reviews(this, judged)],
         replayed=replayed.trajectories,
+        normalise=config.loss.normalise,
         runtime=this.config.runtime,
     )
     this.record_filtered(made)
-    return _with_stored_pairs(this, [made.dataset], stored) if stored else made
+    return _with_stored_pairs(this, [made.dataset], [*stored, *written], _reviews(this, judged)) if stored or written else made
 
 
-def _with_stored_pairs(this: Round, made: list[DatasetRef], stored: list[DatasetRef]) -> StepResult:
+def _reviews(this: Round, judged: Judged) -> list[DatasetRef]:
+    """Return what people decided about rows."""
+    written = [judged.edited.reviews] if judged.edited else []
+    return [this.night.reviews, *written] if this.night.reviews else []
+
+
+def _with_stored_pairs(this: Round, made: list[DatasetRef], stored: list[DatasetRef], reviews: list[DatasetRef]) -> StepResult:
     joined = add_stored_pairs(
         made=made,
         stored=stored,
         items=this.decontamination_items,
         config=this.config.curation,
         versions=_known_versions(this),
-        near=_near_heldout(this, stored),
+        near=[*_near_heldout(this, stored), *reviews],
     )
     return this.record_filtered(joined)
 

@@ -15,6 +15,8 @@ from clawpipe.judging.base import SCORERS, Scorer, score_dataset
 from clawpipe.judging.gaming.people import signs_against_users
 from clawpipe.judging.hint_leaks import clear_hints as clear_hints_of
 from clawpipe.judging.verifier import VerifierScorer
+from clawpipe.reviews.edits import edited_rows
+from clawpipe.reviews.table import NAME as REVIEWS
 from clawpipe.similarity.duplicates import near_duplicates, zip_signed
 from clawpipe.similarity.heldout import near_heldout
 from clawpipe.similarity.signatures import sign as sign_dataset
@@ -109,6 +111,12 @@ def find_heldout(trajectories: DatasetRef, items: DatasetRef, config: Near) -> S
 
 
 @step()
+def edit(trajectories: list[DatasetRef], reviews: DatasetRef) -> StepResult:
+    """Make rows and pairs of the answers that people wrote in place of those of some trajectories."""
+    return edited_rows(open_store(Home.from_env()), trajectories, reviews)
+
+
+@step()
 def curate(
     trajectories: list[DatasetRef],
     scores: list[DatasetRef],
@@ -120,11 +128,12 @@ def curate(
     versions: list[str],
     near: list[DatasetRef],
     replayed: list[DatasetRef],
+    normalise: str,
     runtime: Runtime,
 ) -> StepResult:
     """Select and shape the samples, or preference pairs for dpo, to train on."""
     store = open_store(Home.from_env())
-    return curate_datasets(
+    made = curate_datasets(
         store,
         [*trajectories, *replayed],
         scores,
@@ -132,12 +141,21 @@ def curate(
         config,
         method,
         earlier=len(replayed),
+        normalise=normalise,
         memory=runtime.curation_memory,
         weights=weights,
         hint=hint,
         versions=versions,
         tables=stored_tables(store, near),
     )
+    return _made_of(made, near)
+
+
+def _made_of(result: StepResult, tables: list[DatasetRef]) -> StepResult:
+    """Name the decisions of people among what the rows were made of, so that a model leads back to who approved what taught it."""
+    reviews = [ref.digest for ref in tables if ref.name == REVIEWS]
+    output = result.dataset.model_copy(update={"parents": tuple(sorted({*result.dataset.parents, *reviews}))})
+    return result.model_copy(update={"output": output})
 
 
 @step()
@@ -151,4 +169,5 @@ def add_stored_pairs(
 ) -> StepResult:
     """Join the night's preference pairs with the stored ones that the settings name, which pass the same filters."""
     store = open_store(Home.from_env())
-    return join_pairs(store, made, stored, items, config, versions=versions, tables=stored_tables(store, near))
+    joined = join_pairs(store, made, stored, items, config, versions=versions, tables=stored_tables(store, near))
+    return _made_of(joined, near)

@@ -58,18 +58,30 @@ def draw_conversations(
     count: int,
     seen: dict[str, int],
     one_user: bool = False,
+    reviews: DatasetRef | None = None,
+    approved_only: bool = False,
 ) -> StepResult:
     """Draw held-out conversations that can be measured: the ones that the fewest nights have looked at."""
     store = open_store(Home.from_env())
-    return draw_stored_conversations(store, conversations, scores, imitate, max_tokens, count, seen, measure, one_user)
+    return draw_stored_conversations(
+        store, conversations, scores, imitate, max_tokens, count, seen, measure, one_user, reviews, approved_only
+    )
 
 
 @step()
 def draw_pairs(
-    pairs: list[DatasetRef], policy: ModelRef, max_tokens: int, count: int, seen: dict[str, int], one_user: bool = False
+    pairs: list[DatasetRef],
+    policy: ModelRef,
+    max_tokens: int,
+    count: int,
+    seen: dict[str, int],
+    one_user: bool = False,
+    reviews: DatasetRef | None = None,
+    approved_only: bool = False,
 ) -> StepResult:
     """Draw held-out preference pairs: the ones that the fewest nights have looked at."""
-    return draw_stored_pairs(open_store(Home.from_env()), pairs, policy, max_tokens, count, seen, one_user)
+    store = open_store(Home.from_env())
+    return draw_stored_pairs(store, pairs, policy, max_tokens, count, seen, one_user, reviews, approved_only)
 
 
 @step(cached=False)

@@ -22,6 +22,7 @@ from prefect.results import ResultStore, get_result_store
 from pydantic import BaseModel
 
 from clawpipe import faults
+from clawpipe.config.backend import BackendSpec
 from clawpipe.config.block import Extension
 from clawpipe.config.night import EngineSpec, EnvironmentSpec, JudgeSpec
 from clawpipe.config.training import Loss
@@ -39,6 +40,7 @@ from clawpipe.store.open import open_store
 from clawpipe.store.records import Holds, live_record
 from clawpipe.store.refs import StepResult
 from clawpipe.store.source import function_digest
+from clawpipe.training.backends import BACKENDS
 from clawpipe.training.losses.objectives import LOSSES
 
 P = ParamSpec("P")
@@ -50,6 +52,7 @@ _NAMES: dict[type[BaseModel], tuple[ExtensionPoint, str]] = {  # settings that n
     EngineSpec: (ENGINES, "name"),
     JudgeSpec: (SCORERS, "name"),
     Loss: (LOSSES, "objective"),
+    BackendSpec: (BACKENDS, "name"),
 }
 _part: ContextVar[str] = ContextVar("part", default="")
 

@@ -36,7 +36,8 @@ def train(
     """
     home = Home.from_env()
     store = open_store(home)
-    require_free_memory(policy_spec(store, start), config, runtime)
+    if config.backend.is_local:
+        require_free_memory(policy_spec(store, start), config, runtime)
     return train_policy(
         store,
         home.work,

@@ -37,7 +37,8 @@ PAGE = Path("docs/extending.md").read_text(encoding="utf-8")
 FILES: dict[str, str] = dict(re.findall(r"```python\n# (\S+\.py)\n(.*?)```", PAGE, re.DOTALL))
 SETTINGS: dict[str, Any] = {}
 for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL):
-    SETTINGS |= yaml.safe_load(text)
+    written = yaml.safe_load(text)
+    SETTINGS |= {name: SETTINGS.get(name, {}) | block if name == "train" else block for name, block in written.items()}
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def placed(files: Path, name: str) -> str:
 
 
 def test_the_page_has_a_file_for_each_kind_and_none_is_long():
-    assert set(FILES) == {"sums.py", "notes.py", "brevity.py", "dialogs.py", "shorter.py", "soft_clip.py"}
+    assert set(FILES) == {"sums.py", "notes.py", "brevity.py", "dialogs.py", "shorter.py", "soft_clip.py", "by_command.py"}
     assert {name: len(body.splitlines()) for name, body in FILES.items() if len(body.splitlines()) > 40} == {}
 
 
@@ -63,6 +64,7 @@ def test_the_settings_are_settings_of_a_night():
     assert config.rollouts is not None
     assert config.rollouts.engine == EngineSpec(name="shorter.py:Shorter", options={"context": 256})
     assert config.train.loss.objective == "soft_clip.py:soft_clip"
+    assert config.train.backend.options == {"command": ["ssh", "trainer", "./train.sh"]}
     assert [(part.name, part.weight) for part in config.environments] == [("shop", 3.0), ("notes.py:Notes", 1.0)]
 
 
@@ -156,6 +158,6 @@ def test_a_loss_of_another_shape_is_refused(tmp_path: Path):
 
 def test_the_groups_of_the_page_are_those_that_are_read():
     declared = tomllib.loads("\n".join(re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)))["project"]["entry-points"]
-    groups = {ExtensionPoint(kind, "").group for kind in ("environment", "scorer", "importer", "engine", "loss")}
+    groups = {ExtensionPoint(kind, "").group for kind in ("environment", "scorer", "importer", "engine", "loss", "backend")}
     assert set(declared) <= groups
     assert all(f"`{group}`" in PAGE for group in groups)

@@ -8,22 +8,38 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from clawpipe.cli.output import JsonFlag, print_json
 from clawpipe.json_types import JsonObject
 
+if TYPE_CHECKING:
+    from clawpipe.environments.prompts import PromptsEnvironment
+
+_PRINTED = ("run", "true", "false")  # words of other systems' guides: `batch run`, and a value behind --save-tool-calls
+
 
 def batch(
     input_: Annotated[Path, typer.Option("--input", "-i", help="JSON Lines of prompts, with or without answers.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="JSON Lines to write; an existing file is continued.")],
-    endpoint: Annotated[str, typer.Option(help="URL of an OpenAI-compatible server, up to /v1.")],
-    model: Annotated[str, typer.Option("--model", "-m", help="Name of the model at the endpoint.")],
+    printed: Annotated[list[str] | None, typer.Argument(hidden=True)] = None,
+    endpoint: Annotated[
+        str,
+        typer.Option(envvar="OPENAI_BASE_URL", help="URL of an OpenAI-compatible server, up to /v1; clawpipe serve's by default."),
+    ] = "http://127.0.0.1:8000/v1",
+    model: Annotated[str, typer.Option("--model", "-m", help="Name of the model at the endpoint.")] = "clawpipe-agent",
     prompt: Annotated[str, typer.Option(help="System message before every prompt.")] = "",
     check: Annotated[str | None, typer.Option(help="How replies are checked against the answers, e.g. numeric.")] = None,
-    tools: Annotated[Path | None, typer.Option(help="JSON file of tools to offer. They are not run.")] = None,
+    tools: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE|SERVER",
+            help="JSON file of tools, which are run where they name functions; or an MCP server's command or URL.",
+        ),
+    ] = "",
+    max_turns: Annotated[int, typer.Option(min=1, help="Most answers in one trajectory, where tools are run.")] = 10,
     samples: Annotated[int, typer.Option(min=1, help="Answers to each prompt.")] = 1,
     temperature: Annotated[float, typer.Option(min=0.0, help="Sampling temperature.")] = 0.8,
     max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of one answer.")] = 512,
@@ -34,26 +50,25 @@ def batch(
     """Send every prompt of a file to a model at an endpoint, and write the answers as trajectories that `clawpipe ingest` reads.
 
     The same command resumes an interrupted run. Prompts are in the form of the environment `prompts`; with --check each line
-    says whether the answer was right. The key is taken from OPENAI_API_KEY.
+    says whether the answer was right. The key is taken from OPENAI_API_KEY. Tools that are
+    run make further turns.
     """
     from clawpipe.config.engine import EngineSpec
     from clawpipe.engines.chat import ChatModel
-    from clawpipe.environments.prompts import UNCHECKED, PromptsEnvironment
+    from clawpipe.environments.prompts import UNCHECKED
     from clawpipe.rollouts.trial import line_of
-    from clawpipe.store.permissions import give_to_user
     from clawpipe.workers.chats import chat_episodes, verified
 
-    environment = PromptsEnvironment(str(input_), check or UNCHECKED, prompt, str(tools or ""))
+    save_tool_calls = _as_printed(printed or [], save_tool_calls)
+    environment = _environment(str(input_), check or UNCHECKED, prompt, tools)
     answered = set(_answered(output))
     tasks = [(item, index) for item in environment.every_item() for index in range(samples)]
     left = [task for task in tasks if f"{task[0].item_id}/{task[1]}" not in answered]
     server = EngineSpec(name="openai", url=(endpoint,), model=model, concurrency=concurrency)
     counts = {"prompts": len(tasks) // samples, "answered_before": len(tasks) - len(left), "answered": 0, "right": 0}
-    if not output.exists():
-        output.touch()
-        give_to_user(output)
+    _make(output)
     with output.open("ab") as file, ChatModel.at(server, temperature, max_tokens) as there:
-        for played in chat_episodes(there, environment, left, 1):
+        for played in chat_episodes(there, environment, left, max_turns if environment.runs_tools else 1):
             episode = verified(environment, played) if check is not None else played
             row = line_of(episode, model, environment.tools())
             file.write(json.dumps(row if save_tool_calls else _without_calls(row), ensure_ascii=False).encode() + b"\n")
@@ -67,6 +82,40 @@ def batch(
         return
     right = f", {counts['right']} of them right" if check else ""
     typer.echo(f"\n{counts['answered']} answers{right} in {output}; next: clawpipe ingest {output}")
+
+
+def _as_printed(words: list[str], save_tool_calls: bool) -> bool:
+    """Return whether calls are saved, by the words of a command as another system's guide prints it.
+
+    Raises:
+        ConfigError: there is another word.
+    """
+    from clawpipe.errors import ConfigError
+
+    if unknown := [word for word in words if word not in _PRINTED]:
+        raise ConfigError(f"{unknown[0]!r} is no option", "clawpipe batch", "`clawpipe batch --help` lists what there is")
+    return save_tool_calls and "false" not in words
+
+
+def _environment(file: str, check: str, prompt: str, tools: str) -> PromptsEnvironment:
+    """Return the prompts with the tools that are offered, and run where something is there to run them."""
+    from clawpipe.environments.local_tools import is_tool_file, names_functions
+    from clawpipe.environments.prompts import PromptsEnvironment
+    from clawpipe.environments.tools import ToolsEnvironment
+
+    if tools and not (is_tool_file(tools) and not names_functions(Path(tools))):
+        return ToolsEnvironment(file, tools, check, prompt)
+    return PromptsEnvironment(file, check, prompt, tools)
+
+
+def _make(output: Path) -> None:
+    """Make the file and its folder, for the user alone."""
+    from clawpipe.store.permissions import give_to_user
+
+    if not output.exists():
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.touch()
+        give_to_user(output)
 
 
 def process(

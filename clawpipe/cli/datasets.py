@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from clawpipe.reporting.datasets import Listed, Profile
+    from clawpipe.store.artifacts import Store
+    from clawpipe.store.home import Home
+    from clawpipe.store.refs import DatasetRef
 
 app = typer.Typer(help="The datasets of this home.", no_args_is_help=True)
 
@@ -147,7 +150,8 @@ def _short(value: Any) -> str:
 def _print_row(console: Console, number: int, name: str, row: Row) -> None:
     from rich.text import Text
 
-    from clawpipe.cli.inspect import decoder, plain, shown
+    from clawpipe.cli.inspect import decoder, shown
+    from clawpipe.words import plain
 
     if name == "trajectories":
         from clawpipe.importers.native import read_native
@@ -160,19 +164,40 @@ def _print_row(console: Console, number: int, name: str, row: Row) -> None:
         console.print(Text(f"  {column}: {text[:_CELL]}" + ("..." if len(text) > _CELL else "")), soft_wrap=True)
 
 
+def _with_logprobs(home: Home, store: Store, ref: DatasetRef, config: Path) -> DatasetRef:
+    """Return the dataset with the log-probs that policies of these settings say; the dataset itself if they can add none."""
+    from clawpipe.config import load_config
+    from clawpipe.errors import ConfigError
+    from clawpipe.recorded.recompute import recompute_logprobs
+    from clawpipe.workers.pool import WorkerPool
+    from flows.policies import untrained
+
+    if ref.name != "trajectories":
+        raise ConfigError(f"{ref.name} have no log-probs to compute", "--config", "leave it out")
+    settings = load_config(config, [])
+    base = untrained(settings.model)
+    with WorkerPool(settings.runtime, home.logs) as pool:
+        done = recompute_logprobs(store, pool, ref, base, base, (), text=False, max_tokens=sys.maxsize)
+    return done.dataset
+
+
 def export(
     dataset: DatasetArgument,
     form: Annotated[
         Literal["chat", "sharegpt", "atropos", "parquet", "hf"], typer.Option("--format", "-f", help="What to write.")
     ] = "chat",
     out: Annotated[Path | None, typer.Option("--out", "-o", help="New file or directory; without it lines go to stdout.")] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="A night's settings: its policies say the log-probs that rows lack.")
+    ] = None,
     json_output: JsonFlag = False,
 ) -> None:
     """Write a dataset in another tool's format.
 
     JSON Lines: chat is OpenAI's format, sharegpt is Hermes' format, atropos. Directories: parquet, and hf for `load_from_disk`.
     Trajectories, preference pairs and task items can be written in all formats that fit them, any dataset as parquet and hf. Rows
-    that cannot be written are counted with their reasons.
+    that cannot be written are counted with their reasons. With --config, tokens whose log-probs cannot be used get those of the
+    policy that their row names: the base of these settings, or one that was trained from it.
     """
     from clawpipe.errors import ConfigError
     from clawpipe.export.datasets import export_dataset
@@ -182,8 +207,11 @@ def export(
 
     if json_output and out is None:
         raise ConfigError("the lines themselves would go to stdout", "--json", "name a file with --out")
-    store = open_store(Home.from_env())
+    home = Home.from_env()
+    store = open_store(home)
     ref = find_dataset(store, dataset)
+    if config is not None:
+        ref = _with_logprobs(home, store, ref, config)
     done = export_dataset(store, ref, form, out or sys.stdout.buffer)
     written = {"name": ref.name, "digest": ref.digest, "format": form, "rows": done.rows, "lines": done.lines}
     if json_output:

@@ -63,6 +63,7 @@ def _lines(results: Sequence[Forgetting]) -> Iterator[str]:
         yield from exposure_lines(result)
         yield from [f"{result.captured} turns in the gateway's segments"] if result.captured else []
         yield from [f"{result.votes} answers of judges"] if result.votes else []
+        yield from [f"{result.reviews} decisions of reviewers"] if result.reviews else []
         if result.dry_run:
             continue
         yield from (f"  {old[:12]} is now {new[:12]}" for old, new in result.replaced.items())

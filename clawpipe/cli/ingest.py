@@ -47,6 +47,9 @@ def ingest(
     night: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write a night's config that learns from all that is stored.")
     ] = None,
+    may_be_empty: Annotated[
+        bool, typer.Option("--may-be-empty", help="Exit with 0 also where no line was accepted, and not with 65.")
+    ] = False,
     json_output: JsonFlag = False,
 ) -> None:
     """Store the conversations in trajectory files as datasets to train on: trajectories, scores, preference pairs, task items.
@@ -55,6 +58,7 @@ def ingest(
     personal data are redacted. A repeated run reads only what is new. With --watch the deployment `ingest` reads the paths as well,
     every ten minutes while `clawpipe up` runs.
     """
+    from clawpipe.errors import DataError
     from clawpipe.ingest.options import Options
     from clawpipe.ingest.watched import unwatch
     from clawpipe.ingest.watched import watch as watch_from_now_on
@@ -74,6 +78,8 @@ def ingest(
             _tell(results[-1])
     if json_output:
         print_json(results[0] if paths else {"watched": results})
+    if not may_be_empty and any(result["lines"] and not result["accepted"] for result in results):
+        raise typer.Exit(DataError.exit_code)
 
 
 def _sources(home: Home, paths: list[str] | None, options: Options) -> Iterable[tuple[Options, Sequence[str]]]:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from clawpipe.cli.labelled import Labelled
 from clawpipe.cli.output import JsonFlag, print_json, wrapped
 from clawpipe.json_types import JsonObject
+from clawpipe.words import plain
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions
     from rich.text import Text
 
+    from clawpipe.cli.tokens import Seen
     from clawpipe.importers.reading import Record
     from clawpipe.importers.record import Conversation, Judgement, Preference, Tokens
     from clawpipe.importers.survey import Survey
@@ -25,24 +25,7 @@ if TYPE_CHECKING:
 
 _WIDTH = 400  # most characters of a message to show
 _RUN = 40  # most tokens of a run to show
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-_LABEL = 16  # width of the label before a line
-_NARROWEST = 20
 _STYLES = {"context": "dim", "trained": "green", "trained +": "bold green", "trained -": "bold red", "trained 0": "yellow"}
-
-
-@dataclass(frozen=True)
-class _Labelled:
-    """A text beside its label; the text never runs below the label, however narrow the terminal."""
-
-    label: str
-    text: Text
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
-        from rich.text import Text
-
-        for number, line in enumerate(self.text.wrap(console, max(options.max_width - _LABEL - 2, _NARROWEST))):
-            yield Text.assemble((f"{self.label if not number else '':>{_LABEL}}  ", "dim"), line)
 
 
 def inspect(
@@ -59,19 +42,26 @@ def inspect(
     ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Conversations, preferences and prompts to show.")] = 3,
     tokenizer: Annotated[Path | None, typer.Option("--tokenizer", help="Folder of a tokenizer, to show tokens as text.")] = None,
+    tokens: Annotated[bool, typer.Option("--tokens", help="Show rows as --model will see them, with masks and ends.")] = False,
+    model: Annotated[
+        str, typer.Option("--model", "-m", help="Base model of --tokens: built-in name, hub id or directory.")
+    ] = "smollm2-135m-instruct",
+    tool_call_format: Annotated[
+        str | None, typer.Option(help="Tool-call format of --tokens; the model's own as `clawpipe init` finds it.")
+    ] = None,
     json_output: JsonFlag = False,
 ) -> None:
     """Show the conversations in trajectory files: turns, trained tokens, scores, hints.
 
-    Formats are recognised by content: Hermes and MonoClaw rows and sessions, OpenClaw-RL turn and judge records, Atropos groups,
-    OpenAI chat, data sets with preferences, completions or prompts, rows that clawpipe exported. Nothing is stored. A line that
-    cannot be read is counted with its reason, file, number and offset.
+    Formats of some 45 programs and data sets are recognised by content; docs/inspect.md lists them. Nothing is stored. A line that
+    cannot be read is counted with all reasons, file, number and offset.
     """
     from clawpipe.importers.mapping import read_mapping
     from clawpipe.importers.read import read_stream
     from clawpipe.importers.reading import Reading
     from clawpipe.importers.survey import Survey
 
+    see = _seer(model, tool_call_format) if tokens else None
     decode = decoder(tokenizer)
     reading, survey, first = Reading(), Survey(), []
     for record in read_stream(paths, format, reading, mapping=read_mapping(map_ or ())):
@@ -80,17 +70,47 @@ def inspect(
             first.append(record)
     overview = survey.as_dict(reading)
     if json_output:
-        print_json(overview)
+        print_json(overview | ({"rows": list(_rows(first, see))} if see else {}))
         return
     from rich.console import Console
 
     console = Console(highlight=False)
     for number, record in enumerate(first, 1):
-        console.print(*shown(number, record, decode), sep="\n")
+        console.print(*(_as_seen(number, record, see) if see else shown(number, record, decode)), sep="\n")
     for line in _summary(overview, survey):
         console.print(wrapped(line, console.width), markup=False, soft_wrap=True)
     for warning in overview["warnings"]:
         console.print(wrapped(f"WARNING: {warning}", console.width), style="bold red", markup=False, soft_wrap=True)
+
+
+def _seer(model: str, tool_call_format: str | None) -> Callable[[Conversation], Seen]:
+    from clawpipe.cli.tokens import seer
+
+    return seer(model, tool_call_format)
+
+
+def _rows(records: Sequence[Any], see: Callable[[Conversation], Seen]) -> Iterator[JsonObject]:
+    """Yield the conversations among the records as a model sees them."""
+    from clawpipe.importers.record import Conversation
+
+    for record in records:
+        if isinstance(record, Conversation):
+            file = {"file": record.origin.file, "line": record.origin.line} if record.origin else {}
+            yield {"session": record.session} | file | see(record).as_dict()
+
+
+def _as_seen(number: int, record: Any, see: Callable[[Conversation], Seen]) -> Iterator[Any]:
+    """Yield a heading and a conversation as a model sees it; other records as they are."""
+    from rich.text import Text
+
+    from clawpipe.importers.record import Conversation
+
+    if not isinstance(record, Conversation):
+        yield from shown(number, record, str)
+        return
+    yield Text(plain(f"[{number}] {' · '.join(_heading(record))}"), style="bold")
+    yield from see(record).lines()
+    yield Text("")
 
 
 def decoder(folder: Path | None) -> Callable[[Sequence[int]], str]:
@@ -127,7 +147,7 @@ def _summary(overview: JsonObject, survey: Survey) -> Iterable[str]:
         yield f"rejected: {count} x {reason}, first at {place.file}:{place.line}"
 
 
-def shown(number: int, record: Any, decode: Callable[[Sequence[int]], str]) -> Iterator[_Labelled | Text]:
+def shown(number: int, record: Any, decode: Callable[[Sequence[int]], str]) -> Iterator[Labelled | Text]:
     """Yield a conversation, preference or prompt line by line."""
     from rich.text import Text
 
@@ -154,7 +174,7 @@ def _heading(record: Any) -> Iterator[str]:
         yield f"{record.origin.format} {record.origin.file}:{record.origin.line}"
 
 
-def _turns(conversation: Conversation) -> Iterator[_Labelled]:
+def _turns(conversation: Conversation) -> Iterator[Labelled]:
     turn = 0
     for message in conversation.messages:
         if message.role != "assistant":
@@ -167,25 +187,25 @@ def _turns(conversation: Conversation) -> Iterator[_Labelled]:
     yield from (_judged(judgement) for judgement in conversation.judgements if judgement.turn is None)
 
 
-def _sides(preference: Preference) -> Iterator[_Labelled]:
+def _sides(preference: Preference) -> Iterator[Labelled]:
     yield from (_line(message) for message in preference.prompt)
     yield from (_line(message, f"chosen {message.role}", "green") for message in preference.chosen)
     yield from (_line(message, f"rejected {message.role}", "red") for message in preference.rejected)
 
 
-def _line(message: Message, label: str = "", style: str = "") -> _Labelled:
+def _line(message: Message, label: str = "", style: str = "") -> Labelled:
     calls = [f"{call.name}({call.arguments})" + (" (malformed)" if call.malformed else "") for call in message.tool_calls]
     text = "\n".join(filter(None, [message.content, *calls]))
     text = text if len(text) <= _WIDTH else f"{text[:_WIDTH]}... ({len(text)} characters)"
     return _labelled(label or message.role, text, style)
 
 
-def _judged(judgement: Judgement) -> _Labelled:
+def _judged(judgement: Judgement) -> Labelled:
     text = f"{judgement.origin} {judgement.value:g}" + (f": {judgement.reason}" if judgement.reason else "")
     return _labelled("", text + "".join(f"\nhint: {hint}" for hint in judgement.hints), "yellow")
 
 
-def _token_runs(tokens: Tokens, decode: Callable[[Sequence[int]], str]) -> Iterator[_Labelled]:
+def _token_runs(tokens: Tokens, decode: Callable[[Sequence[int]], str]) -> Iterator[Labelled]:
     """Yield runs of tokens of one kind: context, or trained with one sign of the advantage."""
     advantages = tokens.advantages or [None] * len(tokens.ids)
     kinds = [_kind(kept, advantage) for kept, advantage in zip(tokens.mask, advantages, strict=True)]
@@ -213,12 +233,7 @@ def _numbers(tokens: Tokens, run: Sequence[int], kind: str) -> str:
     return f"  ({', '.join(means)})" if means else ""
 
 
-def _labelled(label: str, text: str, style: str) -> _Labelled:
+def _labelled(label: str, text: str, style: str) -> Labelled:
     from rich.text import Text
 
-    return _Labelled(label, Text(plain(text), style))
-
-
-def plain(text: str) -> str:
-    """Replace control characters in text from files, which a terminal would obey."""
-    return _CONTROL.sub("\ufffd", text)
+    return Labelled(label, Text(plain(text), style))

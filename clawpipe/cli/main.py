@@ -16,7 +16,9 @@ import typer
 
 from clawpipe import __version__
 from clawpipe.cli import (
+    atropos,
     batch,
+    chat,
     config,
     connect,
     contract,
@@ -24,6 +26,7 @@ from clawpipe.cli import (
     demo,
     doctor,
     environments,
+    explain,
     forget,
     gateway,
     gc,
@@ -37,6 +40,7 @@ from clawpipe.cli import (
     night,
     report,
     rescore,
+    review,
     runs,
     serve,
     server,
@@ -81,11 +85,13 @@ app.command("sweep", rich_help_panel="Nights")(sweep.sweep)
 app.command("ingest", rich_help_panel="Data")(ingest.ingest)
 app.command("batch", rich_help_panel="Data")(batch.batch)
 app.command("process", rich_help_panel="Data")(batch.process)
+app.command("atropos", rich_help_panel="Data")(atropos.atropos)
 app.command("inspect", rich_help_panel="Data")(inspect.inspect)
 app.command("rescore", rich_help_panel="Data")(rescore.rescore)
 app.command("export", rich_help_panel="Data")(datasets.export)
 app.command("forget", rich_help_panel="Data")(forget.forget)
 app.command("gc", rich_help_panel="Data")(gc.gc)
+app.command("chat", rich_help_panel="Models")(chat.chat)
 app.command("serve", rich_help_panel="Models")(serve.serve)
 app.command("gateway", rich_help_panel="Models")(gateway.gateway)
 app.command("connect", rich_help_panel="Models")(connect.connect)
@@ -102,6 +108,8 @@ app.add_typer(contract.app, name="contract", rich_help_panel="Data")
 app.add_typer(models.app, name="models", rich_help_panel="Models")
 app.add_typer(sessions.app, name="sessions", rich_help_panel="Data")
 app.add_typer(judge.app, name="judge", rich_help_panel="Data")
+app.add_typer(review.app, name="review", rich_help_panel="Data")
+app.command("explain", rich_help_panel="Settings")(explain.explain)
 app.add_typer(keys.app, name="keys", rich_help_panel="Settings")
 app.add_typer(environments.app, name="env", rich_help_panel="Settings")
 app.add_typer(config.app, name="config", rich_help_panel="Settings")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 
@@ -15,6 +16,23 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 def renamed(old: str, new: str, **field: Any) -> Any:
     """Return a field that was called `old` before; configs and stored records may still use that name."""
     return Field(validation_alias=AliasChoices(new, old), **field)
+
+
+def plain_url(url: str, keys: str) -> str:
+    """Return a server's URL as it is.
+
+    Args:
+        keys: the environment variables in which its key belongs, for the message.
+
+    Raises:
+        ValueError: it is none, or it holds a secret.
+    """
+    if "@" in url or "?" in url:  # before it is parsed: a message of the parser may hold a part of it
+        raise ValueError(f"a URL in the settings holds no secret: put the key in {keys}")
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"{url!r} is no URL: write http://HOST:PORT")
+    return url
 
 
 class Block(BaseModel):

@@ -209,6 +209,9 @@ class Curation(Block):
     negative_weight: float = Field(
         default=1.0, gt=0, le=1, description="factor of negative turn scores in the advantages of credit: turn"
     )
+    approved_only: bool = Field(
+        default=False, description="whether only rows that a person approved teach (`clawpipe review`); the others wait"
+    )
     min_samples: int = Field(
         default=1,
         ge=1,
@@ -269,7 +272,8 @@ class Curation(Block):
 
     def result_fields(self) -> frozenset[str]:
         # In no key while off: keys of nights before stay.
-        later = {"step_weight": 0.0, "negative_weight": 1.0, "slice_weights": {}, "part_weights": {}, "compress": None}
+        later = {"step_weight": 0.0, "negative_weight": 1.0, "slice_weights": {}, "part_weights": {}}
+        later |= {"approved_only": False, "compress": None}
         unused = {name for name, off in later.items() if getattr(self, name) == off}
         unused |= set() if self.demonstrations.share else {"demonstrations"}
         return super().result_fields() - unused - {"min_samples"}  # which changes no row

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from clawpipe.config.block import Extension
+from clawpipe.config.block import Extension, plain_url
 from clawpipe.json_types import Options
 
 SERVERS = ("vllm", "openai")  # engines that are asked over HTTP
@@ -72,13 +71,7 @@ class EngineSpec(Extension):
     @field_validator("url")
     @classmethod
     def _is_plain(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for url in value:
-            if "@" in url or "?" in url:  # before it is parsed: a message of the parser may hold a part of it
-                raise ValueError(f"a URL in the settings holds no secret: put the key in {' or '.join(KEYS.values())}")
-            parts = urlsplit(url)
-            if parts.scheme not in ("http", "https") or not parts.hostname:
-                raise ValueError(f"{url!r} is no URL: write http://HOST:PORT")
-        return value
+        return tuple(plain_url(url, " or ".join(KEYS.values())) for url in value)
 
     @model_validator(mode="after")
     def _is_where_it_can_be(self) -> EngineSpec:

@@ -12,9 +12,11 @@ from typing import Any, Union, get_args, get_origin
 
 import yaml
 from pydantic import AliasChoices, BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from clawpipe.config.block import Block
+from clawpipe.config.names.table import meanings
 from clawpipe.config.night import NightConfig
 from clawpipe.errors import ConfigError, NotFoundError
 from clawpipe.json_types import JsonObject
@@ -24,6 +26,7 @@ from clawpipe.plain_yaml import parse_yaml
 _LOG = logging.getLogger(__name__)
 Location = tuple[int | str, ...]
 _UNKNOWN = "extra_forbidden"
+_FOREIGN = 2  # systems that are named in one message
 _PREFIX = "Value error, "  # put by pydantic before a validator's message
 _PACKAGE = Path(__file__).parents[1]
 
@@ -51,7 +54,11 @@ def _what(mistake: ErrorDetails, root: type[Block]) -> str:
     name = ".".join(map(str, mistake["loc"]))
     if mistake["type"] != _UNKNOWN:
         return f"{name or 'config'}: {mistake['msg'].removeprefix(_PREFIX)}"
-    near = _nearest(name, list(settings_of(root)))
+    known, last = list(settings_of(root)), name.rpartition(".")[2]
+    is_elsewhere = any(setting.rpartition(".")[2] == last for setting in known)
+    if not is_elsewhere and (foreign := meanings(name) or meanings(last)):
+        return f"{name}: no such setting; {'; '.join(dict.fromkeys(map(str, foreign[:_FOREIGN])))}"
+    near = _nearest(name, known)
     return f"{name}: no such setting" + (f"; did you mean {near}?" if near else "")
 
 
@@ -74,6 +81,16 @@ def settings_of(block: type[BaseModel], prefix: str = "") -> Iterator[str]:
     for name, field in block.model_fields.items():
         inner = _block_in(field.annotation)
         yield from settings_of(inner, f"{prefix}{name}.") if inner else [f"{prefix}{name}"]
+
+
+def setting_field(name: str) -> FieldInfo | None:
+    """Return the field of a setting, or of a block, by its dotted name; None if a night has none of it."""
+    block: type[BaseModel] | None = NightConfig
+    field: FieldInfo | None = None
+    for part in name.split("."):
+        field = block.model_fields.get(part) if block else None
+        block = _block_in(field.annotation) if field else None
+    return field
 
 
 @cache

@@ -8,6 +8,7 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from clawpipe.config.backend import BackendSpec
 from clawpipe.config.block import Block, Fraction, renamed
 from clawpipe.config.methods import METHODS, Method, MethodName, MethodSettings
 from clawpipe.config.methods import Combine as Combine
@@ -76,6 +77,7 @@ class Loss(Block):
 class RunSettings(Block):
     """The settings that every method reads."""
 
+    backend: BackendSpec = BackendSpec()
     method: MethodName = Field(default="grpo", description="how the policy learns; a page each in docs/methods")
     start_from: Literal["base", "champion"] = Field(default="base", description="policy that the first round starts from")
     learning_rate: float | None = Field(default=None, gt=0, description="null: by the base's width, the adapter and the method")
@@ -156,6 +158,7 @@ class Train(MethodSettings, RunSettings):
         blocks of other methods."""
         other = frozenset(MethodSettings.model_fields) - self.spec.blocks
         at_default = {"probe_steps"} if self.probe_steps is None else set[str]()  # in no key, so that keys of trainings before stay
+        at_default |= {"backend"} if self.backend == BackendSpec() else set[str]()
         return super().result_fields() - other - at_default - {"start_from", "checkpoint_seconds", "checkpoint_steps"}
 
     def steps_for(self, rows: int, tokens: int) -> int:

@@ -8,12 +8,15 @@ An importance ratio needs the former: the latter would give an unchanged policy 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 HIGHEST, LOWEST = 1e-3, -1e4  # engines round slightly above 0; less is a placeholder, not a measurement
 
 UNSAMPLED = "text"  # policy version of samples that no policy sampled, which have no log-probs
+
+# In `extra`: the temperature at which tokens without log-probs were drawn from their policy, which alone can say these log-probs.
+SAMPLED_AT = "sampled_at"
 
 _SAME = 1e-3  # in nats; engines round
 
@@ -34,6 +37,11 @@ def temperature_of(kind: Kind, sampled_at: float) -> float | None:
     if kind == "unknown":
         return 1.0 if sampled_at == 1 else None
     return {"tempered": sampled_at, "raw": 1.0, "none": None}[kind]
+
+
+def are_absent(kind: Kind | None, logprobs: Sequence[float]) -> bool:
+    """Whether the record of a row's tokens held no log-probs: then all are 0, and of no use."""
+    return kind == "none" and not any(logprobs)
 
 
 def kind_by_temperatures(at_one: Mapping[str, float], at_two: Mapping[str, float]) -> Kind:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from clawpipe.json_types import Row
 
 PART = "part"  # in `extra` of a row: which of its episode's rows it is; the first one, which stands for the whole, has none
+EPISODE = "episode"  # in `extra` of each row of an episode that left several: the id of the first one
 _VERSION = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 

@@ -1,6 +1,6 @@
 """Tables about trajectories from other steps, which SQL steps of curation may join.
 
-Each is narrow and keyed by `trajectory_id`. SQL steps find it under its name, like `previous`; a table that a caller does not give
+Each is narrow and keyed by the id of a row. SQL steps find it under its name, like `previous`; a table that a caller does not give
 is empty, so that the statements are the same on every night.
 """
 
@@ -27,6 +27,19 @@ LAYOUTS: Mapping[str, pa.Schema] = {
             ("same_item", pa.bool_()),
             ("within", pa.bool_()),
             ("similarity", pa.float64()),
+        ]
+    ),
+    # what people decided about rows: approved, rejected, edited, or "written" of a row that holds an edited answer; `row_id` is
+    # that of a trajectory or of a pair, `turn` and `text` are of an edit
+    "reviews": pa.schema(
+        [
+            ("row_id", pa.string()),
+            ("verdict", pa.string()),
+            ("by", pa.string()),
+            ("at", pa.string()),
+            ("reason", pa.string()),
+            ("turn", pa.int32()),
+            ("text", pa.string()),
         ]
     ),
 }

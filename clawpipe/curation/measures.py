@@ -43,7 +43,7 @@ SCHEMA = pa.schema(
     ]
     + [("demonstration", pa.bool_())]
     + [schema_of("trajectories").field(name) for name in ("turns", "environment", "source", "session_id", "user_id")]
-    + [("numbers", pa.list_(pa.int32()))]
+    + [("episode", pa.string()), ("numbers", pa.list_(pa.int32()))]
     + [("ending", pa.string()), ("length", pa.int64()), ("trained", pa.int64()), ("main_turns", pa.int32()), ("finite", pa.bool_())]
     + [("logprobs_fault", pa.string())]
     + [("body", _UINT), ("questions", pa.list_(_UINT)), ("dialogues", pa.list_(_UINT)), ("runs", pa.list_(_UINT))]

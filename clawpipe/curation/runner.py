@@ -62,6 +62,7 @@ def curate(
     versions: Sequence[str] = (),
     tables: Mapping[str, pa.Table] = _NO_TABLES,
     earlier: int = 0,
+    normalise: str = "token",
     threads: int | None = None,
     memory: str | None = None,
 ) -> StepResult:
@@ -77,6 +78,7 @@ def curate(
         tables: narrow tables about trajectories that steps read by name, in the layouts of clawpipe.curation.joined_tables.LAYOUTS;
             an absent one is empty.
         earlier: how many of the trajectory datasets, the last ones, are replayed from earlier nights.
+        normalise: what the loss is a mean of, as `train.loss.normalise`; kto's is of rows.
         memory: limit of DuckDB's buffers, such as "512MB"; None takes half of the machine's memory.
 
     Returns:
@@ -96,8 +98,9 @@ def curate(
     """
     _check(config, method, versions, {"trajectories": trajectories, "scores": scores})
     of_method = {"method": method, "w_rl": weights[0], "w_opd": weights[1], "hint": hint, "versions": list(versions)}
+    of_method["row_means"] = row_means = method == "kto" or (normalise == "sequence" and not METHODS[method].pairs)
     of_method["replayed_from"] = _first_file(store, trajectories, earlier)
-    task = _Task(store, items, config, method, of_method, tables, idle_steps(config, tables), threads, memory)
+    task = _Task(store, items, config, method, of_method, tables, idle_steps(config, tables, row_means), threads, memory)
     with _memory_errors(memory):
         narrow = measured(store, trajectories, wants(config, method), threads, memory)
         made = _decide_all(task, whole_partition(store, trajectories, narrow, scores))

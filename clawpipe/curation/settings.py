@@ -23,10 +23,17 @@ def parameters(config: Curation) -> Options:
     return plain | _derived(config)
 
 
-def idle_steps(config: Curation, tables: Collection[str]) -> set[str]:
-    """Return the steps that would keep every row under these settings. `tables` are the names of the given tables."""
+def idle_steps(config: Curation, tables: Collection[str], row_means: bool = False) -> set[str]:
+    """Return the steps that would keep every row, as it is, under these settings.
+
+    Args:
+        tables: names of the given tables.
+        row_means: whether the loss is a mean over rows.
+    """
     filters, rows = config.filters, config.quotas.model_copy(update={"session_share": None})
     asked = {
+        "12_review": config.approved_only or "reviews" in tables,
+        "13_outcome_approved": "reviews" in tables,
         "22_quality": filters.scripts or (filters.max_repetition, filters.max_tool_error_rate) != (None, None),
         "25_staleness": config.max_staleness is not None,
         "32_decontaminate_near": "near_heldout" in tables,
@@ -35,6 +42,7 @@ def idle_steps(config: Curation, tables: Collection[str]) -> set[str]:
         "48_quotas": rows != Quotas(),
         "68_sampling": config.sampling != Sampling(),
         "69_demonstrations": config.demonstrations.share,
+        "69_episodes": row_means,
         "69_share": config.quotas.session_share is not None,
         "69_weights": config.demonstrations.share or config.slice_weights,
     }

@@ -26,8 +26,12 @@ from clawpipe.store.duck import session
 from clawpipe.store.parts import rechunk
 from clawpipe.store.refs import DatasetRef, StepResult
 
-_QUOTAS = "48_quotas"  # counts stored pairs alone
-_STEPS = ("25_staleness", "30_decontaminate", "32_decontaminate_near", "35_canary", "stored_repeats", _QUOTAS, "69_share")
+_REVIEW, _QUOTAS = "12_review", "48_quotas"
+_STORED_ONLY = {_REVIEW: "*", _QUOTAS: "* exclude (user_id)"}  # steps of stored pairs alone, and the columns that they leave
+_STEPS = (
+    *(_REVIEW, "25_staleness", "30_decontaminate", "32_decontaminate_near", "35_canary", "stored_repeats"),
+    *(_QUOTAS, "69_share"),
+)
 _NO_TABLES: Mapping[str, pa.Table] = {}
 
 
@@ -43,8 +47,8 @@ def join_pairs(
 ) -> StepResult:
     """Join the pairs of this night and the stored pairs that keep the contract, in this order, to one dataset.
 
-    Both pass the filters of rows; the quotas count stored pairs alone, since those of this night are of trajectories that have
-    passed them.
+    Both pass the filters of rows; quotas and people's decisions are about stored pairs alone, since those of this night are of
+    trajectories that have passed them.
 
     Args:
         config: the settings of curation; None: the defaults.
@@ -85,7 +89,7 @@ def _chosen(
 ) -> tuple[pa.Table, list[Count]]:
     """Return (index of the file, index of the row in it) of the pairs that are left, and the counts of the steps."""
     paths = {"pairs": [str(file) for file in files], "items": [str(file) for file in items]}
-    settings = {**parameters(config), **paths, "made_files": made_files, "versions": list(versions)}
+    settings = {**parameters(config), **paths, "made_files": made_files, "versions": list(versions), "wants_ratios": False}
     with session(store, [*files, *items]) as duck:
         create_macros(duck)
         create_functions(duck)
@@ -103,14 +107,14 @@ def _used_by_measures(duck: duckdb.DuckDBPyConnection, settings: Options) -> Opt
 
 
 def _run(duck: duckdb.DuckDBPyConnection, name: str, settings: Options) -> Count:
-    """Run a step on the pairs that are left; the quotas on the stored ones among them."""
-    exempt = "made" if name == _QUOTAS else "false"
+    """Run a step on the pairs that are left, or on the stored ones among them: the night's own are of rows that have passed it."""
+    exempt = "made" if name in _STORED_ONLY else "false"
     duck.execute(f'create temp table "before {name}" as from previous')
     duck.execute(f'create or replace temp view previous as from "before {name}" where not {exempt}')
     [(rows,)] = duck.execute("select count(*) from previous").fetchall()
     run_step(duck, name, settings)
     count = count_rows(duck, name, "pairs", rows)
-    rest = f'select * exclude (user_id) from "before {name}" where {exempt}' if name == _QUOTAS else None
+    rest = f'select {_STORED_ONLY[name]} from "before {name}" where {exempt}' if name in _STORED_ONLY else None
     duck.execute(f"create or replace temp view previous as {kept(name)}" + (f" union all by name {rest}" if rest else ""))
     return count
 

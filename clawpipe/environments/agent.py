@@ -24,6 +24,7 @@ from clawpipe.store.plain_digests import sha256_bytes, sha256_plain
 
 _WHERE = "environment.options"
 _TOKENS = 1 << 16
+REPLY = "reply"  # in the evidence of an episode that left several rows: the last reply of all
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,8 @@ class AgentEnvironment(PromptsEnvironment):
         """
         if not self.program.check:
             replies = [message for message in messages if message.role == "assistant"]
-            return super().verify(item, replies[-1:] or messages)
+            last = verdict.evidence.get(REPLY) if verdict else None
+            return super().verify(item, (replies[-1:] or messages) if last is None else [Message("assistant", last)])
         said = verdict.evidence.get("check") if verdict else None
         if not isinstance(said, dict):
             raise ValueError("the program that judges did not run")

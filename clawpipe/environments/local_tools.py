@@ -43,6 +43,17 @@ def functions_in(file: Path) -> dict[str, str]:
     return {name: _beside(file, path) for name, path in found.items()}
 
 
+def names_functions(file: Path) -> bool:
+    """Whether the tools of a file are functions, and not only offered.
+
+    Raises:
+        NotFoundError, ConfigError: see `load_tools`.
+    """
+    load_tools(file)
+    given = json.loads(file.read_bytes())
+    return isinstance(given, list) and any(_path(_entry(entry)) for entry in given)
+
+
 def files_of_tools(file: Path) -> list[Path]:
     """Return the Python files whose functions a file of tools names; none of a file that is no such file."""
     try:

@@ -16,7 +16,7 @@ from clawpipe.endings import COLUMNS, ending_of, is_cut_short
 from clawpipe.environments.base import TaskItem
 from clawpipe.errors import DataError
 from clawpipe.evaluation.draw import draw, publish_items
-from clawpipe.evaluation.holding import WHOSE, identity_of
+from clawpipe.evaluation.holding import WHOSE, Reviews, identity_of
 from clawpipe.evaluation.turns import TOKENS, Turn, call_turn, reply_turn, scored_tokens
 from clawpipe.evaluation.verdict import Freshness
 from clawpipe.json_types import JsonObject, Row
@@ -44,6 +44,8 @@ def draw_conversations(
     seen: Mapping[str, int],
     measure: Measure = "likelihood",
     one_user: bool = False,
+    reviews: DatasetRef | None = None,
+    approved_only: bool = False,
 ) -> StepResult:
     """Draw up to `count` held-out conversations with good replies, from the identities with the fewest looks.
 
@@ -56,6 +58,7 @@ def draw_conversations(
         measure: "tool calls" takes only conversations with a call to make anew, and "judged" those with a turn to answer anew,
             whether it was good or not.
         one_user: see `identity_of`.
+        reviews, approved_only: see `Reviews`; an approved conversation that nobody judged is good.
 
     Returns:
         output: `task_items`; extras: "conversations", the drawn rows, and "all", which is the output; details: see `draw_heldout`.
@@ -67,7 +70,12 @@ def draw_conversations(
     judged = {} if measure == "judged" else _successes(store, scores)
     rows = [row for table in tables for row in table.select(_CONVERSATION).to_pylist()]
     wanted, turn_of = "any" if measure == "judged" else imitate, _TURN_OF.get(measure)
-    faults = [_fault(row, judged.get(row["trajectory_id"]), wanted, max_tokens, turn_of) for row in rows]
+    reviewed = Reviews.read(store, reviews, approved_only)
+    judged = dict.fromkeys(reviewed.approved, True) | judged
+    faults = [
+        reviewed.fault(row["trajectory_id"]) or _fault(row, judged.get(row["trajectory_id"]), wanted, max_tokens, turn_of)
+        for row in rows
+    ]
     good = [row for row, fault in zip(rows, faults, strict=True) if not fault]
     pool = [item_of(row["trajectory_id"], row, row["messages"], number, one_user) for number, row in enumerate(good)]
     if _NO_CALL in faults and not pool:

@@ -6,7 +6,8 @@ rows of a user are on one side.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from clawpipe.contracts.validate import validate
 from clawpipe.environments.split import heldout
 from clawpipe.json_types import Row
 from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import dataset_files, publish_dataset
+from clawpipe.store.datasets import dataset_files, publish_dataset, read_dataset
 from clawpipe.store.digests import sha256_bytes
 from clawpipe.store.parts import rechunk
 from clawpipe.store.refs import DatasetRef, StepResult
@@ -78,3 +79,32 @@ def _rows(files: Sequence[Path], sides: Sequence[Sequence[bool]], wanted: bool, 
     for file, of_file in zip(files, sides, strict=True):
         mask = pa.array([side == wanted for side in of_file], pa.bool_())
         yield from conformed(pq.read_table(file), schema).filter(mask).combine_chunks().to_batches()
+
+
+@dataclass(frozen=True)
+class Reviews:
+    """What people decided about held-out rows: what they rejected or edited is no example of a good reply.
+
+    Attributes:
+        verdicts: by the id of a trajectory or a pair.
+        approved_only: whether what nobody has approved is no evidence either.
+    """
+
+    verdicts: Mapping[str, str]
+    approved_only: bool
+
+    @classmethod
+    def read(cls, store: Store, reviews: DatasetRef | None, approved_only: bool) -> Reviews:
+        rows = read_dataset(store, reviews, ["row_id", "verdict"]).to_pylist() if reviews else []
+        return cls({row["row_id"]: row["verdict"] for row in rows}, approved_only)
+
+    @property
+    def approved(self) -> list[str]:
+        return [name for name, verdict in self.verdicts.items() if verdict == "approved"]
+
+    def fault(self, name: str) -> str:
+        """Return why a row is no evidence, as curation says it; "" if it may be."""
+        verdict = self.verdicts.get(name)
+        if verdict in ("rejected", "edited"):
+            return f"{verdict} by a person"
+        return "waits for approval" if verdict is None and self.approved_only else ""

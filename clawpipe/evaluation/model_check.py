@@ -6,14 +6,15 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from clawpipe.children.ranks import clear_error, read_error
 from clawpipe.children.run import run_child
 from clawpipe.config.engine import EngineSpec
 from clawpipe.config.runtime import Runtime
 from clawpipe.config.training import Train
 from clawpipe.devices import meter
-from clawpipe.errors import DataError
+from clawpipe.errors import ClawpipeError, DataError
 from clawpipe.json_types import JsonObject
-from clawpipe.policy.agreement import Agreement, Bound, bound_of, require_agreement
+from clawpipe.policy.agreement import OTHER_MODEL, OTHER_SERVER, OTHER_SERVICE, Agreement, Bound, Part, require_agreement
 from clawpipe.policy.spec import PolicySpec
 from clawpipe.rollouts.generate import engine_bound
 from clawpipe.store.files import write_atomic
@@ -43,7 +44,7 @@ def check_model(
     """
     found = []
     for figures, bound in compare_model(pool, work, policy, train, runtime, engine):
-        require_agreement(figures, bound, policy.base, server=engine.is_policy_server and figures.part == "engine")
+        require_agreement(figures, bound, policy.base, _fix(figures.part, engine, train))
         found.append(figures)
     return found
 
@@ -51,11 +52,20 @@ def check_model(
 def compare_model(
     pool: WorkerPool, work: Path, policy: PolicySpec, train: Train | None, runtime: Runtime, engine: EngineSpec = _EMBEDDED
 ) -> Iterator[tuple[Agreement, Bound]]:
-    """Yield the agreement of the engine, then of the trainer, each with its bound. Arguments and errors as for `check_model`."""
+    """Yield the agreement of the engine, then of the trainer if it tells log-probs, each with its bound. Arguments and errors are
+    those of `check_model`."""
     of_engine = pool.run(Job(request=CheckRequest(policy=policy, engine=engine)))
     yield Agreement.model_validate(of_engine), engine_bound(policy, engine)
     request = TrainerCheckRequest(policy=policy, train=train, device=runtime.device, threads=runtime.train_threads)
-    yield _ask_trainer(request, work, runtime.step_timeout), bound_of(policy.dtype, request.quantization)
+    if request.has_scores:
+        yield _ask_trainer(request, work, runtime.step_timeout), request.bound
+
+
+def _fix(part: Part, engine: EngineSpec, train: Train | None) -> str:
+    """Return what to do where log-probs differ: nobody here knows what a server or a service holds."""
+    if part == "engine":
+        return OTHER_SERVER if engine.is_policy_server else OTHER_MODEL
+    return OTHER_MODEL if train is None or train.backend.is_local else OTHER_SERVICE
 
 
 def _ask_trainer(request: TrainerCheckRequest, work: Path, seconds: float) -> Agreement:
@@ -64,8 +74,12 @@ def _ask_trainer(request: TrainerCheckRequest, work: Path, seconds: float) -> Ag
     lines: list[JsonObject] = []
     command = [sys.executable, "-m", "clawpipe.training.check", str(file)]
     who, advice = "the trainer's check", "raise runtime.step_timeout"
-    with meter().occupied(request.device):
-        run_child(command, work / "check.log", seconds, lines.append, who=who, on_timeout=advice)
+    clear_error(work)
+    try:
+        with meter().occupied(request.device):
+            run_child(command, work / "check.log", seconds, lines.append, who=who, on_timeout=advice)
+    except ClawpipeError as error:
+        raise read_error(work) or error from None
     if error := lines[-1].get("error"):
         raise DataError(error["what"], error["where"], error["fix"])
     return Agreement.model_validate(lines[-1])

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from clawpipe.contracts.schema import conformed, schema_of
 from clawpipe.evaluation.conversations import drawn_from, drawn_result, item_of, owner_of
+from clawpipe.evaluation.holding import Reviews
 from clawpipe.json_types import Row
 from clawpipe.policy.spec import policy_spec
 from clawpipe.policy.text import TextPair, renderers, text_pair
@@ -27,11 +28,14 @@ def draw_pairs(
     count: int,
     seen: Mapping[str, int],
     one_user: bool = False,
+    reviews: DatasetRef | None = None,
+    approved_only: bool = False,
 ) -> StepResult:
     """Draw up to `count` held-out preference pairs, from the identities with the fewest looks; see `draw_conversations`.
 
     Args:
         one_user: see `identity_of`.
+        reviews, approved_only: see `Reviews`.
         policy: renders the pairs that are text; in the drawn rows every side has token ids.
 
     Raises:
@@ -40,7 +44,11 @@ def draw_pairs(
     table = pa.concat_tables([conformed(read_dataset(store, ref), schema_of("preference_pairs")) for ref in pairs])
     render = _renderer(store, policy)
     rows = {row["pair_id"]: row for row in table.to_pylist()}
-    faults = {name: _fault_of_pair(row, render, max_tokens) for name, row in rows.items()}  # fills the sides in, too
+    reviewed = Reviews.read(store, reviews, approved_only)
+    faults = {
+        name: reviewed.fault(name) or _fault_of_pair(row, render, max_tokens)  # fills the sides in, too
+        for name, row in rows.items()
+    }
     good = [row for name, row in rows.items() if not faults[name]]
     pool = [
         item_of(row["pair_id"], row, [*(row["prompt"] or ()), *(row["chosen"] or ())], number, one_user)

@@ -15,7 +15,7 @@ import orjson
 import pyarrow.parquet as pq
 
 from clawpipe.errors import ConfigError
-from clawpipe.importers.atropos import write_atropos
+from clawpipe.importers.atropos import tokens_of, write_atropos
 from clawpipe.importers.hermes import write_hermes
 from clawpipe.importers.huggingface import write_beside, write_preference
 from clawpipe.importers.message import write_chat
@@ -139,8 +139,8 @@ def _atropos(rows: Rows, scores: Mapping[str, Score]) -> Written:
         kept = []
         for row in group:
             read, score = read_native(row), scores.get(row["trajectory_id"])
-            if read.tokens is None or score is None:
-                yield None, 1, _NO_SCORE if read.tokens else _NO_TOKENS
+            if (tokens := tokens_of(read)) is None or score is None:
+                yield None, 1, _NO_SCORE if tokens else _NO_TOKENS
             else:
                 kept.append(replace(read, judgements=(Judgement(score.value, "verifier"),)))
         if kept:

@@ -2,6 +2,7 @@
 
     {"prompt": ..., "completion": ...}      an answer; `label` (true or false) scores it
     {"question": ..., "answer": ...}        the same, as are `instruction` with `response`, `input` with `output` and so on
+    {"user": ..., "assistant": ...}         the same: words that say a prompt or an answer only where the other one stands beside
     {"prompt": ...}                         a task
 
 A prompt is a text, a list of messages, one message, or a request with `messages`; an answer is a text, messages, one message, or a
@@ -34,11 +35,20 @@ from clawpipe.importers.strict_json import RefusedError
 from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message
 
-_ASKING = ("prompt", "instruction", "question", "query", "input")
+_ASKING = (
+    *("prompt", "instruction", "question", "query", "input", "user_prompt", "user_message", "user_input", "user_query"),
+    *("input_text", "prompt_text", "problem_statement"),
+)
 _TRUTH = "answer"  # also the name of a task's truth
 _ANSWERING = (
     *("completion", "response", "output", _TRUTH, "reply", "chosen_response", "model_response", "model_output"),
-    *("assistant_response", "bot_response", "generation", "generated_text"),
+    *("assistant_response", "bot_response", "generation", "generated_text", "assistant_message", "ai_response", "llm_response"),
+    *("llm_output", "output_text", "prediction", "response_text", "answer_text", "completion_text"),
+)
+_PAIRS = (  # of names that say something else alone
+    *(("user", "assistant"), ("human", "assistant"), ("human", "bot"), ("user", "bot"), ("human", "gpt"), ("user", "ai")),
+    *(("human", "ai"), ("q", "a"), ("inputs", "targets"), ("inputs", "outputs"), ("source", "target"), ("problem", "solution")),
+    *(("request", "reply"), ("task", "solution"), ("question", "solution"), ("context", "response"), ("user", "model")),
 )
 _BELOW = ("input", "context")  # texts that belong to a request
 _LOGGED = ("choices", "candidates", "message", *ENDS)  # fields of a response of an API
@@ -52,8 +62,26 @@ _SOUNDS = frozenset(
 
 def is_completion(record: JsonObject) -> bool:
     """Whether a row has a prompt, and a field for its answer, whatever that holds."""
+    record = _plainly_named(record)
     asking = _asking(record)
     return asking is not None and _answering(record, asking) is not None
+
+
+def _plainly_named(record: JsonObject) -> JsonObject:
+    """Return a row with its pair of a prompt and an answer under their common names; any other row as it is."""
+    names = {name.lower(): name for name in reversed(record)}
+    if any(name in record for name in _ASKING) and any(name in record for name in _ANSWERING):
+        return record
+    capitals = tuple((asking, answering) for asking in _ASKING for answering in _ANSWERING)
+    found = next((pair for pair in (*_PAIRS, *capitals) if _is_pair(record, [names.get(name) for name in pair])), None)
+    if found is None:
+        return record
+    renamed = {names[found[0]]: "prompt", names[found[1]]: "completion"}
+    return {renamed.get(name, name): value for name, value in record.items() if name in renamed or name not in renamed.values()}
+
+
+def _is_pair(record: JsonObject, names: list[str | None]) -> bool:
+    return all(name is not None and isinstance(record[name], str) and record[name] for name in names)
 
 
 def is_prompt(record: JsonObject) -> bool:
@@ -71,6 +99,7 @@ def read_completion(record: JsonObject) -> Conversation:
     Raises:
         RefusedError: the row is not a question with its answer.
     """
+    record = _plainly_named(record)
     asking = _asking(record) or "prompt"
     answering = _answering(record, asking) or "completion"
     given = record.get(answering)

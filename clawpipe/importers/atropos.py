@@ -10,21 +10,28 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import orjson
 
+from clawpipe.contracts.logprobs import SAMPLED_AT, are_absent
+from clawpipe.importers.content import placeholder
 from clawpipe.importers.message import read_messages, write_chat
 from clawpipe.importers.record import Conversation, Fields, Judgement, Kind, Tokens, all_main, counted, first_request
 from clawpipe.importers.strict_json import RefusedError
 from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message
 from clawpipe.wire.draw import changes_the_draw, sampling_settings
+from clawpipe.wire.failures import MARKS
 
 _IGNORED = -100
 _NOT_SAMPLED = 1.0
 _TEACHER = ("distill_token_ids", "distill_logprobs")
-_KEPT = ("overrides", "ref_logprobs", "images", *_TEACHER)
+_OF_GROUP = "images_of_group"
+_OF_TOKENS = ("ref_logprobs", *_TEACHER)
+_KEPT = ("overrides", "images", *_OF_TOKENS)
+_OWN = (_OF_GROUP, "messages", "advantages", "tokens", "mask", SAMPLED_AT, MARKS)  # what ingest adds to the fields of a row
 _PARALLEL = ("tokens", "masks", "scores", "advantages", "inference_logprobs", "messages", *_KEPT)
 _TOO_LARGE = 2**31
 
@@ -44,9 +51,8 @@ def read_atropos(record: JsonObject) -> Iterator[Conversation]:
         for part in record["batch"]:
             yield from read_atropos(part)
         return
-    fields = Fields(record)
+    fields, size = Fields(_with_images_named(record)), len(record["tokens"])
     columns = {name: fields.take(name, list, default=None) for name in _PARALLEL}
-    size = len(_required(columns, "tokens"))
     if not size:
         raise RefusedError("tokens: no sequence")
     for name, column in columns.items():
@@ -56,6 +62,14 @@ def read_atropos(record: JsonObject) -> Iterator[Conversation]:
         _required(columns, name)
     group = _name(columns)
     yield from (_sequence(columns, index, group, fields.rest) for index in range(size))
+
+
+def _with_images_named(record: JsonObject) -> JsonObject:
+    """Return the group with images, which may have any form, under `_OF_GROUP` unless they are a list with an entry a sequence."""
+    images = record.get("images")
+    if images is None or (isinstance(images, list) and len(images) == len(record["tokens"])):
+        return record
+    return {name: value for name, value in record.items() if name != "images"} | {_OF_GROUP: images}
 
 
 def _name(columns: JsonObject) -> str:
@@ -73,26 +87,57 @@ def _is_group(record: Any) -> bool:
 
 
 def write_atropos(rows: Sequence[Conversation]) -> JsonObject:
-    """Return the group that `read_atropos` reads back; every row needs tokens and one judgement."""
-    tokens = [row.tokens for row in rows if row.tokens]
-    shared = {name: value for name, value in rows[0].extra.items() if name not in (*_KEPT, "messages")}
+    """Return the group that `read_atropos` reads back; every row needs tokens (`tokens_of`) and one judgement."""
+    tokens = [part for row in rows if (part := tokens_of(row))]
+    extras = [row.extra for row in rows]
+    shared = {name: value for name, value in extras[0].items() if name not in (*_KEPT, *_OWN)}
     return shared | {
         "tokens": [list(part.ids) for part in tokens],
         "masks": [[token if kept else _IGNORED for token, kept in zip(part.ids, part.mask, strict=True)] for part in tokens],
         "scores": [row.judgements[0].value for row in rows],
         "advantages": _all([part.advantages for part in tokens]),
-        "inference_logprobs": _all([_with_sentinel(part) for part in tokens]),
+        "inference_logprobs": [_with_sentinel(part) for part in tokens] if any(part.logprobs for part in tokens) else None,
         "messages": [_written_messages(row) for row in rows],
-        "overrides": [row.extra.get("overrides", {}) for row in rows],
-        **{name: _all([row.extra.get(name) for row in rows]) for name in ("ref_logprobs", *_TEACHER)},
+        "overrides": _any([extra.get("overrides") for extra in extras], {}),
+        "images": extras[0].get(_OF_GROUP) or _any([extra.get("images") for extra in extras], None),
+        **{name: _all([extra.get(name) for extra in extras]) for name in _OF_TOKENS},
     }
 
 
+def tokens_of(row: Conversation) -> Tokens | None:
+    """Return the tokens of a stored row, as its record held them: those that nothing is trained on are in `extra`."""
+    extra, tokens = row.extra, row.tokens
+    advantages = extra.get("advantages")
+    if tokens is None:
+        return Tokens(extra["tokens"], extra["mask"], None, advantages) if "tokens" in extra and "mask" in extra else None
+    absent = are_absent((row.row or {}).get("logprobs_kind"), tokens.logprobs or ())
+    return replace(tokens, logprobs=None if absent else tokens.logprobs, advantages=advantages)
+
+
 def _written_messages(row: Conversation) -> list[JsonObject]:
-    parts = write_chat(row.messages)
+    written = write_chat(row.messages)
     for unknown in row.extra.get("messages", ()):
-        parts[unknown["message"]] |= {name: value for name, value in unknown.items() if name not in ("message", "content")}
-    return parts
+        message, kept = written[unknown["message"]], dict(unknown)
+        parts = kept.pop("content", {}).get("unread", ())
+        message |= {name: value for name, value in kept.items() if name != "message"}
+        if isinstance(message.get("content"), str):
+            message["content"] = _with_parts(message["content"], parts)
+    return written
+
+
+def _with_parts(text: str, kept: Sequence[JsonObject]) -> str | list[JsonObject]:
+    """Return a message's content with the parts that are no text in place of their placeholders; the text if it has none."""
+    pieces: list[JsonObject] = []
+    for part in kept:
+        before, mark, after = text.partition(placeholder(part, str(part.get("type"))))
+        if mark:
+            pieces += [*_text_part(before.removesuffix("\n")), part]
+            text = after.removeprefix("\n")
+    return [*pieces, *_text_part(text)] if pieces else text
+
+
+def _text_part(text: str) -> list[JsonObject]:
+    return [{"type": "text", "text": text}] if text else []
 
 
 def _required(columns: JsonObject, name: str) -> list[Any]:
@@ -198,10 +243,16 @@ def _floats(values: Any, length: int, where: str) -> list[float] | None:
     return [float(value) for value in values]
 
 
-def _with_sentinel(tokens: Tokens) -> list[float] | None:
+def _with_sentinel(tokens: Tokens) -> list[float]:
+    """Return the log-probs as Atropos writes them; of a sequence without any, as if none of its tokens was sampled."""
     if tokens.logprobs is None:
-        return None
+        return [_NOT_SAMPLED] * len(tokens.ids)
     return [value if kept else _NOT_SAMPLED for value, kept in zip(tokens.logprobs, tokens.mask, strict=True)]
+
+
+def _any(columns: list[Any], nothing: Any) -> list[Any] | None:
+    """Return a field of which some sequences have none; None if no one has any."""
+    return [nothing if column is None else column for column in columns] if any(column is not None for column in columns) else None
 
 
 def _all(columns: list[Any]) -> list[Any] | None:

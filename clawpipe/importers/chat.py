@@ -36,7 +36,7 @@ from clawpipe.importers.record import (
     take_tools,
 )
 from clawpipe.importers.sharegpt import read_dialogue
-from clawpipe.importers.strict_json import RefusedError
+from clawpipe.importers.strict_json import Reasons, RefusedError
 from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message
 from clawpipe.wire.arguments import parsed_object
@@ -88,11 +88,17 @@ def read_chat(record: JsonObject, session: str | None = None) -> list[Conversati
     given = take_system(request, take_system(fields, given))
     response = Fields(_response(fields, given), "response.")
     choices = list(as_list(fields.take("choices", list, default=None) or _answers(response), "choices"))
-    known = _known((fields, request, response), not choices, free_draw)
-    parts = {"request": request, "response": response}
-    prompt_ids = _first((fields, response), ("prompt_token_ids",), list)
-    extra = fields.rest | {name: part.rest for name, part in parts.items() if part.rest}
-    return [_conversation(given, Fields(_as_sampled(choice)), known, prompt_ids, extra, session) for choice in choices or [{}]]
+    reasons = Reasons()
+    with reasons:
+        known = _known((fields, request, response), not choices, free_draw)
+        parts = {"request": request, "response": response}
+        prompt_ids = _first((fields, response), ("prompt_token_ids",), list)
+        extra = fields.rest | {name: part.rest for name, part in parts.items() if part.rest}
+        return [_conversation(given, Fields(_as_sampled(choice)), known, prompt_ids, extra, session) for choice in choices or [{}]]
+    with reasons:  # what is wrong with the messages as well
+        read_dialogue(given, "messages")
+    reasons.raise_all()
+    return []
 
 
 def _conversation(

@@ -4,7 +4,8 @@
     {"type": "assistant", ..., "message": {"id", "role": "assistant", "model", "content": [one block], "usage"}}
 
 Lines with the same message id are one message of the model. Sub-agents (`isSidechain`) are separate conversations, and so is each
-branch of a session in which the user went back (`parentUuid`). Messages of the program itself (`<synthetic>`) are context.
+branch of a session in which the user went back (`parentUuid`). Messages of the program itself (`<synthetic>`) are context. Qwen
+Code writes the same with Gemini's parts, and results of tools on lines of the type `tool_result`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from clawpipe.importers.record import Conversation, counted
 from clawpipe.importers.strict_json import RefusedError
 from clawpipe.json_types import JsonObject
 
-_SPEAKERS = ("user", "assistant")
+_SPEAKERS = ("user", "assistant", "tool_result")
 _MARKS = ("sessionId", "parentUuid", "leafUuid", "snapshot")
 _ELSE = ("traceId", "input", "output", "observations", "prompt", "completion")  # of other records that name a session
 _LINES = "lines"  # key of a message for the further fields of its lines
@@ -86,7 +87,7 @@ class _Thread:
 
     def add(self, record: JsonObject) -> None:
         self._go_back(record)
-        message = dict(record["message"]) | {"role": record["type"]}
+        message = dict(record["message"]) | {"role": "tool" if record["type"] == "tool_result" else record["type"]}
         rest = {name: value for name, value in record.items() if name != "message"}
         name = message.get("id") if record["type"] == "assistant" else None
         place = self._by_id.get(name) if isinstance(name, str) else None

@@ -2,42 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
 
 from clawpipe.importers.answered import unread_answers
 from clawpipe.json_types import JsonObject
 
 _SHOWN = 8  # keys
+_NEAR = 0.5  # share of a format's fields
 _DEEP = 3  # fields from the record to its messages
 _SPEAKERS = ("role", "from", "speaker", "author", "sender", "type", "source", "name")
 _TEXTS = ("content", "value", "text", "message", "body", "parts", "data")
 _ASKS = ("prompt", "question", "query", "instruction", "input", "user", "request", "problem", "task", "source")
-_WRITERS = {  # by keys that stand together in records of few others
-    ("samples", "eval"): "an Inspect log",
-    ("mapping", "current_node"): "an export of ChatGPT",
-    ("chat_messages", "uuid"): "an export of Claude.ai",
-    ("run_type", "inputs"): "a run of LangSmith",
-    ("request_body", "response_body"): "a log of Helicone",
-    ("span_attributes", "root_span_id"): "a span of Braintrust",
-    ("action", "observation"): "a step of OpenHands",
+_WRITERS = {  # of records that are no conversations, by keys that stand together in few others
     ("ts", "say"): "what Cline shows its user: its api_conversation_history.json is read",
-    ("llm_context", "agents"): "a state of AutoGen",
-    ("steps", "schema_version"): "a trajectory of ATIF",
-    ("question", "function"): "an item of the Berkeley Function Calling Leaderboard, without an answer",
-    ("requests", "responderUsername"): "a chat of Copilot",
-    ("sessionId", "contents"): "a chat of Gemini CLI",
+    ("id", "agent", "workspace"): "the state of an OpenHands conversation: its folder events is read",
+    ("id", "ground_truth"): "an answer of the Berkeley Function Calling Leaderboard, without its question",
+    ("kind", "v"): "a log of changes of VS Code: its chats are read as `Chat: Export Chat` writes them",
+    ("results", "versions", "config"): "a summary of an evaluation, without its samples",
 }
+_COMMON = frozenset(
+    ("id", "type", "messages", "content", "input", "output", "prompt", "timestamp", "data", "steps", "state", "chat")
+)
 FUNCTION = "--format file.py:NAME reads them by a function of yours"
 
 
-def shape_of(record: JsonObject) -> str:
-    """Return what a warning says of a record of no known format; equal for records of one form."""
+class Marked(Protocol):
+    """A format, of which its name and the fields that tell it count here."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def marks(self) -> tuple[str, ...]: ...
+
+
+def shape_of(record: JsonObject, formats: Iterable[Marked] = ()) -> str:
+    """Return what a warning says of a record of no known format; equal for records of one form.
+
+    Args:
+        formats: the known formats, of which the nearest is named.
+    """
     shown = [name if len(name) <= 40 else f"{name[:40]}..." for name in list(record)[:_SHOWN]]
     more = f" and {len(record) - _SHOWN} more" if len(record) > _SHOWN else ""
     keys = f"keys: {', '.join(shown)}{more}" if record else "no keys"
     writer = next((name for marks, name in _WRITERS.items() if all(mark in record for mark in marks)), None)
-    return "; ".join(filter(None, [keys, writer and f"looks like {writer}", _words_for(record)]))
+    says = f"looks like {writer}" if writer else _nearest(record, formats)
+    return "; ".join(filter(None, [keys, says, _words_for(record)]))
+
+
+def _nearest(record: JsonObject, formats: Iterable[Marked]) -> str | None:
+    """Name the format of which a record has the largest share of fields, and those that it lacks; None if no format is near."""
+    shares = [(sum(mark in record for mark in known.marks) / len(known.marks), known) for known in formats if known.marks]
+    near = [(share, known) for share, known in shares if share >= _NEAR and any(m in record for m in {*known.marks} - _COMMON)]
+    if not near:
+        return None
+    known = max(near, key=lambda one: one[0])[1]
+    lacking = ", ".join(mark for mark in known.marks if mark not in record)
+    return f"near to {known.name}, which has {lacking}" if lacking else f"near to {known.name}, but of another shape"
 
 
 def _words_for(record: JsonObject) -> str:
@@ -45,7 +66,8 @@ def _words_for(record: JsonObject) -> str:
     found = next(_listed_messages(record), None)
     if found:
         path, speaker, text = found
-        words = [f"--map messages={path}"]
+        before, _, inner = path.partition(".0.")
+        words = [f"--map each={before} --map messages={inner}"] if inner and ".0." not in inner else [f"--map messages={path}"]
         words += [f"--map messages.role={speaker}"] if speaker != "role" else []
         words += [f"--map messages.content={text}"] if text != "content" else []
         return f"try {' '.join(words)}"

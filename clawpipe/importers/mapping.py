@@ -4,17 +4,25 @@
 
 A path names nested fields, and list elements by number; it also leads into JSON texts. The value at a path moves to the target, and
 all other fields stay; then the record is read like any other.
+
+    --map each=samples --map messages=messages --map model=around.eval.model
+
+`each` leads to a list in the record whose elements are records of their own: the other paths begin there, or at `around`, which is
+the record without the list.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import orjson
+
 from clawpipe.errors import ConfigError
-from clawpipe.importers.strict_json import RefusedError
+from clawpipe.importers.sources.lines import Line
+from clawpipe.importers.strict_json import Reasons, RefusedError, parse_object
 from clawpipe.json_types import JsonObject
 from clawpipe.wire.arguments import parsed
 
@@ -31,35 +39,66 @@ _CONTENT = (
 _NUMBERS = ("reward", "score")
 _BESIDE = (*_NUMBERS, "success", "label", "system", "tools", "input", "session_id", "user", "model")
 _OF_MESSAGES = ("messages.role", "messages.content")
-TARGETS = (*_CONTENT, *_BESIDE, *_OF_MESSAGES)
+EACH, AROUND = "each", "around"
+TARGETS = (*_CONTENT, *_BESIDE, *_OF_MESSAGES, EACH)
 
 Path = tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Mapping:
-    """Paths by their target. `fields` holds the fields of messages: (clawpipe's name, the record's name)."""
+    """Paths by their target.
+
+    Attributes:
+        fields: the fields of messages: (clawpipe's name, the record's name).
+        each: the path to a list of records inside a record; empty if each record stands for itself.
+    """
 
     paths: tuple[tuple[str, Path], ...] = ()
     fields: tuple[tuple[str, str], ...] = ()
+    each: Path = ()
 
     def __bool__(self) -> bool:
-        return bool(self.paths or self.fields)
+        return bool(self.paths or self.fields or self.each)
+
+    def elements(self, line: Line) -> list[Line]:
+        """Return a line for each record inside the record on a line; the line itself where each record stands for itself.
+
+        Raises:
+            RefusedError: the line is no record, or has no list of objects there.
+        """
+        if not self.each or not line.whole:
+            return [line]
+        record = parse_object(line.data)
+        found, left = _taken(record, self.each)
+        if not isinstance(found, list) or not found or not all(isinstance(one, dict) for one in found):
+            raise RefusedError(f"{'.'.join(self.each)}: no list of objects")
+        around = {AROUND: left} if any(path[0] == AROUND for _, path in self.paths) else {}
+        return [
+            replace(line, offset=line.offset + place, data=orjson.dumps(one | around)) for place, one in enumerate(found)
+        ]  # each has a name of its own, by its offset
+
+    @property
+    def says_what_was_said(self) -> bool:
+        """Whether it leads to a conversation, and not only to what is beside one."""
+        return any(target in _CONTENT for target, _ in self.paths)
 
     def applied(self, record: JsonObject) -> JsonObject:
         """Return the record with the mapped fields under clawpipe's names.
 
         Raises:
-            RefusedError: a required field is missing, or a reward is not a number.
+            RefusedError: required fields are missing, or a reward is not a number; with all that is wrong.
         """
         left: JsonObject = dict(record)
         found: JsonObject = {}
+        reasons = Reasons()
         for target, path in self.paths:
             value, left = _taken(left, path)
             if value is None and target in _CONTENT:
-                raise RefusedError(f"{'.'.join(path)}: missing")
-            if value is not None:
-                found[target] = _number(value, target) if target in _NUMBERS else value
+                reasons.add(f"{'.'.join(path)}: missing")
+            with reasons:
+                found |= {} if value is None else {target: _number(value, target) if target in _NUMBERS else value}
+        reasons.raise_all()
         mapped = left | found
         if self.fields and isinstance(mapped.get("messages"), list):
             mapped["messages"] = [self._renamed(part) for part in mapped["messages"]]
@@ -83,7 +122,9 @@ def read_mapping(given: Sequence[str]) -> Mapping:
         if not sign or target not in TARGETS or not path or not all(path.split(".")):
             raise ConfigError(f"{word!r} is no mapping", "--map", f"TARGET=path.to.field, with a target of {', '.join(TARGETS)}")
     fields = tuple((target.partition(".")[2], path) for target, _, path in pairs if target in _OF_MESSAGES)
-    return Mapping(tuple((target, tuple(path.split("."))) for target, _, path in pairs if target not in _OF_MESSAGES), fields)
+    paths = tuple((target, tuple(path.split("."))) for target, _, path in pairs if target not in (*_OF_MESSAGES, EACH))
+    each = next((tuple(path.split(".")) for target, _, path in pairs if target == EACH), ())
+    return Mapping(paths, fields, each)
 
 
 def _taken(value: Any, path: Path) -> tuple[Any, Any]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, get_args
 
 from clawpipe.importers.content import Step, read_parts
 from clawpipe.importers.record import Fields, as_list
-from clawpipe.importers.strict_json import RefusedError
+from clawpipe.importers.strict_json import Reasons, RefusedError
 from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message, Role, ToolCall
 from clawpipe.wire.arguments import listed_calls, parsed, tool_call
@@ -51,12 +51,14 @@ def read_messages(given: Iterable[Any], where: str = "messages") -> ReadMessages
     """Read a list of messages. A message with tool results becomes several.
 
     Raises:
-        RefusedError: an element is not a message.
+        RefusedError: elements are not messages; with the reasons of all of them.
     """
     listed = list(as_list(given, where))
-    reader = _Reader(where, asked=any(part.get("role") in ("user", "human") for part in listed))
+    reader, reasons = _Reader(where, asked=any(part.get("role") in ("user", "human") for part in listed)), Reasons()
     for number, part in enumerate(listed):
-        reader.add(part, number)
+        with reasons:
+            reader.add(part, number)
+    reasons.raise_all()
     return ReadMessages(tuple(reader.messages), reader.unknown, frozenset(reader.unread), frozenset(reader.muted), reader.failed)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from clawpipe.capture.records import is_line
 from clawpipe.capture.sessions import Reply, Session
@@ -37,7 +37,7 @@ from clawpipe.importers.record import (
 from clawpipe.importers.sources.foreign import ForeignFileError
 from clawpipe.importers.sources.lines import UNREADABLE, BrokenOffError, Line, Place, find_files, read_lines, shown
 from clawpipe.importers.spread import AFTER_A_GAP, Spread, repeated_names, session_of, split_at_gap
-from clawpipe.importers.strict_json import BLANK, RefusedError, parse_object
+from clawpipe.importers.strict_json import BLANK, Reasons, RefusedError, parse_object
 from clawpipe.importers.user import IMPORTERS, load_format
 from clawpipe.json_types import JsonObject
 
@@ -118,6 +118,8 @@ class Reader:
         self.reading = Reading() if reading is None else reading
         self._check = check
         self._format, self._allowed = format, _allowed(format)
+        if mapping.says_what_was_said and format == AUTO:  # the fields of another program may be left beside what was mapped
+            self._allowed = [known for known in self._allowed if not known.about]
         self._mapping, self._repeated = mapping, repeated
         self._takes_fast_path = FORMATS[FAST_FORMAT] in self._allowed and not mapping
         self._sessions, self.captures = Sessions(), Captures()
@@ -159,7 +161,7 @@ class Reader:
         try:
             for line in read_lines(file, start.offset, start.lines, name, end.offset if end else None):
                 number = line.number
-                yield from self._line(line)
+                yield from self._elements(line)
         except UNREADABLE as error:
             self.reading.lines += 1
             offset = self.reading.places[name].offset
@@ -250,6 +252,17 @@ class Reader:
             self.reading.places[line.file] = Place(line.number, line.end)
         yield from records
 
+    def _elements(self, line: Line) -> Iterator[Record]:
+        """Yield the records of a line: of each element of its list, where the mapping leads to one."""
+        try:
+            lines = self._mapping.elements(line)
+        except (RefusedError, RecursionError) as error:
+            self.reading.lines += 1
+            yield self._refused(line, error)
+            return
+        for one in lines:
+            yield from self._line(one)
+
     def _records(self, line: Line) -> list[Conversation | Preference | Prompt]:
         """Return the records of a line, which is accepted or refused as a whole."""
         if (
@@ -283,7 +296,7 @@ class Reader:
         record = self._mapping.applied(parse_object(line.data)) if self._mapping else parse_object(line.data)
         known = next((known for known in self._allowed if known.fits(record)), None)
         if known is None:
-            self.reading.count_unknown(shape_of(record))
+            self.reading.count_unknown(shape_of(record, self._allowed))
             raise RefusedError(NO_FORMAT if self._format == AUTO else f"not of the format {self._format}")
         return known, record
 
@@ -374,11 +387,19 @@ def _allowed(format: str) -> list[Format]:
 def _check_part(part: Part) -> None:
     if isinstance(part, Captured):  # what becomes of it is checked
         return
-    check_storable(part)
-    if isinstance(part, Conversation):
-        check_tokens(part.tokens)
-        check_names(session_id=part.session, user_id=part.user, **{name: (part.row or {}).get(name) for name in _ROW_NAMES})
-    elif isinstance(part, Preference | Prompt):
-        check_names(session_id=part.session, user_id=part.user)
-    else:
-        check_names(session_id=part.session)
+    reasons = Reasons()
+    with reasons:
+        check_storable(part)
+    with reasons:
+        check_tokens(part.tokens if isinstance(part, Conversation) else None)
+    with reasons:
+        check_names(**_names_of(part))
+    reasons.raise_all()
+
+
+def _names_of(part: Conversation | Preference | Prompt | TurnRecord | JudgeRecord) -> dict[str, Any]:
+    """Return the names in a part, which have to be fit for a path."""
+    if isinstance(part, TurnRecord | JudgeRecord):
+        return {"session_id": part.session}
+    row = (part.row or {}) if isinstance(part, Conversation) else {}
+    return {"session_id": part.session, "user_id": part.user} | {name: row.get(name) for name in _ROW_NAMES}

@@ -54,6 +54,11 @@ class Tokens:
     kind: LogprobKind = "unknown"
 
 
+def can_be_trained_on(tokens: Tokens) -> bool:
+    """Whether tokens make a row with or without their log-probs: some are sampled, and the first, which has no context, is not."""
+    return any(tokens.mask) and not tokens.mask[0]
+
+
 def check_tokens(tokens: Tokens | None) -> None:
     """Check recorded tokens against the contract while their line is still known.
 

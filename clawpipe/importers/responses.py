@@ -1,6 +1,7 @@
 """Read logged calls of OpenAI's Responses API: input items and output items.
 
     {"request": {"input": [...], "instructions": ..., "tools": ...}, "response": {"output": [...]}}    or all of it side by side
+    {"input": [...]} or {"items": [...]}                                                               a whole conversation
 
 Reasoning, text and calls in a row are one message. The input is context; the output is the turn. Items without a call around them,
 as the Agents SDK keeps them, are read as a transcript (hermes.py).
@@ -26,6 +27,33 @@ def is_responses(record: JsonObject) -> bool:
     request, response = (_part(record, name) for name in ("request", "response"))
     output, given = response.get("output", record.get("output")), request.get("input", record.get("input"))
     return isinstance(given, str | list) and isinstance(output, list) and all(_is_item(item) for item in output)
+
+
+def is_conversation(record: JsonObject) -> bool:
+    """Whether a record holds the items of a whole conversation, whose last one is the model's or the result of its call."""
+    items = _items(record)
+    return bool(items) and "output" not in record and all(_is_item(one) or "role" in one for one in items) and _ends(items[-1])
+
+
+def _items(record: JsonObject) -> list[JsonObject]:
+    found = record.get("input", record.get("items"))
+    return found if isinstance(found, list) and all(isinstance(one, dict) for one in found) else []
+
+
+def _ends(item: JsonObject) -> bool:
+    return item.get("role") == "assistant" or (is_item(item) and "role" not in item)
+
+
+def read_conversation(record: JsonObject) -> list[Conversation]:
+    """Read a record with the items of a whole conversation.
+
+    Raises:
+        RefusedError: they are not a conversation.
+    """
+    rest = {name: value for name, value in record.items() if name not in ("input", "items", "instructions")}
+    instructions = record.get("instructions")
+    system = {"system": instructions} if isinstance(instructions, str | list) else {}
+    return read_chat(rest | system | {"messages": list(messages_of(_items(record)))})
 
 
 def is_item(record: JsonObject) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 from clawpipe.importers.message import CALLERS, ROLES, WEIGHTS, ReadMessages, read_messages, spelled_calls
 from clawpipe.importers.record import Fields, as_list
-from clawpipe.importers.strict_json import RefusedError
+from clawpipe.importers.strict_json import Reasons, RefusedError
 from clawpipe.importers.toolcalls import split_calls
 from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message, ToolCall
@@ -30,8 +30,11 @@ def read_dialogue(given: list[Any], where: str) -> ReadMessages:
     if not any(isinstance(part, dict) and "from" in part for part in given):
         return read_messages(given, where)
     reader = _Turns(where, asked=any(isinstance(part, dict) and part.get("from") in ("human", "user") for part in given))
+    reasons = Reasons()
     for number, part in enumerate(as_list(given, where)):
-        reader.add(part, number)
+        with reasons:
+            reader.add(part, number)
+    reasons.raise_all()
     return ReadMessages(tuple(reader.messages), reader.unknown, muted=frozenset(reader.muted))
 
 

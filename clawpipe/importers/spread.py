@@ -14,7 +14,7 @@ from clawpipe.importers.sources.lines import Line
 from clawpipe.json_types import JsonObject
 
 AFTER_A_GAP = "after a line of its transcript that cannot be read"
-_OF_A_FOLDER = ("api_conversation_history",)  # Cline and Roo write it into a folder for each task
+_OF_A_FOLDER = ("api_conversation_history", "events")  # Cline, Roo and OpenHands write them into a folder for each task
 
 Spread = Sequence[tuple[JsonObject, Line]]
 

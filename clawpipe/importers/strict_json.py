@@ -27,6 +27,30 @@ class RefusedError(ValueError):
     """A line that is not a record. `args[0]` is the reason, one of a small set, so that reasons can be counted."""
 
 
+class Reasons:
+    """Collects the reasons against a record, so that all of them are said and not the first alone. As a context manager it notes a
+    RefusedError that is raised within, and goes on behind it."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, None] = {}
+
+    def add(self, reason: str) -> None:
+        self._found.setdefault(reason)
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if isinstance(error, RefusedError):
+            self.add(str(error))
+        return isinstance(error, RefusedError)
+
+    def raise_all(self) -> None:
+        """Raise RefusedError with all reasons, if there are any."""
+        if self._found:
+            raise RefusedError("; ".join(self._found))
+
+
 def parse_object(line: bytes) -> JsonObject:
     """Parse the JSON object on a line.
 

@@ -45,6 +45,7 @@ class Survey:
             "preferences",
             "prompts",
             "with_tokens",
+            "with_logprobs",
             "scored",
             "hinted",
             "calling",
@@ -86,6 +87,7 @@ class Survey:
         self.counts.update(kinds)
         self.counts["conversations"] += 1
         self.counts["with_tokens"] += record.tokens is not None
+        self.counts["with_logprobs"] += record.tokens is not None and record.tokens.logprobs is not None
         self.counts["scored"] += bool(record.judgements)
         self.counts["calling"] += any(message.tool_calls for message in record.messages)
         self.counts["hinted"] += any(judgement.hints for judgement in record.judgements)

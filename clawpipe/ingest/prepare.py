@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from clawpipe.contracts.logprobs import are_absent
 from clawpipe.contracts.schema import schema_of
 from clawpipe.importers.labels import Label
 from clawpipe.importers.reading import Record, Refusal
@@ -68,7 +69,8 @@ class Made:
     """Columns by dataset, each with its size in bytes, and counts.
 
     Attributes:
-        counts: trajectories, turns, side_turns, with_tokens, unnamed_policy, no_ratio, lost_tokens (to a secret).
+        counts: trajectories, turns, side_turns, with_tokens, unnamed_policy, no_logprobs, no_ratio, lost_tokens (to a
+            secret).
         of_files: turns, side_turns and with_session by file.
         redactions: how often each rule applied.
     """
@@ -227,7 +229,9 @@ class Preparer:
         of_file["with_session"] += row["session_id"] not in UNNAMED_SESSIONS
         made.counts["with_tokens"] += row["tokens"] == "recorded"
         made.counts["unnamed_policy"] += row["policy_version"] == UNNAMED
-        made.counts["no_ratio"] += row.get("logprobs_kind") == "none"
+        absent = row["tokens"] == "recorded" and are_absent(row.get("logprobs_kind"), row["logprobs"])
+        made.counts["no_logprobs"] += absent
+        made.counts["no_ratio"] += row.get("logprobs_kind") == "none" and not absent
         return row
 
     def _labelled_with(self, conversation: Conversation, label: Label | None) -> Conversation:

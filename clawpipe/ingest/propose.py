@@ -111,7 +111,7 @@ def propose(
     if method is not None and method not in METHODS:
         raise ConfigError(f"no method {method!r}", "--method", f"one of {', '.join(METHODS)}")
     made = Proposal({"night": name, "rounds": 1})
-    format_, reason = _tool_call_format(model)
+    format_, reason = proposed_format(model)
     made.add("model", {"base": model, "tool_call_format": format_}, reason)
     if len(paths) == 1 and _holds_prompts(Path(paths[0])):
         _from_prompts(made, Path(paths[0]), method, server)
@@ -258,13 +258,14 @@ def _method(counts: JsonObject) -> tuple[str, str]:
     talks = counts["conversations"]
     if not talks:
         return "dpo", "the files hold preference pairs"
-    with_tokens = counts["with_tokens"] >= _HALF * talks
-    if with_tokens and counts["hinted"] >= _HALF * talks:
+    with_logprobs = counts["with_logprobs"] >= _HALF * talks
+    if with_logprobs and counts["hinted"] >= _HALF * talks:
         return "combine", "sampled tokens with hints: rewards and hindsight at once"
-    if with_tokens and counts["scored"] >= _HALF * talks:
+    if with_logprobs and counts["scored"] >= _HALF * talks:
         return "grpo", "sampled tokens with log-probs and scores: importance ratios can be taken"
     scored = "the successes are imitated" if counts["scored"] else "it is imitated"
-    return "sft", f"text without the sampled tokens: {scored}"
+    held = "tokens without their log-probs" if counts["with_tokens"] else "text without the sampled tokens"
+    return "sft", f"{held}: {scored}"
 
 
 def _sentence(counts: JsonObject) -> str:
@@ -274,7 +275,7 @@ def _sentence(counts: JsonObject) -> str:
     return f"{sizes} ({formats}); {kinds}; {sum(counts['refused'].values())} lines rejected."
 
 
-def _tool_call_format(model: str) -> tuple[str, str]:
+def proposed_format(model: str) -> tuple[str, str]:
     """Return how a model writes tool calls, and why: what its own chat template writes, else what models of its name write."""
     name = Path(model).name.lower()
     of_family = cast(WrittenFormat, next((known for part, known in _FAMILIES.items() if part in name), "pythonic"))

@@ -119,6 +119,11 @@ def warnings(done: Ingested) -> Iterator[str]:
     yield from done.reading.warnings()
     if counts["unnamed_policy"]:
         yield f"{counts['unnamed_policy']} rows have tokens, but nobody says which policy sampled them: give --policy-version"
+    if counts["no_logprobs"]:
+        yield (
+            f"{counts['no_logprobs']} rows have tokens without log-probs: a night computes them where --policy-version and the "
+            "sampling temperature (--temperature) are known; sft, dpo and kto need none"
+        )
     if counts["no_ratio"]:
         yield (
             f"{counts['no_ratio']} rows have log-probs of which no ratio can be taken: nobody says at which temperature their "

@@ -13,9 +13,12 @@ import msgspec
 import orjson
 import pyarrow as pa
 
+from clawpipe.contracts.logprobs import SAMPLED_AT
+from clawpipe.contracts.logprobs import Kind as LogprobKind
 from clawpipe.contracts.odcs import load_contract
 from clawpipe.contracts.schema import schema_of
-from clawpipe.importers.record import Conversation, Judgement, Origin, Preference, Prompt, Tokens, prompt_hash
+from clawpipe.contracts.text import text_only
+from clawpipe.importers.record import Conversation, Judgement, Origin, Preference, Prompt, Tokens, can_be_trained_on, prompt_hash
 from clawpipe.importers.strict_json import RefusedError
 from clawpipe.ingest.dataset_writer import record_batch
 from clawpipe.ingest.options import Options
@@ -105,11 +108,11 @@ def origin_of(record: Conversation | Preference | Prompt) -> Origin:
 
 
 def trajectory_row(named: Named, options: Options) -> Row:
-    """Return the row of `trajectories`. Tokens without log-probs give no ratio: they stay in `extra`, and the row is text only."""
+    """Return the row of `trajectories`. Tokens of which none can be trained on stay in `extra`, and the row is text only."""
     conversation, tokens = named.conversation, named.conversation.tokens
-    recorded = tokens is not None and tokens.logprobs is not None
+    recorded = tokens is not None and can_be_trained_on(tokens)
     version = options.policy_version or (_policy(conversation, tokens) if recorded else None)
-    extra = _extra(conversation, recorded)
+    extra = _extra(conversation, recorded, options)
     row = {
         "trajectory_id": named.trajectory_id,
         "item_id": named.item_id,
@@ -170,24 +173,6 @@ def _check_row(row: Row) -> None:
         raise RefusedError(f"{missing[0]}: required")
 
 
-_NO_TOKENS: Row = {
-    "token_ids": (),
-    "loss_mask": (),
-    "logprobs": (),
-    "turns": (),
-    "prompt_tokens": 0,
-    "tokens": "none",
-    "temperature": 0.0,
-    "renderer_digest": None,
-    "logprobs_kind": None,
-}
-
-
-def text_only(kinds: Sequence[str]) -> Row:
-    """Return the columns of a row without tokens."""
-    return _NO_TOKENS | {"kinds": kinds}
-
-
 def score_rows(named: Named) -> Iterator[Row]:
     """Yield the scores from the file. Several judgements of one turn get different scorers."""
     if not named.conversation.judgements:
@@ -237,18 +222,28 @@ def _recorded(conversation: Conversation, options: Options) -> Row:
     ]
     if conversation.status == "truncated":
         turns[-1]["finish_reason"] = "length"
-    temperature = options.temperature if tokens.temperature is None else tokens.temperature
+    temperature = _temperature(tokens, options)
     return {
         "renderer_digest": f"{SOURCE}/{origin_of(conversation).format}",
         "token_ids": list(tokens.ids),
         "loss_mask": list(tokens.mask),
-        "logprobs": list(tokens.logprobs or ()),
+        "logprobs": [0.0] * len(tokens.ids) if tokens.logprobs is None else list(tokens.logprobs),
         "prompt_tokens": spans[0][0],
         "turns": turns,
         "temperature": 1.0 if temperature is None else temperature,
-        "logprobs_kind": "none" if temperature is None or tokens.kind == "none" else options.logprobs or tokens.kind,
+        "logprobs_kind": _kind(tokens, temperature, options),
         "tokens": "recorded",
     }
+
+
+def _temperature(tokens: Tokens, options: Options) -> float | None:
+    return options.temperature if tokens.temperature is None else tokens.temperature
+
+
+def _kind(tokens: Tokens, temperature: float | None, options: Options) -> LogprobKind:
+    if tokens.logprobs is None or temperature is None or tokens.kind == "none":
+        return "none"
+    return options.logprobs or tokens.kind
 
 
 def _spans(mask: Sequence[bool]) -> Iterator[tuple[int, int]]:
@@ -261,14 +256,20 @@ def _spans(mask: Sequence[bool]) -> Iterator[tuple[int, int]]:
         place += length
 
 
-def _extra(conversation: Conversation, recorded: bool) -> Row:
+def _extra(conversation: Conversation, recorded: bool, options: Options) -> Row:
     """Return the fields without a column, with the advantages of the tokens."""
     tokens, extra = conversation.tokens, dict(conversation.extra)
     if tokens and tokens.advantages is not None:
         extra.setdefault("advantages", list(tokens.advantages))
     if tokens and not recorded:
         extra |= {"tokens": list(tokens.ids), "mask": list(tokens.mask)}
-    return extra | _marks(conversation)
+    return extra | (_sampled_at(tokens, options) if tokens and recorded else {}) | _marks(conversation)
+
+
+def _sampled_at(tokens: Tokens, options: Options) -> Row:
+    """Return what allows to compute log-probs that the record lacks: the temperature, where it is known and alone made the draw."""
+    temperature = _temperature(tokens, options)
+    return {SAMPLED_AT: temperature} if tokens.logprobs is None and tokens.kind != "none" and temperature else {}
 
 
 def _marks(conversation: Conversation) -> Row:

@@ -15,6 +15,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from clawpipe.errors import ConfigError, DataError
+from clawpipe.importers.sources.collected import is_collected
 from clawpipe.importers.sources.lines import STDIN, Place, is_pipe, shown
 from clawpipe.importers.sources.packed import is_packed
 from clawpipe.importers.sources.tables import HUB, is_table
@@ -195,7 +196,7 @@ def _absolute(file: str) -> str:
 
 def is_read_whole(file: str) -> bool:
     """Whether a file can only be read from its beginning."""
-    return is_table(file) or is_packed(file)
+    return is_table(file) or is_packed(file) or is_collected(file)
 
 
 def _line_end(file: str, offset: int) -> int:

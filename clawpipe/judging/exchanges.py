@@ -56,14 +56,16 @@ def exchanges_of(trajectory: Mapping[str, Any]) -> list[Exchange]:
     marks = failed_results(trajectory.get("extra"))
     tools = ((at, one.content) for at, one in enumerate(messages) if one.role == "tool")
     failed = frozenset(at for at, content in tools if reports_failure(content, marks.get(at)))
-    return [_exchange(messages, failed, place, turn) for turn, place in _main_turns(trajectory, messages)]
+    return [_exchange(messages, failed, place, turn) for turn, place in main_turns(trajectory)]
 
 
-def _main_turns(trajectory: Mapping[str, Any], messages: Sequence[Message]) -> Iterator[tuple[int, int]]:
-    """Yield number and place of each main turn. Turns are the last replies, one each; of rows without tokens, `kinds` says which
-    replies are main. Rollouts number their turns, what was stored all its replies, as `turn_numbers` does in curation's macros.sql.
+def main_turns(trajectory: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
+    """Yield number and place of each main turn of a row of `trajectories`.
+
+    Turns are the last replies, one each; of rows without tokens, `kinds` says which replies are main. Rollouts number their turns,
+    what was stored all its replies, as `turn_numbers` does in curation's macros.sql.
     """
-    replies = [place for place, message in enumerate(messages) if message.role == "assistant"]
+    replies = [place for place, message in enumerate(trajectory["messages"]) if message["role"] == "assistant"]
     kinds: list[str] = [turn["kind"] for turn in trajectory["turns"] or ()]
     if trajectory["tokens"] == "none":
         kinds = list(trajectory["kinds"] or ["main"] * len(replies))

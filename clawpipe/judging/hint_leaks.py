@@ -27,14 +27,28 @@ Row = Mapping[str, Any]
 _LONG = 12  # characters of a truth that is in no other sentence by chance
 _CONTENT = 4  # letters of a word that says what a question is about
 _LEAK, _ORDER = "gives away a held-out truth", "orders what to say in other conversations"
-_ORDERS = re.compile(
-    r"\b(?:always|never|from now on|every (?:time|user|answer|reply|conversation)|(?:all|any) (?:users|answers|replies|questions)"
-    r"|whatever (?:they|the user|is)|no matter what|ignore (?:the|all|any|your)|immer|niemals|nie wieder|ab jetzt|von nun an"
-    r"|toujours|jamais|d[ée]sormais|siempre|nunca|jam[áa]s|a partir de ahora|sempre|d'ora in poi|a partir de agora)\b"
-    "|\u603b\u662f|\u6c38\u8fdc|\u4ece\u73b0\u5728|\u4eca\u540e|\u6bcf\u6b21|\u4e00\u5f8b|\u5fc5\u305a|\u5e38\u306b"
-    "|\u3044\u3064\u3082|\u6c7a\u3057\u3066|\\b(?:\u0432\u0441\u0435\u0433\u0434\u0430|\u043d\u0438\u043a\u043e\u0433\u0434\u0430)\\b",
-    re.IGNORECASE,
+_ORDERING = (  # whole words
+    r"always|never|from (?:now|here) on|hereafter|henceforth|going forward|in (?:the )?future",
+    r"future (?:answers|replies|chats|users)|other (?:users|customers|clients|conversations|chats)",
+    r"(?:every|each) (?:time|user|customer|client|person|answer|reply|response|conversation|chat)",
+    r"(?:all|any) (?:users|customers|clients|people|answers|replies|responses|questions|conversations|chats)",
+    r"(?:to|tell|for) (?:every|any)(?:one|body)|tell others|(?:any|every)(?:one|body) who|everyone that",
+    r"when(?:ever)? (?:some|any)(?:one|body)|whatever (?:they|the user|is)|no matter (?:what|who)|regardless of",
+    "ignore (?:the|all|any|your)",
+    "immer|niemals|nie wieder|ab jetzt|ab sofort|von nun an|künftig|zukünftig|in zukunft|allen? (?:nutzern?|kunden|anderen)",
+    "jede[mnrs]? (?:nutzer|kunden?|antwort|gespräch|mal)",
+    "toujours|jamais|d[ée]sormais|dor[ée]navant|[àa] l'avenir|[àa] (?:tous|tout le monde)",
+    "chaque (?:fois|r[ée]ponse|client|utilisateur)",
+    "siempre|nunca|a partir de ahora|en adelante|en el futuro|a todo el mundo|a todos|cada (?:vez|respuesta|cliente|usuario)",
+    "sempre|jam[áa]s|d'ora in poi|in futuro|a tutti|ogni (?:volta|risposta|cliente|utente)",
+    "a partir de agora|daqui em diante|no futuro|toda vez|cada resposta",
+    "всегда|никогда|всем|каждому|каждый раз|впредь|отныне",
 )
+_ORDERING_ANYWHERE = (
+    "总是|永远|从现在|今后|以后|每次|一律|所有(?:人|用户)|每(?:个|位)用户",
+    "必ず|常に|いつも|決して|今後|毎回|みんなに|皆に",
+)
+_ORDERS = re.compile(rf"\b(?:{'|'.join(_ORDERING)})\b|{'|'.join(_ORDERING_ANYWHERE)}", re.IGNORECASE)
 _FIGURE = re.compile(r"\d{3,}|\d+[.,:/-]\d+|(?=\w*\d)(?=\w*[^\W\d])\w+")  # a number that is no count of things, or a code
 _NAME = re.compile(r"[^\W\d_]+")
 _COMMON_WORDS = """

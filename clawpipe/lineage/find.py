@@ -15,6 +15,7 @@ from pathlib import Path
 import duckdb
 import pyarrow.parquet as pq
 
+from clawpipe.contracts.text import EDITED
 from clawpipe.errors import DataError
 from clawpipe.lineage.subject import BESIDE, Subject, pattern_of, session_of, spellings
 from clawpipe.store.artifacts import Store
@@ -25,6 +26,8 @@ from clawpipe.store.refs import DatasetRef
 _TABLES = ("sessions", "users", "trajectories", "pairs", "items", "prompts", "files")  # tables of ids, one column `id` each
 # A table `sessions` holds ids, which stand for the sessions of all keys, and names with a key (`clawpipe.lineage.subject`).
 _OF_SESSIONS = "(session_id in (from sessions) or session_name in (from sessions))"
+_OF_EDITED = f"split_part(trajectory_id, '{EDITED}', 1) in (from trajectories)"  # rows with a person's answer, and the edited ones
+_EDITED_ONES = f"select split_part(id, '{EDITED}', 1) from trajectories where contains(id, '{EDITED}')"
 _NAMING = {  # the condition under which a row is found, by the column that it looks at
     "session_id": _OF_SESSIONS,
     "user_id": "user_id in (from users)",
@@ -32,7 +35,7 @@ _NAMING = {  # the condition under which a row is found, by the column that it l
     "chosen_id": "chosen_id in (from trajectories)",
     "rejected_id": "rejected_id in (from trajectories)",
     "pair_id": "pair_id in (from pairs)",
-    "row_id": "row_id in (from trajectories) or row_id in (from pairs)",
+    "row_id": f"row_id in (from trajectories) or row_id in (from pairs) or row_id in ({_EDITED_ONES})",
 }
 _NOBODY_ELSES = "(user_id is null or not exists (from users) or user_id in (from users))"
 _OF_SUBJECT = f"(user_id in (from users) or ({_OF_SESSIONS} and {_NOBODY_ELSES}))"
@@ -225,6 +228,8 @@ def _follow(duck: duckdb.DuckDBPyConnection, sources: Sequence[_Source], subject
     _descend(duck, [source for source in recorded if "extra" in source.columns])
     for source in recorded:
         _add(duck, "trajectories", source, "trajectory_id", _OF_SUBJECT)
+    for source in recorded:
+        _add(duck, "trajectories", source, "trajectory_id", _OF_EDITED)
     for source in recorded:
         _add(duck, "items", source, "item_id", "trajectory_id in (from trajectories) and source <> 'rollout'")
     for source in prompts:

@@ -68,6 +68,14 @@ class Source(BaseModel):
     user: str | None
 
 
+class Reviewed(BaseModel):
+    """What a person decided about a trajectory before it taught."""
+
+    verdict: str = Field(description="approved; written: a person wrote its answer")
+    by: str
+    at: str = Field(description="in UTC")
+
+
 class Trace(BaseModel):
     """The origin of a model. `lost` names datasets that the store no longer holds whole; their ids cannot be listed or counted."""
 
@@ -78,6 +86,7 @@ class Trace(BaseModel):
     datasets: list[Dataset] = Field(description="everything that was read on the way, task items first")
     items: dict[str, Item] = Field(description="by item id; those that trained the model")
     sources: dict[str, Source] = Field(description="by trajectory id; those that were imported or captured")
+    reviews: dict[str, Reviewed] = Field(description="by trajectory id; those that a person approved or wrote")
     compressed: dict[str, JsonObject] = Field(
         default_factory=dict,
         description="by trajectory id, of those that were shortened: tokens before and after, and what was cut",
@@ -195,6 +204,7 @@ def trace(home: Home, night: str, adapter: str) -> Trace:
         datasets=datasets,
         items=items,
         sources=_sources(store, rows, taught),
+        reviews=_reviews(store, [dataset for dataset in datasets if dataset.name == "reviews"], taught),
         compressed=compressed,
         lost=lost,
         counts=_counts(trainings, wanted) | ({"shortened": len(compressed)} if compressed else {}),
@@ -268,6 +278,15 @@ def _sources(store: Store, datasets: Iterable[Dataset], wanted: set[str]) -> dic
             if origin or session or user:
                 place = origin or dict.fromkeys(("format", "file", "line"))
                 found[row["trajectory_id"]] = Source(**place, session=session, user=user)
+    return found
+
+
+def _reviews(store: Store, datasets: Iterable[Dataset], taught: set[str]) -> dict[str, Reviewed]:
+    """Return the decisions about the trajectories that taught, by id."""
+    found: dict[str, Reviewed] = {}
+    for dataset in datasets:
+        for row in _rows(store, dataset.name, dataset.digest, ["row_id", "verdict", "by", "at"], taught) or ():
+            found[row["row_id"]] = Reviewed(verdict=row["verdict"], by=row["by"], at=row["at"])
     return found
 
 

@@ -18,7 +18,8 @@ from clawpipe.json_types import JsonObject
 
 OPTIONS = "environment.options."
 _LEARNING = ("rounds", "seed", "environment.train_items", "rollouts.", "curation.", "train.")  # what an agent may change some of
-_GUARDS = ("rollouts.engine.", "curation.quotas.", "curation.near.")  # but for these: the engine, and what keeps poison out
+# But for these: the engine, and what keeps poison out.
+_GUARDS = ("rollouts.engine.", "curation.quotas.", "curation.near.", "curation.approved_only")
 _SIMPLE = {"integer", "number", "boolean"}
 
 

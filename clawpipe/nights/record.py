@@ -84,6 +84,7 @@ class NightRecord(BaseModel):
     earlier: tuple[Tally, ...] = Field(
         default=(), description="the evidence of this model's nights since its last promotion, where evidence adds up"
     )
+    reviews: str | None = Field(default=None, description="digest of people's decisions about rows; None: there were none")
 
     def resolve(self, config: NightConfig) -> NightConfig:
         """Fill in the settings that are decided when the night starts."""
@@ -195,6 +196,16 @@ class NightJudges(BaseModel):
     spent: list[JsonObject] = Field(default_factory=list, description="requests, tokens, money and seconds by judge")
 
 
+class ReviewedRows(BaseModel):
+    """How many of a night's rows a person decided about in one way."""
+
+    verdict: str = Field(description="approved, rejected or edited")
+    by: str
+    rows: int
+    first: str = Field(description="when the first of them was decided, in UTC")
+    last: str
+
+
 class NightStatus(BaseModel):
     """The output of `status --json`, and of `run --json` after the id of the run."""
 
@@ -211,6 +222,7 @@ class NightStatus(BaseModel):
     model: RegisteredModel | None = None
     policy_version: str | None = None
     judges: NightJudges | None = Field(default=None, description="None: the night has no judges")
+    reviews: list[ReviewedRows] = Field(default_factory=list, description="what people decided about the night's rows")
     warnings: list[str] = Field(default_factory=list, description="problems that did not stop the night")
     error: str | None = Field(default=None, description="the error that ended the night before its verdict, and what helps")
     exit_code: int | None = Field(default=None, description="of that error; None in records of earlier versions")
@@ -278,6 +290,7 @@ def new_record(
     datasets: Mapping[str, tuple[str, ...]] = _BY_DIGEST,
     past: tuple[PastRound, ...] = (),
     earlier: tuple[Tally, ...] = (),
+    reviews: str | None = None,
 ) -> NightRecord:
     """Return the record of a night that starts now; a night that was started before keeps its number.
 
@@ -297,6 +310,7 @@ def new_record(
         datasets=dict(datasets),
         past=past,
         earlier=earlier,
+        reviews=reviews,
     )
 
 
@@ -307,9 +321,10 @@ def create_record(
     datasets: Mapping[str, tuple[str, ...]] = _BY_DIGEST,
     past: tuple[PastRound, ...] = (),
     earlier: tuple[Tally, ...] = (),
+    reviews: str | None = None,
 ) -> NightRecord:
     """Write the record of a night that starts, and a status without steps. Call it while holding the night lock."""
-    record = new_record(home, config, champion, datasets, past, earlier)
+    record = new_record(home, config, champion, datasets, past, earlier, reviews)
     directory = run_dir(home, record.night)
     write_atomic(directory / "config.json", record.resolve(config).model_dump_json(indent=2, exclude={"notify"}).encode())
     write_status(NightStatus(night=record.night, run_dir=str(directory)))

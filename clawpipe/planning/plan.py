@@ -35,13 +35,14 @@ _COLOURS = {"fits": "green", "tight": "yellow", "too large": "bold red"}
 
 @dataclass(frozen=True)
 class Estimate:
-    """Phases of a night on a device; `changes` are settings that make it fit, None if no known ones do."""
+    """Phases of a night on a device; `changes` are settings that make it fit, None if no known ones do. `longest_row` is
+    the training of a row as long as may be; None where a service trains."""
 
     model: Architecture
     device: Device
     phases: tuple[Phase, ...]
     changes: Settings | None
-    longest_row: Phase
+    longest_row: Phase | None
 
     def verdict(self, phase: Phase) -> Verdict:
         """Return whether a phase fits; `tight` if it fits by less than the estimate's error."""
@@ -59,19 +60,25 @@ def estimate(config: NightConfig, model: Architecture, device: Device) -> Estima
     phases = phases_of(config, model, device)
     fits = all(phase.bytes <= device.bytes for phase in phases)
     changes = {} if fits else cheapest(config, model, device)
-    longest = training(
-        model, config, device.kind, tokens=max(config.train.pack_tokens, config.curation.max_tokens), sharded=is_sharded(config)
-    )
-    return Estimate(model, device, phases, changes, longest)
+    return Estimate(model, device, phases, changes, _longest_row(config, model, device))
+
+
+def _longest_row(config: NightConfig, model: Architecture, device: Device) -> Phase | None:
+    tokens = max(config.train.pack_tokens, config.curation.max_tokens)
+    here = config.train.backend.is_local
+    return training(model, config, device.kind, tokens=tokens, sharded=is_sharded(config)) if here else None
 
 
 def phases_of(config: NightConfig, model: Architecture, device: Device) -> tuple[Phase, ...]:
-    """Return the phases with large memory: generation, if the night has any, and training."""
-    train = training(model, config, device.kind, sharded=is_sharded(config))
-    if config.rollouts is None:
-        return (train,)
+    """Return the phases with large memory: generation, if the night has any, and training, unless a service trains."""
+    trains_here = config.train.backend.is_local
     workers = _workers(config, device)
-    generate = generation(model, config, device.kind, workers)
+    generate = generation(model, config, device.kind, workers) if config.rollouts else None
+    if not trains_here:
+        return (generate,) if generate else ()
+    train = training(model, config, device.kind, sharded=is_sharded(config))
+    if generate is None:
+        return (train,)
     if device.kind == "cpu":  # workers keep their policy while the trainer runs; on a GPU they end first
         idle = workers * (sum(weights(model, config)) + generate.parts["libraries"])
         train = Phase(train.name, train.moment, train.parts, train.processes, idle)
@@ -161,7 +168,7 @@ def as_dict(found: Estimate) -> Mapping[str, Any]:
         "model": {"name": found.model.name, "parameters": found.model.parameters},
         "device": {"name": device.name, "kind": device.kind, "bytes": int(device.bytes), "count": device.count},
         "phases": {phase.name: _phase(found, phase) for phase in found.phases},
-        "longest_row": _phase(found, found.longest_row),
+        "longest_row": _phase(found, found.longest_row) if found.longest_row else None,
         "fits": all(found.verdict(phase) != "too large" for phase in found.phases),
         "changes": found.changes,
     }
@@ -211,7 +218,7 @@ def _gib(size: float) -> str:
 
 
 def _closing(found: Estimate) -> list[str]:
-    longest, device = found.longest_row.bytes, found.device.bytes
+    longest, device = found.longest_row.bytes if found.longest_row else 0, found.device.bytes
     lines = [f"Estimates; at most {ERROR:.0%} off where measured."]
     if longest > device:
         lines.append(

@@ -14,7 +14,8 @@ from clawpipe.errors import DataError
 Part = Literal["engine", "trainer", "export"]
 OTHER_MODEL = "use another base model; `clawpipe doctor --model NAME` tells whether one can be used"
 _PROCESSED = "start vLLM with --logprobs-mode processed_logprobs, which gives those at the sampling temperature"
-_OTHER_SERVER = "check which base model and adapter the server holds, its --dtype, and rollouts.engine.dtype"
+OTHER_SERVER = "check which base model and adapter the server holds, its --dtype, and rollouts.engine.dtype"
+OTHER_SERVICE = "name in train.backend.model the model that model.base is"
 
 
 class Bound(NamedTuple):
@@ -67,11 +68,11 @@ def coarser(first: str, second: str) -> str:
     return max(first, second, key=lambda dtype: _BOUNDS[dtype].largest)
 
 
-def require_agreement(found: Agreement, bound: Bound, where: str, server: bool = False) -> None:
+def require_agreement(found: Agreement, bound: Bound, where: str, fix: str = OTHER_MODEL) -> None:
     """Raise if log-probs are too far from the model's own forward.
 
     Args:
-        server: the model is on a server, of which nobody knows what it holds.
+        fix: what to do, unless they are raw ones.
 
     Raises:
         DataError: the distance is above `bound`.
@@ -82,7 +83,7 @@ def require_agreement(found: Agreement, bound: Bound, where: str, server: bool =
             f"the {found.part}'s log-probs are {found.largest:.3g} nats off the model's own forward, {found.mean:.2g} on average"
             f"{raw} (over {found.tokens} tokens, rows {found.layout}; allowed {bound.largest:g} and {bound.mean:g})",
             where,
-            _PROCESSED if raw else _OTHER_SERVER if server else OTHER_MODEL,
+            _PROCESSED if raw else fix,
         )
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from clawpipe.environments.agent import Program
+from clawpipe.errors import ConfigError
+from clawpipe.sandbox.base import Sandbox
 
-PYTHON = "/usr/bin/python3"  # a sandbox has this machine's /usr
+APART = ("bubblewrap", "container")  # have a network of their own alone
 # Inside: listen at the port, hand each connection on to the socket, and run the program beside it.
 _FORWARD = """
 import os, socket, subprocess, sys, threading
@@ -42,11 +44,21 @@ os._exit(code if code >= 0 else 128 - code)
 """
 
 
-def bridged(program: Program, argv: Sequence[str], port: int, path: str) -> list[str]:
+def bridged(sandbox: Sandbox, program: Program, argv: Sequence[str], port: int, path: str) -> list[str]:
     """Return the command of a program: in a sandbox without this machine's network with a way to the endpoint beside it.
 
     Args:
         port: of the endpoint; inside it is the same.
         path: of the socket at which the endpoint listens as well.
+
+    Raises:
+        ConfigError: the sandbox has no Python.
     """
-    return [PYTHON, "-c", _FORWARD, path, str(port), *argv] if program.sandbox == "bubblewrap" else list(argv)
+    if program.sandbox not in APART:
+        return list(argv)
+    python = sandbox.exec("command -v /usr/bin/python3 || command -v python3").stdout.decode().strip()
+    if not python:
+        where = program.sandbox_options.get("image", program.sandbox)
+        what = "it has no python3, by which a program without a network reaches what it asks"
+        raise ConfigError(what, f"sandbox: {where}", "put python3 into it, or choose another sandbox")
+    return [python, "-c", _FORWARD, path, str(port), *argv]

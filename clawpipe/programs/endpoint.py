@@ -9,7 +9,9 @@ import socket
 import tempfile
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import orjson
@@ -32,6 +34,7 @@ from clawpipe.serving.dialects import (
     RESPONSES,
     counted_translation,
     message_translation,
+    prepare_cut,
     response_translation,
 )
 from clawpipe.serving.engine_thread import EngineThread
@@ -42,6 +45,8 @@ from clawpipe.wire.dialects.kept import KeptResponses
 
 CHATS = "/v1/chat/completions"
 _WAITING = 1 << 16  # answers that may wait: no program is told to come back later
+# Programs ask for as many tokens as their model is said to have; the night's settings say how long an answer may be.
+_CHAT = replace(CHAT, prepare=prepare_cut)
 _KEEP_SECONDS = 600  # a connection may wait while its program works
 
 
@@ -109,14 +114,10 @@ class Endpoint:
         episode, body = self.episode_of(http), await read_body(http)
         request = cast(ChatRequest, kind.parse(body))
         chat = as_chat(body)
-        try:
-            kind.check_size(self.policy, request)
-            async with self._tokenizing:
-                prepared = await asyncio.to_thread(self._prepared, kind, request, episode)
-            name, prepared = episode.begin(prepared)
-        except ApiError as error:
-            episode.refused(error)
-            raise
+        kind.check_size(self.policy, request)
+        async with self._tokenizing:
+            prepared = await asyncio.to_thread(self._prepared, kind, request, episode)
+        name, prepared = episode.begin(prepared)
         whose = attribute(dict(http.headers), chat, episode.key, None)
         told = to_messages(request.messages), _tools_of(request)
         asked = Asked(name, chat, *told, prepared, whose, self._by, episode)
@@ -154,6 +155,11 @@ class Endpoint:
         what = "this is no episode's key" if given else "no key was sent; send the episode's as a bearer token"
         raise ApiError(401, what, code="invalid_api_key", headers={"www-authenticate": "Bearer"})
 
+    def note_refused(self, http: Request, error: ApiError) -> None:
+        """Tell the episode whose key a request has, if any, that the request was refused."""
+        with suppress(ApiError):
+            self.episode_of(http).refused(error)
+
     def kept_of(self, http: Request) -> KeptResponses:
         """Return the responses that are kept for an episode. Raises as `episode_of`."""
         return self._kept[self.episode_of(http).key]
@@ -179,7 +185,7 @@ def _tools_of(request: ChatRequest) -> str:
 def _app(endpoint: Endpoint) -> FastAPI:
     app = FastAPI(openapi_url=None)
     for kind in (ApiError, ClawpipeError, HTTPException, Exception):
-        app.add_exception_handler(kind, _refuse)
+        app.add_exception_handler(kind, partial(_refuse, endpoint))
     _add_chats(app, endpoint)
     _add_dialects(app, endpoint)
     return app
@@ -189,7 +195,7 @@ def _add_chats(app: FastAPI, endpoint: Endpoint) -> None:
     @app.post(CHATS, response_model=None)
     @app.post("/chat/completions", response_model=None)  # of programs that are told an address without /v1
     async def chat(http: Request) -> Response:
-        return await endpoint.answer(http, CHAT, orjson.loads)
+        return await endpoint.answer(http, _CHAT, orjson.loads)
 
     @app.get("/v1/models")
     async def models(http: Request) -> JsonObject:
@@ -217,6 +223,7 @@ def _add_dialects(app: FastAPI, endpoint: Endpoint) -> None:
         return {"input_tokens": await endpoint.count(http)}
 
 
-async def _refuse(http: Request, error: Exception) -> JSONResponse:
+async def _refuse(endpoint: Endpoint, http: Request, error: Exception) -> JSONResponse:
     answer = api_error(error)
+    endpoint.note_refused(http, answer)
     return JSONResponse(error_body(http.url.path, answer), answer.status, answer.headers)

@@ -24,9 +24,11 @@ from clawpipe.serving.errors import ApiError
 from clawpipe.serving.policy import Prepared
 from clawpipe.serving.turn import Delta
 from clawpipe.store.plain_digests import sha256_plain
+from clawpipe.wire.texts import texts_of
 from clawpipe.workers.episodes import EpisodeLimits, derive_seed
 
 TOO_LONG = "context_length_exceeded"
+_SHOWN = 300  # characters of why a request was refused
 
 
 @dataclass(frozen=True)
@@ -47,17 +49,20 @@ class Episode:
 
     Attributes:
         histories: what was sampled, for prompts that continue it.
+        stopped: what was answered, by its text with the stop string that ended it.
         key: the episode's own secret, by which the endpoint knows its program.
         turns: what was answered whole, in the order of its ends.
         asked: number of requests that were let in.
+        refusal: why a request was refused last; "": none was.
     """
 
     def __init__(self, item: TaskItem, index: int, seed: int, limits: EpisodeLimits, tokens: int, ends: Sequence[int]) -> None:
         self.item, self.index, self.seed = item, index, seed
         self.key = f"sk-{secrets.token_urlsafe(24)}"
         self.histories = Histories(ends)
+        self.stopped: dict[str, str] = {}
         self.turns: list[Turn] = []
-        self.asked = 0
+        self.asked, self.refusal = 0, ""
         self._limits, self._tokens = limits, tokens
         self._sampled = 0
         self._repeats: Counter[str] = Counter()
@@ -70,6 +75,12 @@ class Episode:
         """The limit that a request exceeded, or that cut the last answer; None: none."""
         cut = bool(self.turns) and any(answer.finish_reason == "length" for answer in self.turns[-1].answers)
         return self._reached or ("length" if cut else None)
+
+    @property
+    def last_reply(self) -> str | None:
+        """The text of the main turn that ended last; None: there is none."""
+        main = [turn for turn in self.turns if turn.turn_type == "main"]
+        return str(main[-1].answers[0].message.get("content") or "") if main else None
 
     def close(self) -> None:
         """Take no further request."""
@@ -99,6 +110,7 @@ class Episode:
 
     def refused(self, error: ApiError) -> None:
         """Note that a request was refused."""
+        self.refusal = f"{error.status}: {' '.join(error.message.split())[:_SHOWN]}"
         if error.code == TOO_LONG:
             self._reached = self._reached or "length"
 
@@ -148,11 +160,14 @@ class Asked:
         """Return the answers to be sampled; each tells when it has ended."""
         return [WatchedChoice(choice, partial(self._ended, index)) for index, choice in enumerate(choices)]
 
-    def _ended(self, index: int, said: Message, answer: Answer) -> None:
+    def _ended(self, index: int, said: Message, answer: Answer, stop: str | None) -> None:
+        """Record an answer; a program whose stop string ended it puts that string back when it goes on."""
         self.answers[index] = answer
-        cut = answer.finish_reason == "length"
-        told, prompt = [*self.messages, said], self.prepared.prompts[0]
-        self.episode.histories.add(self.tools, told, prompt, answer.token_ids or (), cut)
+        cut = answer.finish_reason == "length" or stop is not None
+        whole = Message(said.role, said.content + (stop or ""), said.tool_calls)
+        if stop:
+            self.episode.stopped[whole.content.strip()] = said.content
+        self.episode.histories.add(self.tools, [*self.messages, whole], self.prepared.prompts[0], answer.token_ids or (), cut)
         if len(self.answers) == self.prepared.count:
             self.episode.add(self._turn())
 
@@ -166,7 +181,7 @@ class Asked:
             session_from=self.whose.session_from,
             turn_type=self.whose.turn_type,
             turn_type_from=self.whose.turn_type_from,
-            request={name: value for name, value in self.chat.items() if name != "user"},
+            request=self._asked(),
             answers=[answer for _, answer in sorted(self.answers.items())],
             parent=self.whose.parent,
             model=self.by.model,
@@ -176,11 +191,20 @@ class Asked:
             policy_version=self.by.policy_version,
         )
 
+    def _asked(self) -> JsonObject:
+        """Return the request without the user; turns in its history that a stop string ended stand there as they were answered."""
+        stopped = self.episode.stopped
+        messages = [
+            {**one, "content": stopped[text]} if (text := "".join(texts_of(one.get("content")) or ()).strip()) in stopped else one
+            for one in self.chat["messages"]
+        ]
+        return {name: value for name, value in self.chat.items() if name != "user"} | {"messages": messages}
+
 
 class WatchedChoice:
     """An answer whose tokens, log-probs and text are kept, see `clawpipe.serving.choice.Choice`."""
 
-    def __init__(self, choice: Choice, ended: Callable[[Message, Answer], None]) -> None:
+    def __init__(self, choice: Choice, ended: Callable[[Message, Answer, str | None], None]) -> None:
         self._choice, self._ended = choice, ended
         self._logprobs: list[float] = []
         self._content = ""
@@ -194,7 +218,7 @@ class WatchedChoice:
         parts = self._choice.take(token)
         for part in parts:
             if isinstance(part, Ending):
-                self._ended(Message("assistant", self._content, part.calls), self._answer(part))
+                self._ended(Message("assistant", self._content, part.calls), self._answer(part), part.stop)
             else:
                 self._content += part.content
         return parts

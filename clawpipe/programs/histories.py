@@ -33,10 +33,10 @@ class Histories:
         self._known: dict[str, _Known] = {}
 
     def add(self, tools: str, messages: Sequence[Message], prompt: Sequence[int], sampled: Sequence[int], cut: bool) -> None:
-        """Remember a turn, the last of `messages`. One that a stop string ended is not: its text is not that of its tokens.
+        """Remember a turn, the last of `messages`, whose text is that of its tokens: with the stop string, if one ended it.
 
         Args:
-            cut: whether it was cut at a limit.
+            cut: whether it was cut at a limit or at a stop string.
         """
         if cut or (sampled and sampled[-1] in self._ends):
             self._known[_name(tools, messages)] = _Known([*prompt, *sampled], "length" if cut else "stop")

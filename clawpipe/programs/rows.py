@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from clawpipe.capture.chains import chains_of
 from clawpipe.capture.records import Turn
 from clawpipe.capture.sessions import Reply, Session, sessions_of
+from clawpipe.contracts.sampled import EPISODE, PART
+from clawpipe.environments.agent import REPLY
 from clawpipe.environments.base import Reason, Verdict
 from clawpipe.environments.ending import Ending
 from clawpipe.importers.capture import conversation_of
@@ -19,7 +21,6 @@ from clawpipe.programs.episode import Episode, Sampled
 from clawpipe.programs.run import Ran
 from clawpipe.workers.episodes import TEXT
 
-PART = "part"  # in `extra`: which of an episode's rows it is, from 0, the one that stands for the whole
 _NOWHERE = Line("", 0, 0, b"")
 
 
@@ -40,34 +41,32 @@ class Kept:
 
 def rows_of(episode: Episode, ran: Ran, kept: Kept) -> Iterator[Row]:
     """Yield an episode's rows. The first, with the most sampled tokens, stands for the whole; all have its end and its verdict."""
-    ending = ending_of(episode, ran)
     chains = [(session, chain) for session in sessions_of(_ordered(episode.turns)).values() for chain in chains_of(session)]
     chains.sort(key=lambda one: -_sampled(one[1]))  # stable: of equal ones the first
+    ending = ending_of(episode, ran, len(chains) > 1)
     if not chains:
         yield _row(episode, ending, kept, 0, {**TEXT, "messages": [one.as_dict() for one in episode.item.messages]})
     for part, (session, chain) in enumerate(chains):
-        yield _row(episode, ending, kept, part, _columns(session, chain, kept))
+        of_several = {EPISODE: _id(episode, kept, 0)} | ({PART: part} if part else {}) if len(chains) > 1 else {}
+        yield _row(episode, ending, kept, part, _columns(session, chain, kept), of_several)
 
 
-def ending_of(episode: Episode, ran: Ran) -> Ending:
-    """Return how an episode ended. One in which nothing was sampled, and one whose program exceeded its sandbox, says nothing of
-    the policy: it has an error."""
+def ending_of(episode: Episode, ran: Ran, has_several: bool = False) -> Ending:
+    """Return how an episode ended, which may have left several rows.
+
+    One in which nothing was sampled, and one whose program exceeded its sandbox, says nothing of the policy: it has an error.
+    """
     result, unanswered = ran.result, episode.asked - len(episode.turns)
     evidence: JsonObject = {"exit": result.code, "turns": len(episode.turns), "unanswered": unanswered}
-    evidence |= {"check": ran.check} if ran.check else {}
+    evidence |= ({"check": ran.check} if ran.check else {}) | ({REPLY: episode.last_reply} if has_several else {})
     if result.ended not in (None, "timeout"):
         return Ending("error", None, f"its program was ended: it exceeded the limit `{result.ended}` of its sandbox")
     reason: Reason = "timeout" if result.ended else episode.reached or "done"
     if not episode.turns:
         how = "took too long" if result.ended else f"ended with exit code {result.code}"
-        return Ending(reason if result.ended else "error", None, f"its program {how} before it was answered: {ran.said_last}")
+        why = f"its last request was refused with {episode.refusal}" if episode.refusal else ran.said_last
+        return Ending(reason if result.ended else "error", None, f"its program {how} before it was answered: {why}")
     return Ending(reason, Verdict(evidence))
-
-
-def is_part(row: Row) -> bool:
-    """Whether a row is a further one of an episode that another row stands for."""
-    extra = json.loads(row["extra"]) if row.get("extra") else {}
-    return bool(extra.get(PART))
 
 
 def _ordered(turns: Sequence[Turn]) -> list[Turn]:
@@ -86,13 +85,20 @@ def _columns(session: Session, chain: Sequence[Reply], kept: Kept) -> Row:
     return own | {"messages": [one.as_dict() for one in conversation.messages], "tools": conversation.tools}
 
 
-def _row(episode: Episode, ending: Ending, kept: Kept, part: int, columns: Row) -> Row:
-    group = f"{episode.item.item_id}/{kept.by.policy_version}"
-    extra = ({"engine": kept.engine} if kept.engine else {}) | ({PART: part} if part else {})
+def _group(episode: Episode, kept: Kept) -> str:
+    return f"{episode.item.item_id}/{kept.by.policy_version}"
+
+
+def _id(episode: Episode, kept: Kept, part: int) -> str:
+    return hashlib.sha256(f"{_group(episode, kept)}/{episode.index}/{episode.seed}/{part}".encode()).hexdigest()[:24]
+
+
+def _row(episode: Episode, ending: Ending, kept: Kept, part: int, columns: Row, of_several: JsonObject | None = None) -> Row:
+    extra = ({"engine": kept.engine} if kept.engine else {}) | (of_several or {})
     return {
-        "trajectory_id": hashlib.sha256(f"{group}/{episode.index}/{episode.seed}/{part}".encode()).hexdigest()[:24],
+        "trajectory_id": _id(episode, kept, part),
         "item_id": episode.item.item_id,
-        "group_id": group,
+        "group_id": _group(episode, kept),
         "rollout_index": episode.index,
         "environment": episode.item.environment,
         "split": episode.item.split,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from clawpipe.environments.agent import Program
 from clawpipe.json_types import JsonObject
-from clawpipe.programs.bridge import bridged
+from clawpipe.programs.bridge import APART, bridged
 from clawpipe.programs.episode import Episode
 from clawpipe.sandbox.base import Result, Sandbox, open_sandbox, put
 
@@ -60,7 +60,7 @@ def run_program(program: Program, episode: Episode, prompt: str, place: Place) -
         argv = _placed(sandbox, [_filled(part, names) for part in program.command])
         given = {name: _filled(value, names) for name, value in program.variables.items()}
         env = _variables(names, episode.seed) | given
-        result = sandbox.exec(bridged(program, argv, place.port, place.socket), stdin=prompt.encode(), env=env)
+        result = sandbox.exec(bridged(sandbox, program, argv, place.port, place.socket), stdin=prompt.encode(), env=env)
         episode.close()
         sandbox.end_processes()
         check = _judged(sandbox, program, episode.item.truth, prompt) if program.check and result.ended != "died" else None
@@ -69,7 +69,7 @@ def run_program(program: Program, episode: Episode, prompt: str, place: Place) -
 
 def _sandbox(program: Program, place: Place) -> Sandbox:
     options = dict(program.sandbox_options)
-    if program.sandbox == "bubblewrap":
+    if program.sandbox in APART:
         options["paths"] = [*options.get("paths", ()), str(Path(place.socket).parent)]
     return open_sandbox(program.sandbox, program.limits, options)
 
@@ -91,7 +91,7 @@ def _variables(names: Mapping[str, str], seed: int) -> dict[str, str]:
 def _placed(sandbox: Sandbox, argv: Sequence[str]) -> list[str]:
     """Put files of this machine that arguments name into the working folder, and return the arguments with their names there."""
     first = Path(argv[0]).expanduser()
-    placed = [str(first.resolve() if "/" in argv[0] and not first.is_symlink() else first)]
+    placed = [str(first.absolute() if "/" in argv[0] else first)]  # links stay: inside they may lead elsewhere
     for part in argv[1:]:
         file = _file(part)
         if file:

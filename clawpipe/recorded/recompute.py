@@ -1,8 +1,8 @@
 """Compute log-probs for rows without usable recorded ones.
 
-Recorded tokens with raw or unknown log-probs get those of the policy version that sampled them, at the sampling temperature, if
-that policy is available. Rendered text was not sampled by a policy: it gets the log-probs of the policy in training, with which a
-teacher's log-probs are then compared.
+Recorded tokens with raw or unknown log-probs, or with none at a known temperature, get those of the policy version that sampled
+them, at the sampling temperature, if that policy is available. Rendered text was not sampled by a policy: it gets the log-probs of
+the policy in training, with which a teacher's log-probs are then compared.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from clawpipe.contracts.logprobs import kind_of, temperature_of
+from clawpipe.contracts.logprobs import SAMPLED_AT, kind_of, temperature_of
 from clawpipe.contracts.schema import conformed, schema_of
 from clawpipe.json_types import Row
 from clawpipe.recorded.agreement import agreement, bound_for, require_agreement
@@ -28,6 +29,7 @@ from clawpipe.workers.pool import WorkerPool
 RECORDED, TEXT = "log-probs recomputed", "text scored"
 _BATCH = 256
 _NARROW = ["policy_version", "source", "logprobs_kind", "temperature", "tokens"]
+_OF_NONE = [*_NARROW, "extra"]  # which says whether absent log-probs can be computed
 
 
 def recompute_logprobs(
@@ -57,8 +59,7 @@ def recompute_logprobs(
         DataError: raw log-probs are not those of the policy that the rows name.
     """
     files = dataset_files(store, trajectories)
-    tables = (conformed(pq.read_table(file, columns=_present(file, _NARROW)), _schema(_NARROW)) for file in files)
-    narrow = [row for table in tables for row in table.to_pylist()]
+    narrow = [row for file in files for row in _narrow(file)]
     versions = {row["policy_version"] for row in narrow if _lacks_its_own(row)}
     there = named_policies(store, versions, [start, base, *known], base)
     if not there and not (text and any(row["tokens"] == "none" for row in narrow)):
@@ -82,7 +83,7 @@ class _Work:
 
     def batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         table = conformed(pa.Table.from_batches([batch]), schema_of("trajectories"))
-        rows = table.select([*_NARROW, "token_ids", "loss_mask", "logprobs", "rendered_ids", "rendered_mask"]).to_pylist()
+        rows = table.select([*_OF_NONE, "token_ids", "loss_mask", "logprobs", "rendered_ids", "rendered_mask"]).to_pylist()
         changed = self._recorded(rows) | self._texts(rows)
         for name in sorted({name for values in changed.values() for name in values}):
             column = table[name].to_pylist()
@@ -137,16 +138,27 @@ def _lacks_its_own(row: Mapping[str, Any]) -> bool:
     """Whether recorded tokens need log-probs at their sampling temperature, which is known, and do not have them."""
     kind = kind_of(row["logprobs_kind"], row["source"])
     sampled_at = row["temperature"]
-    return (
-        row["tokens"] == "recorded"
-        and kind in ("raw", "unknown")
-        and sampled_at > 0
-        and temperature_of(kind, sampled_at) != sampled_at
-    )
+    if row["tokens"] != "recorded" or sampled_at <= 0:
+        return False
+    if kind == "none":
+        return _says_temperature(row.get("extra"))
+    return kind in ("raw", "unknown") and temperature_of(kind, sampled_at) != sampled_at
+
+
+def _says_temperature(extra: str | None) -> bool:
+    return extra is not None and SAMPLED_AT in extra and SAMPLED_AT in orjson.loads(extra)
 
 
 def _asked(row: Mapping[str, Any], ids: str, mask: str, temperature: float) -> Asked:
     return Asked(row[ids], np.asarray(row[mask], bool), temperature)
+
+
+def _narrow(file: Any) -> list[Row]:
+    """Read what tells which rows lack log-probs; `extra`, which may be long, only where a row may need it."""
+    table = conformed(pq.read_table(file, columns=_present(file, _NARROW)), _schema(_NARROW))
+    if "none" in table["logprobs_kind"].to_pylist():
+        table = conformed(pq.read_table(file, columns=_present(file, _OF_NONE)), _schema(_OF_NONE))
+    return table.to_pylist()
 
 
 def _present(file: Any, names: Sequence[str]) -> list[str]:

@@ -1,4 +1,8 @@
-"""Reject rows with token ids of another vocabulary: ids that the model does not know, or that decode to another text."""
+"""Reject rows with token ids of another vocabulary: ids that the model does not know, or that decode to another text.
+
+Tokens without log-probs may be what a harness has made of its text for a trainer. Of another vocabulary they say nothing, and their
+row becomes text.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,7 @@ import pyarrow.parquet as pq
 from tokenizers import Tokenizer
 
 from clawpipe.contracts.schema import conformed, schema_of
+from clawpipe.contracts.text import text_only
 from clawpipe.errors import ConfigError
 from clawpipe.json_types import Row
 from clawpipe.policy.spec import policy_spec
@@ -24,20 +29,21 @@ from clawpipe.store.parts import rechunk
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 
 BEYOND, FOREIGN = "token beyond the vocabulary", "tokens of another vocabulary"
+READ_AS_TEXT = "tokens of another vocabulary, read as text"
 _LEAST_SHARE = 0.5  # least share of the message's letters that the decoded tokens must contain
 _BATCH = 256
-_COLUMNS = ["trajectory_id", "tokens", "token_ids", "turns", "messages"]
+_COLUMNS = ["trajectory_id", "tokens", "token_ids", "turns", "messages", "logprobs"]
 _WORD = re.compile(r"\w+")
 
 
 def fit_vocabulary(store: Store, trajectories: DatasetRef, policy: ModelRef) -> StepResult:
-    """Keep the rows with tokens of the policy's vocabulary, in order; text passes. If none is rejected, return the dataset itself.
+    """Keep the rows with tokens of the policy's vocabulary, in order; text passes. If all are, return the dataset itself.
 
     Tokens are decoded turn by turn and compared with the recorded messages. A harness may have separated thoughts, markup and
     calls, so only words are compared, and half of their letters is enough: ids of another tokenizer match nearly none.
 
     Returns:
-        output: the valid rows; extras: "quarantine", if a row was rejected.
+        output: the valid rows; extras: "quarantine", if a row was rejected; details: how many rows became text.
 
     Raises:
         ConfigError: the model has no tokenizer.json, or its config.json lacks the size of its vocabulary.
@@ -52,7 +58,10 @@ def fit_vocabulary(store: Store, trajectories: DatasetRef, policy: ModelRef) -> 
     parents = [trajectories.digest, policy.digest]
     kept = (batch for file, found in zip(files, faults, strict=True) for batch in _kept(file, found))
     output = publish_dataset(store, trajectories.name, rechunk(kept, schema_of("trajectories")), parents=parents)
+    details = {READ_AS_TEXT: filtered.pop(READ_AS_TEXT, 0)}
     refused = [row for file, found in zip(files, faults, strict=True) for row in _refused(trajectories.name, file, found)]
+    if not refused:
+        return StepResult(output=output, rows_in=trajectories.rows, rows_out=output.rows, details=details)
     quarantine = pa.Table.from_pylist(refused, schema=schema_of("quarantine"))
     extras = {"quarantine": publish_dataset(store, "quarantine", [quarantine], parents=parents)}
     return StepResult(
@@ -61,6 +70,7 @@ def fit_vocabulary(store: Store, trajectories: DatasetRef, policy: ModelRef) -> 
         rows_in=trajectories.rows,
         rows_out=output.rows,
         filtered=dict(sorted(filtered.items())),
+        details=details,
     )
 
 
@@ -97,15 +107,33 @@ def _tokenizer(model: Path) -> Tokenizer:
 def _faults(file: Path, tokenizer: Tokenizer, vocabulary: int) -> list[str | None]:
     """Return the fault of each row of a file."""
     rows = (row for batch in pq.ParquetFile(file).iter_batches(_BATCH, columns=_COLUMNS) for row in batch.to_pylist())
-    return [fault_of(row, tokenizer, vocabulary) if row["tokens"] == "recorded" else None for row in rows]
+    return [_fault(row, tokenizer, vocabulary) if row["tokens"] == "recorded" else None for row in rows]
+
+
+def _fault(row: Mapping[str, Any], tokenizer: Tokenizer, vocabulary: int) -> str | None:
+    fault = fault_of(row, tokenizer, vocabulary)
+    return READ_AS_TEXT if fault and not any(row["logprobs"]) else fault
 
 
 def _kept(file: Path, faults: Sequence[str | None]) -> Iterator[pa.RecordBatch]:
     table = conformed(pq.read_table(file), schema_of("trajectories"))
-    yield from table.filter(pa.array([fault is None for fault in faults], pa.bool_())).combine_chunks().to_batches()
+    kept = table.filter(pa.array([fault in (None, READ_AS_TEXT) for fault in faults], pa.bool_()))
+    if READ_AS_TEXT in faults:
+        of_kept = [fault for fault in faults if fault in (None, READ_AS_TEXT)]
+        rows = [_as_text(row) if fault else row for row, fault in zip(kept.to_pylist(), of_kept, strict=True)]
+        kept = pa.Table.from_pylist(rows, schema=schema_of("trajectories"))
+    yield from kept.combine_chunks().to_batches()
+
+
+def _as_text(row: Row) -> Row:
+    """Return a row without its tokens; replies before the first sampled turn are context."""
+    replies = sum(message["role"] == "assistant" for message in row["messages"])
+    kinds = [turn["kind"] for turn in row["turns"]][-replies:]
+    return row | text_only(["side"] * (replies - len(kinds)) + kinds)
 
 
 def _refused(dataset: str, file: Path, faults: Sequence[str | None]) -> Iterator[Row]:
-    rows = pq.read_table(file).filter(pa.array([fault is not None for fault in faults], pa.bool_())).to_pylist()
-    for row, fault in zip(rows, filter(None, faults), strict=True):
+    rows = pq.read_table(file).filter(pa.array([fault not in (None, READ_AS_TEXT) for fault in faults], pa.bool_())).to_pylist()
+    reasons = (fault for fault in faults if fault not in (None, READ_AS_TEXT))
+    for row, fault in zip(rows, reasons, strict=True):
         yield {"dataset": dataset, "row_id": row["trajectory_id"], "reasons": [fault], "row": json.dumps(row, ensure_ascii=False)}

@@ -131,7 +131,7 @@ def resolve(tracking: Tracking, uri: str) -> ModelVersionInfo:
         NotFoundError: the version does not exist.
         DataError: another tool registered the version.
     """
-    parts = _URI.fullmatch(_full(uri))
+    parts = _URI.fullmatch(version_uri(uri))
     if not parts:
         raise ConfigError(f"{uri!r} names no model version", fix="write models:/NAME@champion or models:/NAME/3")
     client, name, alias = connect(tracking), parts["name"], parts["alias"]
@@ -143,7 +143,7 @@ def resolve(tracking: Tracking, uri: str) -> ModelVersionInfo:
     return version_info(found)
 
 
-def _full(name: str) -> str:
+def version_uri(name: str) -> str:
     """Return the `models:/` URI of `NAME@3` or `NAME@alias`; any other name as it is."""
     model, _, which = name.partition("@")
     if name.startswith("models:/") or not which:

@@ -20,6 +20,7 @@ from pydantic import Field
 
 from clawpipe import faults
 from clawpipe.config.night import NightConfig
+from clawpipe.contracts.text import EDITED
 from clawpipe.errors import ClawpipeError, ConfigError
 from clawpipe.judging.exchanges import exchanges_of
 from clawpipe.judging.judge_prompt import turn_prompt
@@ -35,6 +36,7 @@ from clawpipe.removal.erasure_check import clean_logs, remains_of, rows_of, trac
 from clawpipe.removal.screenshots import unused_screenshots
 from clawpipe.reporting.html import write_report
 from clawpipe.reporting.transcripts import heldout_transcripts
+from clawpipe.reviews.decisions import Decision, Decisions, decisions_file
 from clawpipe.store.artifacts import Store
 from clawpipe.store.files import exclusive, write_atomic
 from clawpipe.store.home import Home
@@ -55,6 +57,7 @@ class Forgetting(Exposure):
     reports: list[str] = Field(default=[], description="nights whose report was written anew")
     captured: int = Field(default=0, description="turns in the gateway's segments")
     votes: int = Field(default=0, description="judges' answers about turns, which may quote them")
+    reviews: int = Field(default=0, description="decisions of people about rows, with the answers that they wrote")
     screenshots: int = Field(default=0, description="pictures of pages that no stored row names any more")
     logs: list[str] = Field(default=[], description="logs of which lines were removed")
     still_held: list[str] = Field(default=[], description="files that still hold the id or a long line of its text")
@@ -104,15 +107,16 @@ def lock_home(home: Home, locks: ExitStack) -> None:
 def _forget(home: Home, store: Store, subject: Subject, dry_run: bool, date: str) -> Forgetting:
     exposed = expose(home, store, subject)
     captured = captured_of(home, store, subject, exposed.findings)
-    votes = _votes_of(home, store, exposed.findings)
+    votes, reviews = _votes_of(home, store, exposed.findings), _reviewed(home, subject, exposed.findings)
     keys = (exposed.findings.keys - {""}) | captured.keys
     report = as_exposure(home, subject, exposed).model_dump() | {
         "dry_run": dry_run,
         "keys": sorted(keys),
         "captured": len(captured.turns),
         "votes": len(votes),
+        "reviews": len(reviews),
     }
-    report["found"] = report["found"] or bool(captured.turns) or bool(votes)
+    report["found"] = report["found"] or bool(captured.turns) or bool(votes) or bool(reviews)
     if dry_run:
         return Forgetting.model_validate(report)
     subject = _of_one_key(subject, keys, others="" in exposed.findings.keys)
@@ -134,6 +138,8 @@ def _forget(home: Home, store: Store, subject: Subject, dry_run: bool, date: str
         picture.unlink(missing_ok=True)
     if votes:
         VoteStore.of(home).remove(votes)
+    if reviews:
+        Decisions.of(home).remove({one.row_id for one in reviews})
     held = [str(path) for path in forget_captured(home, captured)]
     left = list(dict.fromkeys([*held, *remains_of(home, traces), *_shared_remains(store, subject)]))
     done = {
@@ -173,6 +179,15 @@ def _votes_of(home: Home, store: Store, found: Findings) -> list[str]:
     subjects = {turn_prompt(turn).subject for row in rows for turn in exchanges_of(row)}
     votes = VoteStore.of(home).every()
     return [vote.key for vote in votes if found.trajectories.intersection(vote.trajectories) or vote.subject in subjects]
+
+
+def _reviewed(home: Home, subject: Subject, found: Findings) -> list[Decision]:
+    """Return the decisions about the found rows, and those in which a person wrote the text."""
+    if not decisions_file(home).exists():
+        return []
+    rows = {row.partition(EDITED)[0] for row in found.trajectories} | found.pairs
+    word = subject.id if subject.kind == "text" else None
+    return [one for one in Decisions.of(home).every() if one.row_id in rows or (word and word in f"{one.reason}\n{one.text or ''}")]
 
 
 def _shared_remains(store: Store, subject: Subject) -> list[str]:

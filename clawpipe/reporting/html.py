@@ -14,7 +14,7 @@ from clawpipe.config.night import NightConfig
 from clawpipe.lineage.record import build_lineage
 from clawpipe.nights.record import LINEAGE, REPORT, Figures, NightStatus, StepEntry
 from clawpipe.reporting import wording
-from clawpipe.reporting.judges import judge_lines
+from clawpipe.reporting.judges import judge_lines, review_lines
 from clawpipe.reporting.transcripts import Transcript
 from clawpipe.store.files import write_atomic
 
@@ -216,6 +216,7 @@ def render(status: NightStatus, config: NightConfig, transcripts: Sequence[Trans
             longest=max((step.seconds for step in status.steps), default=0.0) or 1.0,
             rounds=rounds,
             judges=judge_lines(status.judges),
+            reviews=review_lines(status.reviews),
             batch_figures={key: title for key, title in _BATCH.items() if any(key in step.details for _, step in rounds)},
             signals=list(signals(status.steps)),
             slices=sorted({name for rate in (status.choice.rounds if status.choice else ()) for name in rate.slices}),

@@ -1,11 +1,12 @@
-"""Say in words what the judges of a night said and spent, for the terminal and the report."""
+"""Say in words what the judges of a night said and spent, and what people decided, for the terminal and the report."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from clawpipe.json_types import JsonObject
-from clawpipe.nights.record import JudgeCounts, NightJudges
+from clawpipe.nights.record import JudgeCounts, NightJudges, ReviewedRows
+from clawpipe.reporting.wording import moment
 
 _OF_TURNS = ("praised", "blamed", "neutral", "unread", "abstained")
 _OTHERS = {"verifier": "verifiers", "user": "users"}
@@ -14,6 +15,15 @@ _OTHERS = {"verifier": "verifiers", "user": "users"}
 def judge_lines(judges: NightJudges | None) -> list[tuple[str, str]]:
     """Return what there is to say: a name and a text for each line; none for a night without judges."""
     return list(_lines(judges)) if judges else []
+
+
+def review_lines(reviews: Sequence[ReviewedRows]) -> list[tuple[str, str]]:
+    """Return what people decided about the rows: a name and a text for each line."""
+    return [(f"{one.verdict} rows", f"{one.rows} by {one.by}, {_when(one)}") for one in reviews]
+
+
+def _when(one: ReviewedRows) -> str:
+    return moment(one.first) if one.first == one.last else f"{moment(one.first)} to {moment(one.last)}"
 
 
 def _lines(judges: NightJudges) -> Iterator[tuple[str, str]]:

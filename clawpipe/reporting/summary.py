@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from clawpipe.nights.record import REPORT, Figures, NightStatus, StepEntry
-from clawpipe.reporting.judges import judge_lines
+from clawpipe.reporting.judges import judge_lines, review_lines
 from clawpipe.reporting.wording import (
     MEASURES,
     STEP_WIDTH,
@@ -137,7 +137,14 @@ def _details(status: NightStatus) -> Table:
         "total time": duration(status.seconds),
         **({"last run": rerun(status.rerun_seconds)} if status.rerun_seconds is not None else {}),
     }
-    return _grid([*entries.items(), *judge_lines(status.judges), *(("warning", text) for text in status.warnings)])
+    return _grid(
+        [
+            *entries.items(),
+            *judge_lines(status.judges),
+            *review_lines(status.reviews),
+            *(("warning", text) for text in status.warnings),
+        ]
+    )
 
 
 def _grid(entries: Iterable[tuple[str, str]]) -> Table:

@@ -18,7 +18,19 @@ from rich.tree import Tree
 from clawpipe.json_types import JsonObject
 from clawpipe.lineage.trace import Source, VersionTrace
 from clawpipe.nights.record import RegisteredModel, StepEntry
-from clawpipe.reporting.wording import STEP_WIDTH, WIDTH, duration, elided, model_title, one_line, reasons, rows, short, shortened
+from clawpipe.reporting.wording import (
+    STEP_WIDTH,
+    WIDTH,
+    duration,
+    elided,
+    model_title,
+    moment,
+    one_line,
+    reasons,
+    rows,
+    short,
+    shortened,
+)
 
 _BAR_WIDTH = 12
 _NOTE_WIDTH = 22
@@ -137,7 +149,9 @@ def _add_item(branch: Tree, found: VersionTrace, item_id: str, names: list[str])
     about = f", {item.environment}: {item.question}" if item else ""
     leaf = branch.add(_line(f"item {item_id}{about}"))
     for name in names[:2]:
-        leaf.add(_line(f"trajectory {name}{_cut(found.compressed.get(name))}{_read_from(found.sources.get(name))}"))
+        trajectory = leaf.add(_line(f"trajectory {name}{_cut(found.compressed.get(name))}{_read_from(found.sources.get(name))}"))
+        if review := found.reviews.get(name):
+            trajectory.add(_line(f"{review.verdict} by {review.by} at {moment(review.at)}"))
     if len(names) > 2:
         leaf.add(_line(f"... {len(names) - 2} more trajectories", "dim"))
 

@@ -53,6 +53,11 @@ def rerun(seconds: float) -> str:
     return f"{duration(seconds)}, a rerun: all of the work was done before"
 
 
+def moment(written: str) -> str:
+    """Return a time in UTC, as ISO 8601 writes it, for people."""
+    return written.replace("T", " ").replace("+00:00", " UTC")
+
+
 def short(digest: str) -> str:
     """Return the first 8 digits, enough to tell artifacts apart by eye."""
     return digest[:8]

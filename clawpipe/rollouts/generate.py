@@ -25,7 +25,7 @@ from clawpipe.environments.discovery import source_digest
 from clawpipe.environments.several import Named, named
 from clawpipe.errors import DataError
 from clawpipe.json_types import JsonObject, Row
-from clawpipe.policy.agreement import Agreement, Bound, bound_of, coarser, require_agreement
+from clawpipe.policy.agreement import OTHER_SERVER, Agreement, Bound, bound_of, coarser, require_agreement
 from clawpipe.policy.spec import PolicySpec, policy_spec
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import publish_dataset, read_dataset
@@ -204,7 +204,7 @@ def require_engine(pool: WorkerPool, policy: PolicySpec, engine: EngineSpec) -> 
     with _maker(asked):
         if asked not in _AGREED:
             found = Agreement.model_validate(pool.run(Job(request=CheckRequest(policy=policy, engine=engine))))
-            require_agreement(found, engine_bound(policy, engine), ", ".join(engine.url) or "vLLM", server=True)
+            require_agreement(found, engine_bound(policy, engine), ", ".join(engine.url) or "vLLM", OTHER_SERVER)
             _AGREED.add(asked)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Literal, Protocol, cast
 
 from clawpipe.errors import ConfigError, DataError
@@ -146,6 +146,17 @@ def own_folder(path: str) -> str:
     parts = PurePosixPath(path).parts
     if len(parts) < 2 or parts[0] != "/" or ".." in parts or parts[1] in _SYSTEM:
         raise ConfigError("no place to write to", f"sandbox.options.folders: {path}", "name one like /app, outside the system's")
+    return path
+
+
+def host_folder(path: str) -> str:
+    """Return a folder of this machine that is to be read inside.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if not Path(path).is_dir() or not Path(path).is_absolute():
+        raise ConfigError("no folder of this machine", f"sandbox.options.paths: {path}", "name an absolute path of a folder")
     return path
 
 

@@ -23,7 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from clawpipe.errors import BusyError, ConfigError
-from clawpipe.sandbox.base import WORK, Excess, Limits, own_folder
+from clawpipe.sandbox.base import WORK, Excess, Limits, host_folder, own_folder
 from clawpipe.sandbox.running import UMASK, Programs, close_pipes, exports, memory_file, variables
 from clawpipe.sandbox.usage import excess_of
 
@@ -182,9 +182,7 @@ def _mounts(paths: Sequence[str], writable: Sequence[str], limits: Limits, passw
     for place in writable:
         options += ["--size", str(limits.disk_bytes), "--tmpfs", place]
     for path in paths:
-        if not Path(path).is_dir() or not Path(path).is_absolute():
-            raise ConfigError("no folder of this machine", f"sandbox.options.paths: {path}", "name an absolute path of a folder")
-        options += ["--ro-bind", path, path]
+        options += ["--ro-bind", host_folder(path), path]
     return [*options, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", WORK]
 
 

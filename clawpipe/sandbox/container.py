@@ -11,13 +11,13 @@ import select
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
 from clawpipe.errors import BusyError, ConfigError
-from clawpipe.sandbox.base import WORK, Excess, Limits, own_folder
+from clawpipe.sandbox.base import WORK, Excess, Limits, host_folder, own_folder
 from clawpipe.sandbox.running import Programs, close_pipes, memory_file, variables
 
 _START_SECONDS = 120.0  # an image may have to be unpacked
@@ -107,15 +107,19 @@ class Container(Programs):
         image: its name or id.
         program: podman or docker; its own settings (runtime, control groups, storage) are its own files'.
         folders: further places to write to, in memory; they are empty, whatever the image has there (see `files_of`).
+        paths: folders of this machine that can be read at the same place.
 
     Raises:
-        ConfigError: no such program or image, or the container does not start; says why.
+        ConfigError: no such program or image, a path is no folder, or the container does not start; says why.
         BusyError: it did not start in two minutes.
     """
 
-    def __init__(self, limits: Limits, image: str, program: Program = "podman", folders: Sequence[str] = ()) -> None:
+    def __init__(
+        self, limits: Limits, image: str, program: Program = "podman", folders: Sequence[str] = (), paths: Sequence[str] = ()
+    ) -> None:
         self._program = _found(program, image)
         super().__init__(limits)
+        self._paths = [host_folder(path) for path in paths]
         self._writable = (WORK, "/tmp", "/dev/shm", *map(own_folder, folders))
         self._name = f"clawpipe-{secrets.token_hex(8)}"
         self._holder = self._start(image)
@@ -154,12 +158,15 @@ class Container(Programs):
                 raise _refusal(True, done.stderr.decode(errors="replace"), self._name)
 
     def _enter(self, argv: list[str], env: Mapping[str, str] | None, seconds: float) -> subprocess.Popen[bytes]:
-        """Start a command inside. Its variables come from a file in memory: command lines can be read by others."""
-        pipe, script = subprocess.PIPE, memory_file(_env_file(variables(env)))
-        options = ["--interactive", f"--env-file=/proc/self/fd/{script}"]
+        """Start a command inside. Its variables come from a file in memory: command lines can be read by others. Those of several
+        lines, which such a file cannot hold, come from the variables of the program that starts it."""
+        given = variables(env)
+        long = {name: value for name, value in given.items() if "\n" in value}
+        pipe, script = subprocess.PIPE, memory_file(_env_file(given.items() - long.items()))
+        options = ["--interactive", f"--env-file=/proc/self/fd/{script}", *(f"--env={name}" for name in long)]
         try:
             return subprocess.Popen(
-                [self._program, "exec", *options, self._name, *argv],
+                [self._program, "exec", *options, self._name, *argv], env={**os.environ, **long},
                 stdin=pipe, stdout=pipe, stderr=pipe, pass_fds=(script,), start_new_session=True,
             )  # fmt: skip
         finally:
@@ -183,6 +190,7 @@ class Container(Programs):
             "--ulimit=core=0:0", "--ulimit=nofile=1024:1024", f"--ulimit=nproc={limits.processes}:{limits.processes}",
             "--entrypoint=",
             *(f"--tmpfs={folder}:{place}" for folder in self._writable),
+            *(f"--volume={path}:{path}:ro" for path in self._paths),
         ]  # fmt: skip
 
 
@@ -193,8 +201,5 @@ def _refusal(in_time: bool, said: str, image: str) -> ConfigError | BusyError:
     return ConfigError(f"the container does not start: {last}", f"sandbox: {image}", "try the image with podman or docker run")
 
 
-def _env_file(env: Mapping[str, str]) -> bytes:
-    for name, value in env.items():
-        if "\n" in value:
-            raise ConfigError("a container takes variables of one line", f"env: {name}", "write the value into a file")
-    return "".join(f"{name}={value}\n" for name, value in env.items()).encode(errors="surrogateescape")
+def _env_file(env: Iterable[tuple[str, str]]) -> bytes:
+    return "".join(f"{name}={value}\n" for name, value in sorted(env)).encode(errors="surrogateescape")

@@ -181,7 +181,7 @@ async def _drain(shadow: Live, kind: Kind, request: SamplingFields, asker: Asker
 def _whole(answer: Answer, count: int, events: list[Event], headers: dict[str, str]) -> Response:
     if sum(isinstance(event.part, Ending) for event in events) < count:
         raise cancelled_error()
-    return JSONResponse(answer.body(events), headers=headers)
+    return JSONResponse(answer.as_sent(events), headers=headers)
 
 
 async def _collect(job: Job, http: Request) -> list[Event]:

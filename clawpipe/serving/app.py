@@ -33,6 +33,7 @@ from clawpipe.serving.dialects import (
 from clawpipe.serving.errors import ApiError, api_error, error_body, not_kept
 from clawpipe.serving.feedback import feedback_of
 from clawpipe.serving.follow import Follower
+from clawpipe.serving.generate import GENERATE, generate_kind
 from clawpipe.serving.live import Live
 from clawpipe.serving.metrics import Metrics
 from clawpipe.serving.own_models import OwnModels
@@ -159,6 +160,10 @@ def _add_answers(app: FastAPI, versions: Versions[Live], key: str, answering: An
     async def text(http: Request) -> Response:
         return await answering.respond(http, TEXT)
 
+    @app.post(GENERATE, dependencies=[_key_needed(key)], response_model=None)
+    async def generate(http: Request) -> Response:
+        return await answering.respond(http, generate_kind(versions.current.policy.served.name))
+
     _add_dialects(app, answering, key)
 
 
@@ -216,6 +221,7 @@ def _model_card(policy: ServedPolicy, created: int) -> JsonObject:
         "context_length": policy.context,
         "tools": [tool.as_function() for tool in served.tools],
         "preamble": [message_body(message) for message in served.preamble],
+        "environment": served.environment,
     }
 
 

@@ -6,6 +6,7 @@ import json
 import time
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
 
 from clawpipe.engines.sampling import Token
 from clawpipe.errors import ClawpipeError
@@ -54,6 +55,10 @@ class Answer:
                 deltas[index].append(part)
         choices = [self._choice(index, deltas[index], ending) for index, ending in sorted(endings.items())]
         return self._head(self.whole) | {"choices": choices, "usage": self._usage(endings)} | self._prompt_ids()
+
+    def as_sent(self, events: Sequence[Event]) -> Any:
+        """Return the whole answer in the form of the route, as JSON."""
+        return self.body(events)
 
     async def chunks(self, events: AsyncIterator[Event]) -> AsyncIterator[str]:
         """Yield the answer as server-sent events. A failure after the first byte is sent as an event, too."""

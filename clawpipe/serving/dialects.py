@@ -101,7 +101,7 @@ class Translation:
 
     @property
     def kind(self) -> Kind:
-        return Kind(self.parse, ServedPolicy.check_size, _prepare, self._answer)
+        return Kind(self.parse, ServedPolicy.check_size, prepare_cut, self._answer)
 
     def parse(self, body: bytes) -> ChatRequest:
         """Parse the request. Raises ApiError (400) if it is no JSON, a field is wrong, or this server does not support it."""
@@ -160,8 +160,8 @@ def _object(body: bytes) -> JsonObject:
     return found
 
 
-def _prepare(policy: ServedPolicy, request: ChatRequest, client: str) -> Prepared:
+def prepare_cut(policy: ServedPolicy, request: ChatRequest, client: str) -> Prepared:
     """Prepare a request whose limit is cut to what is left of the context. Raises as `ServedPolicy.prepare`."""
-    prepared = policy.prepare(request.model_copy(update={"max_completion_tokens": None}), client)
+    prepared = policy.prepare(request.model_copy(update={"max_completion_tokens": None, "max_tokens": None}), client)
     limit = min(request.limit or prepared.sampling.max_new_tokens, prepared.sampling.max_new_tokens)
     return replace(prepared, sampling=replace(prepared.sampling, max_new_tokens=limit))

@@ -34,7 +34,9 @@ def find(home: Home, uri: str) -> Served:
     policy = restore_policy(store, directory)
     if policy.digest != info.policy.digest:
         raise DataError(f"the files have digest {policy.digest[:12]}, the registry names {info.policy.digest[:12]}", info.uri)
-    return Served(info.name, info.version, policy.digest, policy_spec(store, policy), package.tools, package.preamble)
+    return Served(
+        info.name, info.version, policy.digest, policy_spec(store, policy), package.tools, package.preamble, package.environment
+    )
 
 
 def find_base(name: str, tool_call_format: ToolCallFormat) -> Served:

@@ -12,7 +12,7 @@ from clawpipe.serving.versions import Versions
 
 _PATHS = (
     *("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens"),
-    *("/v1/feedback", "/v1/models", "/healthz", "/metrics"),
+    *("/generate", "/v1/feedback", "/v1/models", "/healthz", "/metrics"),
 )
 
 

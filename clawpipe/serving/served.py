@@ -17,6 +17,7 @@ class Served:
     Attributes:
         digest: digest of the evaluated artifact.
         tools, preamble: tools and preamble of the model's episodes; shown to clients, never added to a request.
+        environment: name of the environment that it was trained in; "" for a base model.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Served:
     spec: PolicySpec
     tools: tuple[ToolSpec, ...] = ()
     preamble: tuple[Message, ...] = ()
+    environment: str = ""
 
     @property
     def is_base(self) -> bool:

@@ -8,11 +8,11 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import IO
 
-from clawpipe.children.answer import answer, memory_may_run_out, prepare, read_request
+from clawpipe.children.answer import answer, prepare, read_request
 from clawpipe.children.ranks import die_with_parent, require_ranks
 from clawpipe.processes import quick_exit
-from clawpipe.quick_imports import quick_imports
 from clawpipe.store.files import exclusive
+from clawpipe.training.backends import open_backend
 from clawpipe.training.request import TrainRequest
 
 
@@ -22,15 +22,9 @@ def _run(file: Path, progress: IO[str]) -> None:
     if here.size > 1:
         die_with_parent()
     with exclusive(file.parent / "train.lock", "the training directory") if here.is_main else nullcontext():
-        prepare(request.threads, request.device)
-        with quick_imports():  # after prepare(): torch reads the environment once
-            from clawpipe.training.process.collectives import join, leave
-            from clawpipe.training.run import train
-
-        with memory_may_run_out(str(file), "lower train.pack_tokens, or free memory"):
-            join(request.device)
-            train(request, file.parent, lambda metrics: print(json.dumps(metrics), file=progress))
-        leave()
+        prepare(request.threads, request.device)  # before the backend imports torch, which reads the environment once
+        backend = open_backend(request.config.backend)
+        backend.train(request, file.parent, lambda metrics: print(json.dumps(metrics), file=progress))
 
 
 if __name__ == "__main__":

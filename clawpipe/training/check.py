@@ -16,8 +16,10 @@ from clawpipe.children.answer import answer, memory_may_run_out, prepare, read_r
 from clawpipe.config.quantization import Quantization
 from clawpipe.config.training import Train
 from clawpipe.errors import DataError
+from clawpipe.policy.agreement import Bound, bound_of, coarser
 from clawpipe.policy.spec import PolicySpec
 from clawpipe.processes import quick_exit
+from clawpipe.training.backends import Scores, open_backend
 from clawpipe.training.request import TrainRequest
 
 
@@ -30,6 +32,17 @@ class TrainerCheckRequest(BaseModel):
     train: Train | None
     device: str = "auto"
     threads: int = Field(default=0, ge=0, description="CPU threads; 0 uses every core")
+
+    @property
+    def has_scores(self) -> bool:
+        """Whether what trains computes log-probs of given tokens, so that they can be compared."""
+        return self.train is None or self.train.backend.is_local or isinstance(open_backend(self.train.backend), Scores)
+
+    @property
+    def bound(self) -> Bound:
+        """How far the log-probs may be apart; services compute in bfloat16."""
+        here = self.train is None or self.train.backend.is_local
+        return bound_of(self.policy.dtype if here else coarser(self.policy.dtype, "bfloat16"), self.quantization)
 
     @property
     def quantization(self) -> Quantization:

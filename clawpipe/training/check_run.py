@@ -9,9 +9,11 @@ import numpy as np
 import torch
 from torch import nn
 
+from clawpipe.config.training import Train
 from clawpipe.policy.agreement import Agreement, agreement
 from clawpipe.policy.load import load_policy, resolve_device
 from clawpipe.policy.probe import Probe, forward_logprobs, probe_for, runs
+from clawpipe.training.backends import open_backend
 from clawpipe.training.check import TrainerCheckRequest
 from clawpipe.training.data.packing import build_pack
 from clawpipe.training.data.samples import Sample
@@ -26,9 +28,24 @@ def check_trainer(request: TrainerCheckRequest) -> Agreement:
     Raises:
         DataError: the trainer cannot run the model.
     """
+    if request.train and not request.train.backend.is_local:
+        return _compare_backend(request, open_backend(request.train.backend), request.train)
     with runs("trainer", request.policy.base):
         model: Any = build_model(request.training(request.train)) if request.train else _load_for_annotation(request)
         return compare_trainer(model, probe_for(base_of(model), Path(request.policy.base)))
+
+
+def _compare_backend(request: TrainerCheckRequest, backend: Any, train: Train) -> Agreement:
+    """Compare the log-probs of a service with those of the model here."""
+    model = _load_for_annotation(request)
+    rows = _rows(probe_for(base_of(model), Path(request.policy.base)))
+    found = backend.logprobs(request.training(train), rows)
+    expected = forward_logprobs(base_of(model), rows)
+    return agreement("trainer", "apart", [one for row in found for one in row], [one for row in expected for one in row])
+
+
+def _rows(probe: Probe) -> list[list[int]]:
+    return [prompt + reply for prompt, reply in zip(probe.prompts, probe.replies, strict=True)]
 
 
 def _load_for_annotation(request: TrainerCheckRequest) -> Any:
@@ -48,7 +65,7 @@ def compare_trainer(model: Any, probe: Probe) -> Agreement:
     """
     install_scoring_head(model)
     base = base_of(model)
-    rows = [prompt + reply for prompt, reply in zip(probe.prompts, probe.replies, strict=True)]
+    rows = _rows(probe)
     expected = forward_logprobs(base, rows)
     samples = [Sample("", np.asarray(row), np.arange(1, len(row)), 1.0, 1.0, {}) for row in rows]
     _train_without_dropout(model)

@@ -19,7 +19,7 @@ from clawpipe.config.runtime import Runtime
 from clawpipe.config.training import Train
 from clawpipe.devices import meter
 from clawpipe.environments.openings import openings
-from clawpipe.errors import ClawpipeError, ConfigError
+from clawpipe.errors import ClawpipeError, ConfigError, TrainingError
 from clawpipe.json_types import JsonObject
 from clawpipe.policy.spec import PolicySpec, policy_spec
 from clawpipe.policy.version import adapter_ref, weights_ref
@@ -28,6 +28,7 @@ from clawpipe.store.datasets import dataset_files
 from clawpipe.store.digests import sha256_json
 from clawpipe.store.files import write_atomic
 from clawpipe.store.refs import DatasetRef, ModelRef, OptimizerRef, Ref, StepResult
+from clawpipe.training.backends import require_request
 from clawpipe.training.course import Course
 from clawpipe.training.methods import require_token_scores, require_trainable
 from clawpipe.training.request import METRICS, OPTIMIZER, SNAPSHOTS, SUMMARY, Reference, Rendering, TrainRequest, is_finished
@@ -42,7 +43,7 @@ _DETAILS = ("steps", "nonfinite", "grad_norm_max", "moved", "nothing_learnt", "m
 
 
 def run_training(request: TrainRequest, work: Path, timeout: float, on_progress: Callable[[JsonObject], None]) -> Path:
-    """Train in a child process, resuming from a matching checkpoint in `work`. Returns the outcome directory.
+    """Train in a child process, by the backend of the settings, which goes on from what it left in `work`. Return the outcome.
 
     A child that the kernel killed because memory ran out is restarted with smaller packs, which train the same steps. A child
     that a user killed is not restarted, since a later run of the same request resumes and produces the same bytes.
@@ -54,7 +55,9 @@ def run_training(request: TrainRequest, work: Path, timeout: float, on_progress:
 
     Raises:
         ConfigError, DataError, TrainingError, BusyError: by the child's exit code; BusyError also on timeout.
+        TrainingError: the backend left no outcome.
     """
+    require_request(request)
     require_trainable(request.dtype)  # fail before the child's imports
     only_text = request.rendering is not None  # the child computes the reference log-probs
     require_token_scores(request.config, only_text or bool(request.token_scores))
@@ -65,13 +68,20 @@ def run_training(request: TrainRequest, work: Path, timeout: float, on_progress:
         killed_before = kernel_kills()
         try:
             _run(request, work, deadline - time.monotonic(), on_progress)
-            return Path(request.output)
+            return _complete(request)
         except (KilledError, MemoryShortError) as error:
             short = isinstance(error, MemoryShortError) or kernel_kills() != killed_before
             if restarts == _RESTARTS or not short:
                 raise
         restarts += 1
         request = request.model_copy(update={"shrink": request.shrink + 1})
+
+
+def _complete(request: TrainRequest) -> Path:
+    if not is_finished(request):
+        fix = "it has to end with clawpipe.training.outcome.commit_outcome"
+        raise TrainingError("the backend left no complete outcome", request.config.backend.name, fix)
+    return Path(request.output)
 
 
 def _run(request: TrainRequest, work: Path, seconds: float, on_progress: Callable[[JsonObject], None]) -> None:
@@ -148,7 +158,7 @@ def train_policy(
         **_rows(store, samples, token_scores),
         **_policy(spec, start, config),
         **(_of_night(store, start, config, night) if night else {}),
-        **_placement(runtime),
+        **_placement(config, runtime),
         rendering=_rendering(environment, spec) if environment else None,
         config=config,
         temperature=temperature,
@@ -191,7 +201,9 @@ def _of_night(store: Store, start: ModelRef, config: Train, night: NightSoFar) -
     }
 
 
-def _placement(runtime: Runtime) -> dict[str, Any]:
+def _placement(config: Train, runtime: Runtime) -> dict[str, Any]:
+    if not config.backend.is_local:
+        return {"device": "cpu"}
     return {
         "device": runtime.device,
         "threads": runtime.train_threads,

@@ -14,10 +14,12 @@ from clawpipe.extensions import is_reference
 from clawpipe.messages import ToolCallFormat
 from clawpipe.store.digests import sha256_file, sha256_json
 from clawpipe.store.source import code_digest
+from clawpipe.training.backends import BACKENDS
 from clawpipe.training.course import Course
 from clawpipe.training.losses.objectives import LOSSES
 
 ADAPTER, MODEL, METRICS, SUMMARY = "adapter", "model", "metrics.jsonl", "summary.json"  # in the outcome directory
+STATE = "state.json"  # in that of the optimizer: {"steps": optimizer steps that the night has taken so far}
 SNAPSHOTS = "snapshots"  # beside the outcome directory while training goes on, then in it
 OPTIMIZER = "optimizer"  # there too, if another round of the night may follow
 _PATHS = {"samples", "token_scores", "base", "init_adapter", "optimizer", "reference", "accelerate", "output"}
@@ -87,22 +89,28 @@ class TrainRequest(BaseModel):
         return Path(self.optimizer) if self.optimizer else None
 
     @property
+    def steps_before(self) -> int:
+        """The optimizer steps that the night's earlier rounds took."""
+        return json.loads((self.moments / STATE).read_bytes())["steps"] if self.moments else 0
+
+    @property
     def is_gone_on_from(self) -> bool:
         """Whether another round of the night may follow, which takes over the optimizer's state."""
         return self.course is not None and self.course.rounds_left > 1
 
-    def _objective_digest(self) -> list[str]:
-        """The digest of a user's loss; the built-in ones are in that of the trainer's code."""
-        objective = self.config.loss.objective
-        return [LOSSES.source_digest(objective)] if is_reference(objective) else []
+    def _extension_digests(self) -> list[str]:
+        """The digests of a user's loss and of another backend than the local one: what is built in is in the trainer's code."""
+        objective, backend = self.config.loss.objective, self.config.backend
+        own = [LOSSES.source_digest(objective)] if is_reference(objective) else []
+        return own if backend.is_local else [*own, BACKENDS.source_digest(backend.name)]
 
     def identity(self) -> dict[str, str]:
         """Return digests of everything that decides the result: requests with equal digests train the same weights."""
-        settings = self.model_dump(mode="json", exclude=_PLACES)
+        settings = self.model_dump(mode="json", exclude=dict.fromkeys(_PLACES, True) | {"config": {"backend": {"url"}}})
         given = {"init_adapter": _content(self.init_adapter), "optimizer": _content(self.optimizer)}
         return {
             "config": sha256_json(settings | given | {"reference": self.reference and self.reference.version}),
-            "code": sha256_json([code_digest("clawpipe.training.__main__"), *self._objective_digest()]),
+            "code": sha256_json([code_digest("clawpipe.training.__main__"), *self._extension_digests()]),
             "data": sha256_json([sha256_file(Path(file)) for file in (*self.samples, *self.token_scores)]),
         }
 

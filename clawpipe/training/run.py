@@ -5,12 +5,15 @@ from __future__ import annotations
 import gc
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+import numpy as np
 import torch
 
 from clawpipe.children.memory import ran_out
@@ -24,6 +27,8 @@ from clawpipe.training.data.pairs import are_text_only
 from clawpipe.training.data.samples import Sample
 from clawpipe.training.methods import require_token_scores
 from clawpipe.training.model.build import build_model, training_arguments
+from clawpipe.training.model.likelihoods import likelihoods
+from clawpipe.training.model.reference import reference_model
 from clawpipe.training.model.scoring_head import base_of
 from clawpipe.training.model.tree_attention import packs
 from clawpipe.training.process.collectives import broadcast_from_main, gathered_weights, pad_plan
@@ -105,7 +110,8 @@ def _attempt(request: TrainRequest, work: Path, on_step: OnStep, job: TrainingJo
     movement = Movement(model)
     if not packs(base_of(model)):  # common prefixes are then computed for each row
         job = job._replace(plan=partial(job.plan, share=False))
-    rows = job.prepare(model, job.rows, _single_step(job, job.rows, pack_tokens))
+    rows = job.complete(job.rows, partial(score_rows, request, model))
+    rows = job.prepare(model, rows, _single_step(job, rows, pack_tokens))
     rows, held_out = hold_out(rows, config.validation, request.seed) if config.validation else (rows, [])
     steps = config.steps_for(len(rows) // job.rows_each, sum(len(row.trained) for row in rows))
     plan = pad_plan(job.plan(rows, pack_tokens, steps, request.seed, config.epochs)[: config.max_steps], ranks().size)
@@ -117,6 +123,7 @@ def _attempt(request: TrainRequest, work: Path, on_step: OnStep, job: TrainingJo
         checkpoints,
         Rhythm(config.checkpoint_seconds, config.checkpoint_steps),
         on_step,
+        objective=job.objective,
         validation=_whole(job, held_out, pack_tokens, config.share_prefixes) if held_out else None,
         limits=Limits(config.max_kl, config.patience),
         stretch=stretch_of(request),
@@ -138,6 +145,17 @@ def _attempt(request: TrainRequest, work: Path, on_step: OnStep, job: TrainingJo
         commit(request, model, trainer.steps, summary, None if trainer.is_deepspeed_enabled else trainer.optimizer)
     if ranks().is_main:
         checkpoints.clear()
+
+
+def score_rows(request: TrainRequest, model: Any, rows: Sequence[Sample], *, reference: bool = False) -> list[np.ndarray]:
+    """Return the log-probs of the rows' trained tokens under the model as it is, or under the reference."""
+    model.eval()
+
+    def scored() -> list[np.ndarray]:
+        with reference_model(model, request) if reference else nullcontext(model) as scorer:
+            return [row.logprobs for row in likelihoods(base_of(scorer.eval()), rows, request.config.pack_tokens)]
+
+    return broadcast_from_main(scored)
 
 
 def _single_step(job: TrainingJob, rows: list[Sample], pack_tokens: int) -> list[Pack]:

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import zipfile
 
 import pytest
 from typer.testing import CliRunner
@@ -55,6 +56,15 @@ def test_standard_input_is_read_every_time(home):
 def test_mistakes_are_told(file, words, code, capsys):
     assert _outcome(["ingest", str(file), *words, "--json"]) == code
     assert json.loads(capsys.readouterr().out)["exit_code"] == code
+
+
+def test_nothing_accepted_is_bad_data(file, home, tmp_path):
+    unknown = tmp_path / "b.jsonl"
+    unknown.write_text('{"what": 1}\n')
+    assert _outcome(["ingest", str(unknown)]) == 65
+    assert _outcome(["ingest", str(unknown)]) == 0  # nothing new
+    assert _outcome(["ingest", str(unknown), "--again", "--may-be-empty"]) == 0
+    assert _outcome(["ingest", str(file), str(unknown)]) == 0  # a line of them was
 
 
 def test_labels_that_are_none_are_bad_data(file, tmp_path, capsys):
@@ -134,3 +144,19 @@ def test_a_config_of_ones_own_is_not_overwritten(file, tmp_path, capsys):
     assert _outcome(["ingest", str(file), "--night", str(night), "--json"]) == 2
     assert json.loads(capsys.readouterr().out)["where"] == str(night)
     assert night.read_text() == "seed: 1\n"
+
+
+def test_folders_and_archives_are_read_again_once_changed(home, tmp_path):
+    logs = tmp_path / "logs"
+    events = logs / "talk" / "events"
+    events.mkdir(parents=True)
+    for number, role in enumerate(("user", "assistant")):
+        message = {"role": role, "content": [{"type": "text", "text": role}]}
+        event = {"kind": "MessageEvent", "source": "x", "timestamp": "t", "llm_message": message}
+        (events / f"event-{number:05}-a.json").write_text(json.dumps(event))
+    sample = {"id": 1, "epoch": 1, "input": "q", "target": "a", "messages": CHAT["messages"]}
+    with zipfile.ZipFile(logs / "log.eval", "w") as archive:
+        archive.writestr("samples/1_epoch_1.json", json.dumps(sample))
+    first, again = (json.loads(CliRunner().invoke(app, ["ingest", str(logs), "--json"]).output) for _ in range(2))
+    assert (first["formats"], first["trajectories"]) == ({"openhands": 2, "inspect-sample": 1}, 2)
+    assert (again["trajectories"], again["skipped"], again["repeated"]) == (0, 1, 1)

@@ -132,3 +132,51 @@ def test_help_breaks_where_the_terminal_ends(monkeypatch):
     told = output[output.index("Finished steps") : output.index("Options")].splitlines()[:-2]
     assert len(told) == 3
     assert all(len(line.rstrip()) > 60 for line in told[:-1])  # no line is left half empty
+
+
+TALK = {
+    "session_id": "s",
+    "messages": [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": "old", "weight": 0},
+        {"role": "user", "content": "again"},
+        {"role": "assistant", "content": "new"},
+    ],
+}
+
+
+def seen(tmp_path, record, *words):
+    (tmp_path / "a.jsonl").write_text(json.dumps(record) + "\n")
+    result = CliRunner().invoke(app, ["inspect", str(tmp_path / "a.jsonl"), "--tokens", "--model", "random", *words])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_a_row_is_shown_as_the_model_will_see_it(tmp_path):
+    lines = seen(tmp_path, TALK).splitlines()
+    assert "         context  <|im_start|>user↵" in lines
+    assert "         trained  new<|im_end|>" in lines
+    assert not any("trained  old" in line for line in lines)
+    assert max(len(line) for line in lines if "context  " in line or "trained  " in line) <= 80
+
+
+def test_ends_and_masks_are_there_for_programs(tmp_path):
+    [row] = json.loads(seen(tmp_path, TALK, "--json"))["rows"]
+    [trained] = [run for run in row["runs"] if run["trained"]]
+    assert (trained["text"], trained["end"], trained["tokens"]) == ("new<|im_end|>", "<|im_end|>", row["trained"])
+    assert (len(row["ids"]), sum(row["mask"]), row["recorded"]) == (row["tokens"], row["trained"], False)
+    cut = TALK | {"messages": [*TALK["messages"][:-1], {"role": "assistant", "content": "ne", "finish_reason": "length"}]}
+    [row] = json.loads(seen(tmp_path, cut, "--json"))["rows"]
+    assert [(run["text"], run["end"]) for run in row["runs"] if run["trained"]] == [("ne", "")]
+
+
+def test_recorded_tokens_are_shown_as_they_were_sampled(tmp_path):
+    entries = [{"token": "x", "logprob": -0.5}, {"token": "y", "logprob": -0.25}]
+    choice = {"message": {"role": "assistant", "content": "4"}, "token_ids": [20, 21], "logprobs": {"content": entries}}
+    record = {
+        "request": {"messages": [{"role": "user", "content": "q"}]},
+        "response": {"choices": [choice | {"finish_reason": "stop"}]},
+    }
+    record["response"]["prompt_token_ids"] = [10, 11]
+    [row] = json.loads(seen(tmp_path, record, "--json"))["rows"]
+    assert (row["ids"], row["mask"], row["recorded"]) == ([10, 11, 20, 21], [False, False, True, True], True)

@@ -87,12 +87,14 @@ class Tables:
         weights: tuple[float, float] | None = None,
         hint: str = "text",
         versions: Sequence[str] = (),
+        normalise: str = "token",
         **config: Any,
     ) -> StepResult:
         """With the weights of the method's own loss unless told otherwise."""
         refs = [self.publish(name, rows) for name, rows in (("trajectories", self.trajectories), ("scores", self.scores))]
         items = self.publish("task_items", self.items)
         options = {"weights": weights or WEIGHTS.get(method, (1.0, 0.0)), "hint": hint, "versions": versions, "threads": threads}
+        options["normalise"] = normalise
         return curate(self.store, refs[:1], refs[1:], items, Curation(**config), method, **options)
 
     def agrees_with_one_batch(self, apart: StepResult, again: Callable[[], StepResult]) -> bool:

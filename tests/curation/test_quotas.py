@@ -111,3 +111,14 @@ def within(rows, column, limit):
         if value is None or seen[value] <= limit:
             left.append(row)
     return left
+
+
+def test_a_users_hint_teaches_from_few_rows_of_that_user_alone(tables):
+    """Of two users one is hinted, in each of six conversations: the other's rows get no hint, and the first decides no night."""
+    for index, user in enumerate(["mallory"] * 6 + ["ann"] * 3):
+        tables.rollout(f"q{index}", 0, None, trajectory_id=f"{user}-{index}", user_id=user, source="captured")
+        if user == "mallory":
+            tables.score(f"{user}-{index}", 0.0, turn=0, origin="judge", scorer="prm", hints=["Praise Acme."])
+    result = tables.curate("opd", quotas={"per_user": 2})
+    assert [name.partition("-")[0] for name in tables.kept(result)] == ["mallory"] * 2
+    assert result.filtered == {"beyond the quota of its user": 5, "no hint": 2}

@@ -14,7 +14,7 @@ from clawpipe.config.night import Generation, Model, NightConfig
 from clawpipe.engines.base import Sampling, open_engine
 from clawpipe.engines.vllm import VllmEngine
 from clawpipe.errors import BusyError, ConfigError, DataError
-from clawpipe.policy.agreement import Agreement, require_agreement
+from clawpipe.policy.agreement import OTHER_SERVER, Agreement, require_agreement
 from clawpipe.policy.load import load_policy
 from clawpipe.policy.probe import probe_for
 from clawpipe.policy.spec import PolicySpec, untrained_spec
@@ -99,7 +99,7 @@ def test_log_probs_agree_with_the_models_forward(opened, fake, policy):
 def test_raw_log_probs_end_in_one_line_that_says_so(opened, fake, policy):
     fake.raw = True
     with serving(fake) as url, pytest.raises(DataError, match=r"engine's log-probs are \S+ nats off .* raw ones") as refused:
-        require_agreement(_compared(opened(url, policy), policy), engine_bound(policy, spec(url)), url, server=True)
+        require_agreement(_compared(opened(url, policy), policy), engine_bound(policy, spec(url)), url, OTHER_SERVER)
     assert "--logprobs-mode processed_logprobs" in refused.value.fix
     assert "\n" not in refused.value.what
 
@@ -108,7 +108,7 @@ def test_a_stale_adapter_and_another_model_end_in_one_line(opened, fake, policy,
     fake.stale = True
     adapted = policy.model_copy(update={"adapter": str(adapter)})
     with serving(fake) as url, pytest.raises(DataError, match="nats off") as refused:
-        require_agreement(_compared(opened(url, adapted), adapted), engine_bound(policy, spec(url)), url, server=True)
+        require_agreement(_compared(opened(url, adapted), adapted), engine_bound(policy, spec(url)), url, OTHER_SERVER)
     assert "adapter" in refused.value.fix
 
 

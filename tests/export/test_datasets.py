@@ -102,6 +102,37 @@ def test_groups_come_back_with_tokens_scores_and_logprobs(tmp_path):
     assert after.rows("trajectories", *columns) == before.rows("trajectories", *columns)
 
 
+LOOK = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+TURNS = [*SPOKEN[1:2], {"role": "assistant", "content": "3"}, {"role": "user", "content": "And?"}, *SPOKEN[4:]]
+UNSAID = {name: value for name, value in GROUP.items() if name not in ("inference_logprobs", "generation_params")}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"inference_logprobs": None, "ref_logprobs": None, "overrides": None, "group_overrides": None},
+        {"inference_logprobs": [[1.0] * 5, [1.0, 1.0, 1.0, -0.5, -0.125]]},
+        {"overrides": [{"set_advantage_to_zero": True}, {}], "group_overrides": {"group_size": 2}, "env_id": 3},
+        {"advantages": [[0.0, 0.0, 0.0, 0.5, 0.5], [0.0, 0.0, 0.0, -0.5, -0.5]]},
+        {"images": [["AA=="], None]},
+        {"images": "AA=="},
+        {"masks": [[7, 8, 9, 20, 2], [-100] * 5]},
+        {"messages": [SPOKEN, TURNS], "masks": [[-100, 8, -100, 20, 2], [-100, -100, 9, -100, 2]]},
+        {"messages": [[{"role": "user", "content": [{"type": "text", "text": "See?"}, LOOK]}, SPOKEN[4]], TURNS]},
+        {"distill_token_ids": [[[1]] * 5] * 2, "distill_logprobs": [[[-0.1]] * 5] * 2},
+        {name: [value[0]] for name, value in UNSAID.items()},
+    ],
+)
+def test_groups_without_logprobs_come_back_as_they_were(tmp_path, fields):
+    """Of what `process` writes no row had come back: tokens without log-probs were no tokens."""
+    group = UNSAID | fields
+    lines, filtered = Desk(tmp_path / "a", [group]).exported("trajectories", "atropos")
+    [written] = [{name: value for name, value in json.loads(line).items() if value is not None} for line in lines.splitlines()]
+    assert filtered == {}
+    assert written == {name: value for name, value in group.items() if value is not None}
+
+
 def test_what_has_no_tokens_or_no_score_is_filtered_and_counted(tmp_path):
     lines, filtered = Desk(tmp_path / "a", [*ROWS, GROUP]).exported("trajectories", "atropos")
     assert filtered == {"no recorded tokens": 2}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import signal
+import sqlite3
 import threading
+from contextlib import closing
 
 import pytest
 
@@ -97,6 +99,39 @@ def test_a_night_killed_while_judging_asks_nothing_twice(new_clawpipe, tmp_path)
         undisturbed, night = home_with_chats(new_clawpipe("judging-undisturbed"), tmp_path / "chats.jsonl", scorers)
         assert outcome(undisturbed.night(*night)) == outcome(status)
         assert len(judge.asked) == 2 * 3 * 40 + 2
+
+
+@pytest.mark.long
+def test_a_budget_holds_over_three_kills(new_clawpipe, tmp_path):
+    """Each kill loses two requests that are under way; what they may have cost stays paid."""
+    (tmp_path / "chats.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in chats()))
+    most, each, gates = 9000, 110, [threading.Event() for _ in range(3)]
+
+    def says(system, document):
+        place = len(judge.asked)
+        for number, gate in enumerate(gates, 1):
+            if place > 12 * number:
+                gate.wait()
+        return verdict(system, 1 if "Splendid" in document else -1, HINT)
+
+    with fake_judge(says) as judge:
+        options = f"url: '{judge.url}', model: m, concurrency: 2, max_tokens: 64, budget_tokens: {most}"
+        clawpipe, night = home_with_chats(
+            new_clawpipe("budget-killed"), tmp_path / "chats.jsonl", f"scorers=[{{name: prm, options: {{{options}}}}}]"
+        )
+        for number, gate in enumerate(gates, 1):
+            kill_while(clawpipe, night, lambda number=number: len(judge.asked) == 12 * number + 2)
+            gate.set()
+        done = clawpipe.run(*night)
+        assert (done.code, "budget" in done.json["what"]) == (75, True)
+        asked = len(judge.asked)
+        assert clawpipe.run(*night).code == 75
+        assert len(judge.asked) == asked  # the same command again spends nothing
+    with closing(sqlite3.connect(clawpipe.home.root / "judging" / "spent.sqlite")) as database:
+        [(spent, held)] = database.execute("select sum(prompt_tokens + reply_tokens), sum(held_tokens) from spent").fetchall()
+    assert asked > 38  # it went on after the third kill
+    assert spent == each * (asked - 6)
+    assert each * asked <= spent + held <= most < 3 * 40 * each
 
 
 def home_with_chats(clawpipe, file, scorers):

@@ -127,3 +127,28 @@ def test_a_mapping_to_no_answer_rejects_the_row(tmp_path):
     reading, [refused] = mapped(tmp_path, row, *PATHS)
     assert not isinstance(refused, Prompt)
     assert reading.reasons() == {"response_body.choices.0.message: missing": 1}
+
+
+@pytest.mark.parametrize(
+    ("asking", "answering"),
+    [
+        *(
+            ("user", "assistant"),
+            ("human", "bot"),
+            ("Human", "Assistant"),
+            ("q", "a"),
+            ("Question", "Answer"),
+            ("Context", "Response"),
+        ),
+        *(("inputs", "targets"), ("problem", "solution"), ("user_message", "ai_response"), ("input_text", "output_text")),
+    ],
+)
+def test_words_that_say_a_prompt_only_beside_an_answer(tmp_path, asking, answering):
+    [conversation] = read(tmp_path, {asking: "2+2?", answering: "4", "n": 1}).conversations
+    assert (said(conversation), dict(conversation.extra)) == ([("user", "2+2?"), ("assistant", "4")], {"n": 1})
+
+
+def test_a_user_beside_a_prompt_stays_a_name(tmp_path):
+    [conversation] = read(tmp_path, {"prompt": "2+2?", "completion": "4", "user": "ann", "assistant": "gpt"}).conversations
+    assert (said(conversation), conversation.extra["user"]) == ([("user", "2+2?"), ("assistant", "4")], "ann")
+    assert read(tmp_path, {"user": "ann", "model": ""}).reasons() == {"no known format": 1}

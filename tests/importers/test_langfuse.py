@@ -126,3 +126,10 @@ def test_a_request_that_goose_could_not_read_is_a_side_turn(tmp_path):
     part = {"type": "toolRequest", "id": "t1", "toolCall": {"status": "error", "error": "no JSON"}}
     [conversation] = read(tmp_path, *GOOSE, {"role": "assistant", "content": [part]}).conversations
     assert conversation.kinds == ("side",)
+
+
+def test_a_trace_without_messages_is_read_by_its_generations(tmp_path):
+    trace = {"id": "t", "timestamp": "2026", "sessionId": "s9", "input": {"city": "Oslo"}, "output": {"degrees": 3}}
+    other = {name: value for name, value in OBSERVATION.items() if name != "sessionId"}
+    [conversation] = read(tmp_path, trace | {"observations": [{"type": "SPAN"}, other]}).conversations
+    assert (said(conversation), conversation.session) == ([("user", "2+2?"), ("assistant", "4")], "s9")

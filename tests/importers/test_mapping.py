@@ -120,3 +120,37 @@ def test_an_importer_that_was_edited_begins_another_log(own, tmp_path):
     before = Options(format=own).name
     (tmp_path / "own.py").write_text(OWN.replace("/ 5", "/ 10"))
     assert Options(format=own).name != before
+
+
+CHAT = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+NESTED = {"eval": {"model": "m"}, "data": {"samples": [{"chat": CHAT, "won": 1}, {"chat": None}, {"chat": CHAT, "won": 0}]}}
+
+
+def test_a_list_of_conversations_inside_one_record(tmp_path):
+    words = ["each=data.samples", "messages=chat", "reward=won", "model=around.eval.model"]
+    reading, found = read(tmp_path, NESTED, *words)
+    assert [type(one).__name__ for one in found] == ["Conversation", "Refusal", "Conversation"]
+    assert [(one.model, one.judgements[0].value) for one in (found[0], found[2])] == [("m", 1.0), ("m", 0.0)]
+    assert (reading.lines, reading.accepted, reading.reasons()) == (3, 2, {"chat: missing": 1})
+    assert found[1].offset == 1  # a place of its own
+
+
+@pytest.mark.parametrize("samples", [None, [], "no", [1]])
+def test_where_there_is_no_list_the_row_is_rejected(samples, tmp_path):
+    reading, _ = read(tmp_path, {"samples": samples}, "each=samples", "messages=chat")
+    assert reading.reasons() == {"samples: no list of objects": 1}
+
+
+def test_a_row_is_rejected_with_all_reasons(tmp_path):
+    reading, _ = read(tmp_path, {"score": "good", "b": 1}, "prompt=q", "completion=a", "reward=score")
+    assert reading.reasons() == {"q: missing; a: missing; reward: not a number": 1}
+    chat = {"messages": [{"role": "robot", "content": "x"}, {"role": "user", "content": 4}], "tools": 5}
+    (tmp_path / "a.jsonl").write_text(json.dumps(chat) + "\n")
+    reading = Reading()
+    list(read_stream([str(tmp_path / "a.jsonl")], "auto", reading))
+    [reason] = reading.reasons()
+    assert reason.split("; ") == [
+        "tools: not list or str",
+        "messages[].role: not system, user, assistant or tool",
+        "messages[].content: not str or list or dict",
+    ]

@@ -9,6 +9,7 @@ import zipfile
 
 import pytest
 
+from clawpipe.importers.formats import FORMATS
 from clawpipe.importers.hints import shape_of
 from clawpipe.importers.reading import SHAPES, Reading
 from tests.importers.reading import read_files
@@ -17,12 +18,15 @@ from tests.importers.reading import read_files
 @pytest.mark.parametrize(
     ("record", "words"),
     [
-        ({"samples": [], "eval": {}, "plan": 1}, ["keys: samples, eval, plan", "an Inspect log", "--format file.py:NAME"]),
+        ({"ts": 1, "say": "text", "text": "q"}, ["keys: ts, say, text", "what Cline shows", "--format file.py:NAME"]),
+        ({"run_type": "llm", "inputs": {}}, ["near to langsmith, which has outputs"]),
+        ({"request_body": {}, "status": 200}, ["near to helicone, which has response_body"]),
+        ({"mapping": {}, "title": "t"}, ["near to chatgpt, which has current_node"]),
         (
             {"data": {"turns": [{"speaker": "user", "text": "q"}]}},
             ["try --map messages=data.turns --map messages.role=speaker --map messages.content=text"],
         ),
-        ({"samples": [{"chat": [{"role": "user", "content": "q"}]}], "eval": {}}, ["try --map messages=samples.0.chat"]),
+        ({"samples": [{"chat": [{"role": "user", "content": "q"}]}], "eval": {}}, ["try --map each=samples --map messages=chat"]),
         ({"problem": "2+2?", "final_answer": "4"}, ["try --map prompt=problem --map completion=final_answer"]),
         ({}, ["no keys"]),
         ({f"key{number}": 1 for number in range(30)}, ["key7 and 22 more"]),
@@ -30,7 +34,7 @@ from tests.importers.reading import read_files
     ],
 )
 def test_a_shape_names_keys_writer_and_words(record, words):
-    assert all(word in shape_of(record) for word in words)
+    assert all(word in shape_of(record, FORMATS.values()) for word in words)
 
 
 def test_a_warning_says_how_to_read_the_lines(tmp_path):
@@ -66,7 +70,15 @@ def test_a_file_of_another_kind_is_one_refusal(tmp_path):
     kinds = {
         "a zip archive": zipped(),
         "an SQLite database": database(tmp_path),
-        "Markdown": b"# aider chat started\n\n" + b"#### what\n\n> said\n" * 50,
+        "Markdown": b"# My notes\n\n" + b"## what\n\n> said\n" * 50,
+        "a zip archive with a password": b"PK\x03\x04\x14\x00\x09\x00" + bytes(40),
+        "a document of an office program": b"PK\x03\x04\x14\x00\x00\x00" + bytes(20) + b"word/document.xml",
+        "an encrypted or signed message of PGP": b"-----BEGIN PGP MESSAGE-----\n\nhQEMA\n",
+        "a file that is encrypted with age": b"age-encryption.org/v1\n-> X25519 a\n",
+        "a file that is encrypted with OpenSSL": b"Salted__12345678" + bytes(16),
+        "UTF-16 text": "q\n".encode("utf-16"),
+        "a program": b"\x7fELF\x02\x01",
+        "a binary file of an unknown kind": b"\x01\x02\x00\x00abc",
         "a web page": b"<!DOCTYPE html>\n<html>\n</html>\n",
         "a Python pickle": pickle.dumps({"a": 1}, protocol=4),
         "a PDF document": b"%PDF-1.7\n...",

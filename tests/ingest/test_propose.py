@@ -40,6 +40,7 @@ def written(folder: Path, *lines: dict[str, Any]) -> list[str]:
         (CHAT | {"reward": 1}, "sft", "trajectories", "likelihood"),
         (PAIR, "dpo", "preferences", "preference accuracy"),
         (GROUP, "grpo", "trajectories", "likelihood"),
+        (GROUP | {"inference_logprobs": None}, "sft", "trajectories", "likelihood"),  # no ratio can be taken of them
         ({"prompt": "3 + 4?", "answer": 7}, "grpo", "environment", "success"),
     ],
 )

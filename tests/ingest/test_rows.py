@@ -79,11 +79,60 @@ def test_a_log_prob_above_0_is_refused_but_for_rounding(desk, make):
     assert (report["trajectories"], report["quarantined"]) == (1, {"log-prob of a sampled token out of range": 2})
 
 
-def test_tokens_without_logprobs_stay_beside_the_text(desk, make):
+def test_tokens_without_logprobs_are_recorded_as_they_are(desk, make):
+    """They were text, and what was sampled was made up anew by a template."""
     desk.write("a.jsonl", make.lines(make.group(1.0, inference_logprobs=None)))
-    [row] = desk.rows(desk.ingest())
-    assert row["tokens"] == "none"
-    assert json.loads(row["extra"])["tokens"] == [7, 8, 9, 20, 2]
+    [row] = desk.rows(desk.ingest(policy_version="p1"))
+    assert (row["tokens"], row["token_ids"], row["loss_mask"]) == ("recorded", [7, 8, 9, 20, 2], [False] * 3 + [True] * 2)
+    assert (row["logprobs"], row["logprobs_kind"], row["policy_version"]) == ([0.0] * 5, "none", "p1")
+    assert row["extra"] is None
+
+
+@pytest.mark.parametrize(
+    ("parameters", "option", "kept"),
+    [
+        ({"temperature": 0.7}, 0.9, 0.7),
+        ({}, 0.9, 0.9),
+        ({"temperature": 0.7, "top_p": 0.5}, None, None),
+        ({"temperature": 0}, None, None),
+    ],
+)
+def test_absent_logprobs_can_be_computed_at_a_temperature(desk, make, parameters, option, kept):
+    desk.write("a.jsonl", make.lines(make.group(1.0, inference_logprobs=None, generation_params=parameters)))
+    [row] = desk.rows(desk.ingest(policy_version="p1", temperature=option))
+    assert json.loads(row["extra"]).get("sampled_at") == kept
+
+
+def test_tokens_of_which_none_can_be_trained_on_stay_aside(desk, make):
+    masks = [[7, 8, 9, 20, 2], [-100] * 5]
+    desk.write("a.jsonl", make.lines(make.group(1.0, 0.0, masks=masks, inference_logprobs=None)))
+    rows = desk.rows(desk.ingest())
+    assert [row["tokens"] for row in rows] == ["none", "none"]
+    assert [json.loads(row["extra"])["mask"] for row in rows] == [[True] * 5, [False] * 5]
+
+
+def test_a_bad_group_is_set_aside_and_its_neighbours_are_kept(desk, make):
+    """Of a group without one of its sequences the others would be compared with another mean."""
+    good = make.group(1.0, 0.0, 0.5, inference_logprobs=None, group_overrides={"group_size": 3})
+    said = make.group(1.0, 0.0)["messages"]
+    bad = [
+        make.group(1.0, 0.0, messages=None),
+        make.group(1.0, 0.0, messages=[said[0], None]),
+        make.group(1.0, 0.0, scores=None),
+        make.group(1.0, 0.0, scores=[1.0, None]),
+        make.group(1.0, 0.0, tokens=[["input_ids"], ["input_ids"]]),
+    ]
+    desk.write("a.jsonl", make.lines(bad[0], good, *bad[1:]))
+    (desk.folder / "a.html").write_text("<html><body>groups</body></html>")
+    report = desk.ingest_report()
+    assert (report["trajectories"], report["with_tokens"]) == (3, 3)
+    assert report["quarantined"] == {
+        "messages: missing (set include_messages)": 1,
+        "messages[]: not a list": 1,
+        "scores: missing": 1,
+        "scores[]: not a number": 1,
+        "tokens[]: not token ids": 1,
+    }
 
 
 def test_nobody_named_the_policy(desk, make):

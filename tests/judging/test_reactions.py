@@ -34,6 +34,19 @@ BLAME = [
     "Thanks for nothing",
     "perfect \U0001f644",
     "Nope.",
+    "No, I wanted a short answer",
+    "No sorry, I was looking for the cheaper one.",
+    "no i said blue, not green",
+    "No, I asked for a table, thanks.",
+    "Nein, ich wollte eine kurze Antwort",
+    "Nein leider, ich suchte ein Hotel am See",
+    "Non, je cherchais un hôtel",
+    "No, quería una respuesta corta",
+    "No, avevo chiesto tre esempi",
+    "Não, pedi em inglês",
+    "Нет, я хотел короткий ответ",
+    "不,我想要一个简短的回答",
+    "いいえ、短い答えが欲しかったです",
     "Das stimmt leider nicht.",
     "Ce n'est pas ce que je voulais",
     "Eso no es lo que te pedí",
@@ -57,6 +70,14 @@ NOTHING = [
     "Thanks a lot, now my cat is on the roof.",
     "Thanks in advance",
     "No, thanks",
+    "No, I wanted to thank you!",
+    "No, I wanted to ask something else.",
+    "No, I asked my doctor and he agrees.",
+    "No problem, I wanted to know that",
+    "No, I would like the red one please",
+    "No, if I wanted a table I would say so",
+    "Nein, ich wollte mich bedanken",
+    "Non, je voulais vous remercier",
     "What is wrong with using --hard?",
     "if it does not work I will tell you",
     "Translate: Thank you very much, that was wrong",
@@ -71,7 +92,7 @@ NOTHING = [
     "Die Bahn ist furchtbar, immer zu spät.",
     "Gracias de antemano",
     "Perus on valmis",
-    "Dzi\u0119kuj\u0119 bardzo",
+    "Dziękuję bardzo",
 ]
 
 
@@ -86,6 +107,8 @@ def test_a_reaction_has_a_sign_and_everything_else_has_none(text, sign):
 def test_a_no_after_a_question_of_the_assistant_answers_it():
     assert read_reaction("No.", "Shall I book it?") is None
     assert read_reaction("No.", "It is 12.").sign == -1
+    assert read_reaction("No, I wanted a window.", "Shall I book the aisle?") is None
+    assert read_reaction("No, I wanted a window, but that one is better.").sign == 1
 
 
 def test_nine_languages_have_words():

@@ -86,7 +86,7 @@ def test_numbers_and_choices_may_be_changed_and_texts_not(desk):
 
 
 @pytest.mark.parametrize(
-    "name", ["gate.alpha", "gate.slice_margin", "evaluation.heldout_share", "curation.quotas.per_user", "curation.near.heldout"]
+    "name", ["gate.alpha", "gate.slice_margin", "evaluation.heldout_share", "curation.quotas.per_user", "curation.approved_only"]
 )
 def test_an_agent_does_not_ease_its_own_examination(desk, name):
     ask(desk, "rl_select_environment", name="own")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from clawpipe.config.engine import EngineSpec
 from clawpipe.environments.agent import AgentEnvironment
 from clawpipe.json_types import Row
 from clawpipe.policy.base import resolve_base
@@ -18,6 +19,7 @@ from clawpipe.policy.spec import PolicySpec
 from clawpipe.workers.request import ShardRequest
 from clawpipe.workers.worker import Worker
 
+SCRIPTED = f"{Path(__file__).parent / 'scripted.py'}:Scripted"
 LOOP = str(Path(__file__).parent / "loop.py")
 Play = Callable[..., list[Row]]
 
@@ -47,19 +49,28 @@ def tasks(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def play(worker: Worker, policy: PolicySpec, tasks: Path) -> Play:
-    """play(command, items=1, group=1, **limits and options): the rows of a shard of episodes."""
+    """play(command, items=1, group=1, engine=..., **limits and options): the rows of a shard of episodes."""
 
-    def play(command: list[str], items: int = 1, group: int = 1, max_turns: int = 8, **options: Any) -> list[Row]:
+    def play(
+        command: list[str],
+        items: int = 1,
+        group: int = 1,
+        max_turns: int = 8,
+        max_new_tokens: int = 6,
+        engine: EngineSpec | None = None,
+        **options: Any,
+    ) -> list[Row]:
         given = {"command": command, "tasks": str(tasks), "sandbox": "unsafe_local"} | options
         drawn = AgentEnvironment(**given).items("train", items, 0)
         request = ShardRequest(
             policy=policy,
+            engine=engine or EngineSpec(),
             environment="agent",
             options=given,
             items=[item.as_row() for item in drawn],
             group_size=group,
             temperature=1.0,
-            max_new_tokens=6,
+            max_new_tokens=max_new_tokens,
             max_turns=max_turns,
             seed=7,
         )
@@ -72,3 +83,8 @@ def play(worker: Worker, policy: PolicySpec, tasks: Path) -> Play:
 def loop() -> list[str]:
     """The command of the smallest agent."""
     return [sys.executable, LOOP]
+
+
+def scripted(*replies: str) -> EngineSpec:
+    """An engine that says these, one a turn."""
+    return EngineSpec(name=SCRIPTED, options={"replies": list(replies)})

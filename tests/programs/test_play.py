@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from clawpipe.environments.ending import Ending, FailedEpisodeError, messages_of
 from clawpipe.errors import ConfigError
 from clawpipe.json_types import Row
 from clawpipe.policy.spec import PolicySpec
-from tests.programs.conftest import Play
+from tests.programs.conftest import Play, scripted
 
 ASK = """
 import os, sys, httpx
@@ -98,6 +99,68 @@ def test_a_program_that_asks_nothing_is_set_aside(play: Play, tasks: Path, comma
         outcome_of(environment, _item(row), messages_of(row), Ending.from_row(row))
 
 
+def test_one_that_fails_disturbs_no_other(play: Play, program, tmp_path: Path):
+    first = f"try: os.mkdir({str(tmp_path / 'taken')!r}); sys.exit(127)\nexcept FileExistsError: pass\n"
+    rows = play(program(first + 'ask([user("Hi.")], max_tokens=1)'), items=2, group=2)
+    assert sorted(bool(row["error"]) for row in rows) == [False, False, False, True]
+    assert [len(row["turns"] or ()) for row in rows if not row["error"]] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("ask([])", "400: "),
+        ('ask([user("Hi.")], tool_choice="required")', "400: "),
+        ('ask([user("Hi." * 2000)])', "400: 6"),
+        ('httpx.post(os.environ["OPENAI_BASE_URL"] + "/embeddings", headers={"x-api-key": os.environ["OPENAI_API_KEY"]})', "404: "),
+    ],
+)
+def test_the_row_says_what_was_refused(play: Play, program, asked: str, told: str):
+    [row] = play(program(asked))
+    assert row["error"].startswith(
+        f"its program ended with exit code 0 before it was answered: its last request was refused with {told}"
+    )
+    assert "\n" not in row["error"]
+
+
+def test_a_limit_beyond_the_context_is_cut(play: Play, program):
+    [row] = play(program('sys.exit(ask([user("Hi.")], max_tokens=65536).status_code != 200)'))
+    assert (row["error"], json.loads(row["verdict"])["exit"]) == (None, 0)
+
+
+def test_a_request_after_the_end_is_refused(play: Play, program, tmp_path: Path):
+    """The second program asks with the key of the first, which has ended."""
+    code = f"""
+import json, pathlib, time
+place = pathlib.Path({str(tmp_path)!r})
+mine = ask([user("Hi.")], max_tokens=1).status_code
+try:
+    (place / "first").mkdir()
+    (place / "key").write_text(os.environ["OPENAI_API_KEY"])
+    os.rename(place / "key", place / "first" / "key")
+except FileExistsError:
+    while not (place / "first" / "key").exists(): time.sleep(0.01)
+    key = (place / "first" / "key").read_text()
+    while (late := ask([user("Hi.")], key, max_tokens=1)).status_code == 200: time.sleep(0.05)
+    (place / "late").write_text(json.dumps([late.status_code, late.json()["error"]["code"]]))
+"""
+    rows = play(program(code), group=2, max_turns=1000)
+    assert [(row["ended"], row["error"]) for row in rows[:2]] == [("length", None)] * 2
+    assert json.loads((tmp_path / "late").read_text()) == [403, "episode_over"]
+
+
+def test_a_loop_that_puts_its_stop_string_back_is_one_row(play: Play, program):
+    code = """
+talk = [user("One.")]
+talk.append({"role": "assistant", "content": said(ask(talk, stop=["</code>"]))["content"] + "</code>"})
+ask([*talk, user("Two.")], stop=["</code>"])
+"""
+    [row] = play(program(code), engine=scripted("x</code> and more"), max_new_tokens=20)
+    assert [turn["kind"] for turn in row["turns"]] == ["main", "main"]
+    assert sampled(row) == 2 * len("x</code>")
+    assert [message["content"] for message in row["messages"][1::2]] == ["x", "x"]
+
+
 def _item(row: Row) -> TaskItem:
     truth = json.dumps({"answer": "a", "check": "contains"})
     return TaskItem(row["item_id"], "i", "agent", "tool-call", "train", "all", (), truth, 0)
@@ -129,8 +192,24 @@ ask([user("Title?")], max_tokens=1, turn_type="side")
     assert sorted(kinds) == [["main"], ["main"], ["main", "main"], ["side"]]
     assert kinds[0] == ["main", "main"]
     assert [json.loads(row["extra"])["part"] for row in rows[1:]] == [1, 2, 3]
+    assert {json.loads(row["extra"])["episode"] for row in rows} == {rows[0]["trajectory_id"]}
     assert len({row["trajectory_id"] for row in rows}) == 4
     assert {row["verdict"] for row in rows} == {rows[0]["verdict"]}
+
+
+def test_the_last_reply_counts_in_whichever_row_it_stands(play: Play, program, tasks: Path):
+    """The longest chain of turns stands for the episode; what the program was told last is in another one."""
+    code = """
+first = [user("One.")]
+ask([*first, said(ask(first)), user("Two.")])
+ask([user("Compacted.")])
+"""
+    rows = play(program(code), engine=scripted("long and wrong", "wrong"), max_new_tokens=20)
+    assert [len(row["turns"]) for row in rows] == [2, 1]
+    environment = AgentEnvironment(["true"], tasks=str(tasks))
+    for row in rows:
+        item = replace(_item(row), truth=json.dumps({"answer": "long", "check": "contains"}))
+        assert outcome_of(environment, item, messages_of(row), Ending.from_row(row)).success
 
 
 def test_requests_at_one_time_are_drawn_by_what_they_ask(play: Play, program):
@@ -138,6 +217,7 @@ def test_requests_at_one_time_are_drawn_by_what_they_ask(play: Play, program):
 from concurrent.futures import ThreadPoolExecutor
 with ThreadPoolExecutor(8) as threads:
     list(threads.map(lambda number: ask([user(f"Ask {number % 4}.")], max_tokens=4), range(8)))
+ask([user("Last.")], max_tokens=4)
 """
     assert play(program(code)) == play(program(code))
 

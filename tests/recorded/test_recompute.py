@@ -47,6 +47,25 @@ def test_what_is_fine_or_cannot_be_helped_stays_as_it_is(recompute, talks, publi
     assert result.dataset == published(rows)
 
 
+def absent(row, **fields):
+    return row | {"logprobs": [0.0] * len(row["logprobs"]), "logprobs_kind": "none"} | fields
+
+
+def test_absent_log_probs_come_from_the_policy_that_is_named(recompute, talks):
+    rows = talks.sampled(2, 0.5)
+    result, found = recompute([absent(row, extra='{"sampled_at":0.5}') for row in rows])
+    assert result.details == {RECORDED: 2, TEXT: 0}
+    for row, again in zip(rows, found, strict=True):
+        assert again["logprobs_kind"] == "tempered"
+        np.testing.assert_allclose(again["logprobs"], row["logprobs"], atol=1e-5)
+
+
+def test_absent_log_probs_at_an_unknown_temperature_stay_absent(recompute, talks, published):
+    row = talks.sampled(1, 0.5)[0]
+    rows = [absent(row, extra=None), absent(row, trajectory_id="t1", extra='{"label":"sampled_at"}')]
+    assert recompute(rows)[0].dataset == published(rows)
+
+
 def test_raw_log_probs_of_another_policy_end_the_night(recompute, talks, trained):
     rows = [
         raw(talks, row, policy_version=trained.policy_version, group_id=f"{row['item_id']}/{trained.policy_version}")

@@ -9,7 +9,7 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from clawpipe.contracts.validate import validate
 from clawpipe.policy.tiny import byte_tokenizer
-from clawpipe.recorded.vocabulary import BEYOND, FOREIGN, fault_of, fit_vocabulary
+from clawpipe.recorded.vocabulary import BEYOND, FOREIGN, READ_AS_TEXT, fault_of, fit_vocabulary
 from clawpipe.store.datasets import read_dataset
 
 TEXT = {"tokens": "none", "token_ids": [], "loss_mask": [], "logprobs": [], "turns": [], "prompt_tokens": 0, "logprobs_kind": None}
@@ -39,6 +39,25 @@ def test_ids_of_another_tokenizer_cost_their_rows_alone(store, base, talks, publ
     refused = read_dataset(store, result.extras["quarantine"]).to_pylist()
     assert [(row["row_id"], row["reasons"]) for row in refused] == [("foreign", [FOREIGN]), ("beyond", [BEYOND])]
     assert json.loads(refused[0]["row"])["token_ids"] == rows[1]["token_ids"]
+    assert validate(store, result.dataset, "trajectories").filtered == {}
+
+
+def test_foreign_tokens_without_log_probs_leave_their_text(store, base, talks, published):
+    """What a harness made of an answer for another trainer's model says nothing here, and the answer still does."""
+    row = changed(talks.sampled(1, 1.0)[0], "foreign", 1000)
+    row |= {"logprobs": [0.0] * len(row["logprobs"]), "logprobs_kind": "none"}
+    earlier = {"role": "assistant", "content": "hm", "tool_calls": [], "tool_call_id": None, "name": None}
+    row["messages"] = [row["messages"][0], earlier, *row["messages"]]
+    result = fit_vocabulary(store, published([row, talks.sampled(1, 1.0)[0]]), base)
+    text, sampled = read_dataset(store, result.dataset).to_pylist()
+    assert (text["tokens"], text["token_ids"], text["kinds"], text["messages"][1]["content"]) == (
+        "none",
+        [],
+        ["side", "main"],
+        "hm",
+    )
+    assert (sampled["tokens"], result.rows_out, result.filtered) == ("recorded", 2, {})
+    assert result.details == {READ_AS_TEXT: 1}
     assert validate(store, result.dataset, "trajectories").filtered == {}
 
 

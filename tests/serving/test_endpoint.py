@@ -268,3 +268,32 @@ def test_an_environment_is_tried_here_and_at_an_endpoint(random_server, tmp_path
     files = sorted((tmp_path / "rows").iterdir())
     assert len(files) == 2
     assert all(len(file.read_text().splitlines()) == 4 for file in files)
+
+
+def test_a_batch_runs_as_monoclaw_prints_it(tmp_path, capsys, monkeypatch):
+    file, out = prompts(tmp_path), tmp_path / "data" / "run.jsonl"
+    with answering((200, SAID)) as (url, asked):
+        monkeypatch.setenv("OPENAI_BASE_URL", url)
+        app(["batch", "run", "--input", str(file), "--output", str(out), "--save-tool-calls", "true"], standalone_mode=False)
+    assert len(out.read_text().splitlines()) == 3
+    assert asked[0]["model"] == "clawpipe-agent"
+    with pytest.raises(ConfigError, match="'what' is no option"):
+        app(["batch", "what", "-i", str(file), "-o", str(out)], standalone_mode=False)
+
+
+def test_a_batch_runs_the_tools_that_name_functions(tmp_path, capsys):
+    (tmp_path / "mine.py").write_text("def add(a, b):\n    return a + b\n")
+    described = {"name": "add", "description": "Adds.", "parameters": {"type": "object", "properties": {"a": {}, "b": {}}}}
+    (tmp_path / "run.json").write_text(json.dumps([described | {"path": "mine.py:add"}]))
+    (tmp_path / "offered.json").write_text(json.dumps([described]))
+    (tmp_path / "p.jsonl").write_text('{"prompt": "2+2?"}\n')
+    call = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 2, "b": 2}'}}
+    called = {"choices": [{"message": {"role": "assistant", "content": None, "tool_calls": [call]}, "finish_reason": "tool_calls"}]}
+    for tools, roles in (("run", ["user", "assistant", "tool", "assistant"]), ("offered", ["user", "assistant"])):
+        out = tmp_path / f"{tools}.jsonl"
+        with answering((200, called), (200, SAID)) as (url, _):
+            words = ["batch", "-i", str(tmp_path / "p.jsonl"), "-o", str(out), "--tools", str(tmp_path / f"{tools}.json")]
+            app([*words, "-m", "m", "--endpoint", url], standalone_mode=False)
+        [row] = map(json.loads, out.read_text().splitlines())
+        assert [message["role"] for message in row["messages"]] == roles
+        assert tools == "offered" or row["messages"][2]["content"] == "4"

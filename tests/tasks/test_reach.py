@@ -99,7 +99,7 @@ def test_every_module_that_a_step_runs_is_in_its_key(home: Home):
         watched = watch(home, load_config(TINY, settings))
         assert unknown(watched, "letters") == {}
         ran |= set(watched.ran)
-    rest = {"validate_scores", "compare_judges", "clear_hints", "probe_teacher", "ingest_paths", "promote", "register"}
+    rest = {"validate_scores", "compare_judges", "clear_hints", "probe_teacher", "ingest_paths", "promote", "register", "edit"}
     of_stored = {"recompute_logprobs", "check_recorded"} | OF_CONVERSATIONS | OF_PAIRS | COMPARED
     assert set(STEPS) - ran <= rest | of_stored
 
@@ -202,6 +202,7 @@ ROOMS_OF = {  # the rooms that decide the steps' results, besides config, store,
     "sign": "similarity",
     "find_duplicates find_heldout": "curation similarity",
     "curate add_stored_pairs": "contracts curation",
+    "edit": "contracts curation judging reviews wire",
     "annotate": "annotation children contracts environments policy training wire",
     "train": "children contracts environments planning policy training wire",
     "evaluate probe probe_teacher": f"{WORKERS} evaluation rollouts",

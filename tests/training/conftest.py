@@ -17,10 +17,10 @@ from clawpipe.contracts.schema import schema_of
 from clawpipe.store.datasets import write_parquet
 from clawpipe.training.checkpoint.files import Checkpoints
 from clawpipe.training.data.samples import Sample
+from clawpipe.training.losses.batch import PolicyObjective
 from clawpipe.training.request import TrainRequest
 from clawpipe.training.run import train
-from clawpipe.training.trainers.base import PackDataset, Rhythm
-from clawpipe.training.trainers.policy import PolicyTrainer
+from clawpipe.training.trainers.base import PackDataset, PackedTrainer, Rhythm
 
 QUICK = Train(
     optimizer_steps=3,
@@ -103,6 +103,8 @@ def fit(tmp_path):
         max_grad_norm=1.0,
         share=True,
         trainer=None,
+        distil=0.0,
+        critic=None,
         **options,
     ):
         arguments = TrainingArguments(
@@ -125,7 +127,7 @@ def fit(tmp_path):
             disable_tqdm=True,
         )
         checkpoints = Checkpoints(tmp_path / "checkpoints", {})
-        make = trainer or partial(PolicyTrainer, loss=loss)
+        make = trainer or partial(PackedTrainer, objective=PolicyObjective(loss, distil, critic))
         trainer = make(model, arguments, PackDataset(samples, plan, share), checkpoints, Rhythm(), **options)
         trainer.train()
         return [entry for entry in trainer.state.log_history if "loss" in entry]

@@ -18,6 +18,7 @@ from clawpipe.config.methods import Kto
 from clawpipe.errors import DataError
 from clawpipe.training.data.pairs import plan_pairs
 from clawpipe.training.data.samples import Sample
+from clawpipe.training.losses.batch import KtoObjective
 from clawpipe.training.losses.kto import kto_loss, reference_point, row_sums
 from clawpipe.training.trainers.kto import KtoTrainer, one_label_each, require_both_labels, with_mismatched
 
@@ -174,7 +175,7 @@ def test_one_pack_or_many_are_the_same_step(fit, rollouts, tiny_llama):
     rows, results = ready(rollouts(groups=3, each=2), reference=-6.5), []
     for pack_tokens in (10_000, 40):
         plan, model = plan_pairs(rows, pack_tokens, 1, seed=0), tiny_llama()
-        [step] = fit(model, rows, plan, trainer=KtoTrainer, kto=Kto(beta=0.5))
+        [step] = fit(model, rows, plan, trainer=KtoTrainer, objective=KtoObjective(Kto(beta=0.5)))
         results.append((len(plan[0]), step, weights(model)))
     (one, first, whole), (many, second, split) = results
     assert one == 1 < many
@@ -187,7 +188,14 @@ def test_one_pack_or_many_are_the_same_step(fit, rollouts, tiny_llama):
 
 def test_training_raises_desirable_rows_and_lowers_others(fit, rollouts, tiny_llama):
     rows = ready(rollouts(groups=3, each=2))
-    steps = fit(tiny_llama(), rows, plan_pairs(rows, 10_000, 1, seed=0) * 20, trainer=KtoTrainer, kto=Kto(), learning_rate=1e-2)
+    steps = fit(
+        tiny_llama(),
+        rows,
+        plan_pairs(rows, 10_000, 1, seed=0) * 20,
+        trainer=KtoTrainer,
+        objective=KtoObjective(Kto()),
+        learning_rate=1e-2,
+    )
     assert steps[-1]["margin"] > steps[0]["margin"] + 0.3
     assert steps[-1]["loss"] < steps[0]["loss"]
     assert steps[0]["trained_tokens"] == sum(len(row.trained) for row in rows)
@@ -195,6 +203,6 @@ def test_training_raises_desirable_rows_and_lowers_others(fit, rollouts, tiny_ll
 
 def test_a_label_without_rows_has_no_metric(fit, rollouts, tiny_llama):
     rows = [replace(row, streams=row.streams | {"label": np.abs(row.streams["label"])}) for row in ready(rollouts())]
-    [step] = fit(tiny_llama(), rows, plan_pairs(rows, 10_000, 1, seed=0), trainer=KtoTrainer, kto=Kto())
+    [step] = fit(tiny_llama(), rows, plan_pairs(rows, 10_000, 1, seed=0), trainer=KtoTrainer, objective=KtoObjective(Kto()))
     assert "rewards_chosen" in step
     assert not {"rewards_rejected", "margin"} & set(step)

@@ -79,7 +79,7 @@ def test_a_whole_run_of_ignored_log_probs_fails(request_for, tmp_path, here, mon
     def ignore(logprobs, behaviour, *streams, **more):
         return policy_loss(logprobs, logprobs.detach(), *streams, **more)
 
-    monkeypatch.setattr("clawpipe.training.trainers.policy.policy_loss", ignore)
+    monkeypatch.setattr("clawpipe.training.losses.batch.policy_loss", ignore)
     with pytest.raises(TrainingError, match="recorded log-probs were ignored"):
         here(request_for("ignored", train={"epochs": 1}))
     assert not (tmp_path / "ignored" / "outcome").exists()

@@ -1,5 +1,7 @@
 """Log-probs padded with zeros are bad data, reported with figures in one line."""
 
+from functools import partial
+
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -8,6 +10,7 @@ from clawpipe.errors import DataError
 from clawpipe.store.datasets import write_parquet
 from clawpipe.training.model.build import build_model
 from clawpipe.training.model.likelihoods import require_likely_zeros
+from clawpipe.training.run import score_rows
 
 
 def test_zeros_that_were_filled_in_are_bad_data(here, tmp_path, request_for):
@@ -30,8 +33,8 @@ def test_zeros_of_a_turn_alone_are_found_too(request_for, make_sample):
     generator = np.random.default_rng(0)
     rows = [make_sample(generator.integers(0, 300, 20), range(10, 19), [-5.7] * 5 + [0.0] * 4) for _ in range(3)]
     with pytest.raises(DataError, match="4 of its 9 log-probs"):
-        require_likely_zeros(model, rows, 64)
-    require_likely_zeros(model, rows[:1], 64)  # four may be chance
+        require_likely_zeros(rows, partial(score_rows, request_for("run"), model))
+    require_likely_zeros(rows[:1], partial(score_rows, request_for("run"), model))  # four may be chance
 
 
 def test_a_policy_that_is_sure_may_say_zero(request_for, make_sample):
@@ -44,4 +47,4 @@ def test_a_policy_that_is_sure_may_say_zero(request_for, make_sample):
         for _ in range(6):
             ids.append(int(model(input_ids=model.dummy_inputs["input_ids"].new_tensor([ids])).logits[0, -1].argmax()))
         rows.append(make_sample(ids, range(2, 8), 0.0))
-    require_likely_zeros(model, rows, 64)
+    require_likely_zeros(rows, partial(score_rows, request_for("run"), model))

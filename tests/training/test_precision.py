@@ -14,8 +14,9 @@ from clawpipe.config.training import Lora
 from clawpipe.errors import ConfigError, TrainingError
 from clawpipe.policy.weights import finite
 from clawpipe.training.checkpoint.moments import trainable
-from clawpipe.training.checkpoint.state import Movement, nothing_learnt
+from clawpipe.training.checkpoint.state import Movement
 from clawpipe.training.model.build import build_model
+from clawpipe.training.outcome import nothing_learnt
 from clawpipe.training.produce import run_training
 from clawpipe.training.trainers.base import PackedTrainer
 from clawpipe.training.trainers.optimizer import MasterAdamW

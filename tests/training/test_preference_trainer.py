@@ -15,9 +15,9 @@ from clawpipe.policy.tiny import byte_tokenizer
 from clawpipe.training.checkpoint.files import Checkpoints
 from clawpipe.training.data.pairs import plan_pairs
 from clawpipe.training.data.samples import Sample
+from clawpipe.training.losses.batch import PairObjective
 from clawpipe.training.model.adapter import attach_trainable
-from clawpipe.training.trainers.base import PackDataset, Rhythm
-from clawpipe.training.trainers.preference import PreferenceTrainer
+from clawpipe.training.trainers.base import PackDataset, PackedTrainer, Rhythm
 
 QUIET = {
     "use_cpu": True,
@@ -48,7 +48,9 @@ def fit(tmp_path):
             **QUIET,
         )
         checkpoints = Checkpoints(tmp_path / "checkpoints", {})
-        trainer = PreferenceTrainer(model, arguments, PackDataset(rows, plan, share), checkpoints, Rhythm(), dpo=dpo)
+        trainer = PackedTrainer(
+            model, arguments, PackDataset(rows, plan, share), checkpoints, Rhythm(), objective=PairObjective(dpo)
+        )
         trainer.train()
         return [entry for entry in trainer.state.log_history if "loss" in entry]
 

@@ -20,6 +20,7 @@ from clawpipe.training.model.reference import reference_model
 from clawpipe.training.model.scoring_head import base_of
 from clawpipe.training.produce import run_training
 from clawpipe.training.request import Reference
+from clawpipe.training.run import score_rows
 from clawpipe.training.trainers.base import PackedTrainer
 from clawpipe.training.trainers.kto import training_job
 
@@ -256,7 +257,7 @@ def test_kto_compares_mismatched_rows_with_the_nights_start(two_rounds):
     reference = Reference(base=str(outcome.parent.parent / "base"), adapter=None, version="v")
     request = second("second").model_copy(update={"reference": reference})
     job = training_job(request)
-    rows = job.prepare(build_model(request), job.rows, [])
+    rows = job.complete(job.rows, partial(score_rows, request, build_model(request)))
     start, own = (build_model(request.model_copy(update={"init_adapter": each})).eval() for each in (None, request.init_adapter))
     known, moved = ([row.logprobs for row in likelihoods(base_of(each), job.rows[1::2], 64)] for each in (start, own))
     for row, one, other in zip(rows[1::2], known, moved, strict=True):

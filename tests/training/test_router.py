@@ -10,6 +10,7 @@ from transformers import AutoModelForCausalLM, MixtralConfig, OlmoeConfig, Qwen3
 from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
 
 from clawpipe.config.training import Lora
+from clawpipe.training.losses.batch import Part
 from clawpipe.training.model.adapter import attach_trainable
 from clawpipe.training.model.router import balance_coefficient
 from clawpipe.training.model.scoring_head import install_scoring_head, score_pack
@@ -112,9 +113,10 @@ def test_a_pack_adds_its_part_of_the_steps_mean():
     """Of a step of 28 tokens a pack of 7 adds a quarter of its loss."""
     model = experts(MixtralConfig)
     trainer = SimpleNamespace(
-        _summed_loss=lambda scores, inputs: (scores.logprobs.sum() * 0, {}),
-        _size=lambda inputs: len(inputs["score"]),
-        _count=lambda inputs: len(inputs["score"]),
+        objective=SimpleNamespace(
+            summed=lambda scores, inputs: (scores.logprobs.sum() * 0, [Part({}, len(inputs["score"]))]),
+            size=lambda inputs: len(inputs["score"]),
+        ),
         _accumulator=Accumulator(),
         accelerator=SimpleNamespace(num_processes=1),
     )

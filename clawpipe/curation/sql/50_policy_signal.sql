@@ -4,9 +4,20 @@
 -- has a signal for turns with hindsight. A term with weight 0 has no signal. A demonstration is imitated: it is compared with nothing,
 -- and no rollout with it.
 -- Filtered: rows without a signal from any term. A setting keeps zero-variance groups; their advantages are then 0.
+-- An episode that left several rows is one draw: it counts once in its group, and has one reward, the mean of its rows' rewards.
 -- Where parts of rewards are compared, it is enough that one of them differs: of (0, 1) and (1, 0) the sums are equal.
-with part_values as (
-    select group_id, unnest(map_entries(parts)) as part from previous where $advantage = 'parts' and not demonstration
+with several as (
+    select group_id, episode, list_avg(list(reward order by trajectory_id)) as reward, min(trajectory_id) as first
+    from previous where episode is not null group by group_id, episode
+),
+drawn as (
+    select
+        previous.* replace (coalesce(several.reward, previous.reward) as reward),
+        episode is null or trajectory_id = several.first as stands
+    from previous left join several using (group_id, episode)
+),
+part_values as (
+    select group_id, unnest(map_entries(parts)) as part from drawn where $advantage = 'parts' and not demonstration
 ),
 part_spread as (
     select group_id, bool_or(varied) as varied from (
@@ -15,13 +26,13 @@ part_spread as (
 ),
 spread as (
     select
-        group_id, count(reward) as rollouts,
+        group_id, count(reward) filter (where stands) as rollouts,
         coalesce(any_value(part_spread.varied), differ(max(reward), min(reward))) as varied
-    from previous left join part_spread using (group_id) where not demonstration group by group_id
+    from drawn left join part_spread using (group_id) where not demonstration group by group_id
 ),
 signals as (
     select
-        previous.*, varied,
+        drawn.*, varied,
         not demonstration and $w_rl > 0 and case $credit
             when 'turn' then len(list_filter(turn_scores, lambda s: s <> 0)) > 0
             when 'step' then len(list_filter(turn_scores, lambda s: s is not null)) > 0
@@ -35,7 +46,7 @@ signals as (
             when rollouts = 1 then 'group of one'
             else 'zero-variance group'
         end as reason_without_signal
-    from previous left join spread using (group_id)
+    from drawn left join spread using (group_id)
 )
 select
     * exclude (reason_without_signal),

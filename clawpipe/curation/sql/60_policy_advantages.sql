@@ -9,21 +9,24 @@
 -- credit: step compares a turn's score with the scores of the group's attempts at the same step: less their mean, divided by their
 -- population standard deviation + 1e-4. A step of a single attempt, or with equal scores, gives no advantage.
 -- `credit` holds one advantage per turn; null takes the turn out of the mask: side turns, and turns to which no term gives an advantage.
--- A demonstration's advantage is 1: it is imitated.
+-- A demonstration's advantage is 1: it is imitated. Of an episode that left several rows one row counts in the group, and all have
+-- its advantage.
 -- Why lists: sums of floats depend on their order, and an aggregate over several threads has none; a list is summed in order.
 -- Filtered: step by step, rows without a step that has an advantage.
 with grouped as (
-    select group_id, list(reward order by rollout_index, trajectory_id) as rewards from previous where rewarded group by group_id
+    select group_id, list(reward order by rollout_index, trajectory_id) as rewards
+    from previous where rewarded and stands group by group_id
 ),
 batch as (
-    select list(reward order by group_id, rollout_index, trajectory_id) as rewards from previous where rewarded
+    select list(reward order by group_id, rollout_index, trajectory_id) as rewards from previous where rewarded and stands
 ),
 part_rows as (
-    select trajectory_id, group_id, rollout_index, unnest(map_entries(parts)) as part
+    select trajectory_id, group_id, rollout_index, stands, unnest(map_entries(parts)) as part
     from previous where rewarded and varied and $advantage = 'parts'
 ),
 part_groups as (
-    select group_id, part.key as name, list(part.value order by rollout_index, trajectory_id) as rewards from part_rows group by all
+    select group_id, part.key as name, list(part.value order by rollout_index, trajectory_id) as rewards
+    from part_rows where stands group by all
 ),
 part_advantages as (
     select
@@ -94,7 +97,7 @@ by_step as (
 ),
 credited as (
     select
-        previous.* exclude (rewarded, taught, varied, hinted),
+        previous.* exclude (rewarded, taught, varied, hinted, stands),
         [
             case
                 when t.kind <> 'main' then null

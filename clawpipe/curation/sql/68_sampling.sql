@@ -2,10 +2,13 @@
 -- the difficulty band, then the balance, the mixture, the size, and last the share of older policies, which therefore holds exactly.
 -- Why by group: a draw takes the rows of a group together as far as it can, because they teach by their differences; the advantage
 -- of a row that stays is that among its whole group. The lot is a digest of ids and falls the same on every night.
--- A group's pass rate is that of all its verified rollouts, also filtered ones, without its demonstration; a group without a pass rate stays.
+-- A group's pass rate is that of all its verified rollouts, of several rows or one, also filtered ones, without its demonstration; a group without a pass rate stays.
 -- Filtered, if a setting asks for it: rows that are not drawn.
 with passed as (
-    select group_id, count_if(success) / count(success) as rate
+    select
+        group_id,
+        count(distinct coalesce(episode, trajectory_id)) filter (where success)
+            / count(distinct coalesce(episode, trajectory_id)) as rate
     from "10_join" where reason is null and success is not null and not demonstration group by group_id
 ),
 kinds as (

@@ -36,6 +36,7 @@ select
     file_index::int as file, file_row_number::bigint as row,
     trajectory_id, item_id, group_id, rollout_index, policy_version, split, tokens, temperature, demonstration,
     turns, environment, source, session_id, user_id,
+    case when source = 'rollout' then json_extract_string(extra, '$.episode') end as episode,  -- of one that left several rows
     coalesce(case when $wants_compressed then kept_turns(extra) end, turn_numbers(messages, places, source, turns)) as numbers,
     coalesce(status, case coalesce(finish_reason, 'stop') when 'stop' then 'completed' else 'truncated' end) as ending,
     len(token_ids)::bigint as length,

@@ -17,6 +17,7 @@ from typing import IO, cast
 
 from clawpipe.errors import NotFoundError
 from clawpipe.importers.sources.arrays import Elements, read_array
+from clawpipe.importers.sources.collected import SUFFIX, collected_rows, folded
 from clawpipe.importers.sources.foreign import refuse_foreign
 from clawpipe.importers.sources.packed import BROKEN, PACKED, rewound, unpacked
 from clawpipe.importers.sources.tables import HUB, TABLES, holds_rows, is_table, read_rows
@@ -27,7 +28,7 @@ _ANY_DEPTH = "**"
 STDIN = "-"
 UNREADABLE = (OSError, *BROKEN)
 SUFFIXES = (".jsonl", ".json", ".ndjson", ".traj")
-_IN_FOLDERS = (*(suffix + packed for suffix in SUFFIXES for packed in ("", *PACKED)), *TABLES)
+_IN_FOLDERS = (*(suffix + packed for suffix in SUFFIXES for packed in ("", *PACKED)), *TABLES, SUFFIX)
 _BLOCK = 1 << 20
 
 
@@ -123,7 +124,7 @@ def find_files(paths: Sequence[str]) -> list[str]:
         ConfigError, BusyError: the storage at a URL refuses, or does not answer.
     """
     found = [file for path in paths for file in _expand(path)]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(folded(found)))
 
 
 def shown(file: str) -> str:
@@ -167,7 +168,7 @@ def read_lines(file: str, offset: int = 0, lines: int = 0, known_as: str | None 
     In a file with one JSON array of objects, or with indented objects, each element is a line.
 
     Args:
-        offset: where to begin, in unpacked bytes; for a table, `lines` counts.
+        offset: where to begin, in unpacked bytes; for a table, and for what is collected, `lines` counts.
         lines: the number of lines before that.
         known_as: the file name in the lines; by default `file`, without a URL's secrets.
         end: where to stop: the beginning of the first line that is not read.
@@ -182,7 +183,9 @@ def read_lines(file: str, offset: int = 0, lines: int = 0, known_as: str | None 
     if is_url(file):
         yield from _downloaded_lines(file, name)
     elif is_table(file):
-        yield from _table_lines(file, lines, name)
+        yield from _row_lines(read_rows(file), lines, name)
+    elif (rows := _collected(file)) is not None:
+        yield from _row_lines(rows, lines, name)
     else:
         with _opened(file) as stream:
             refuse_foreign(_head(stream))
@@ -211,8 +214,13 @@ def _lines(stream: IO[bytes], name: str, start: Place, end: int | None) -> Itera
         yield Line(name, number, begin, data.rstrip(b"\r\n"), whole, offset, ended)
 
 
-def _table_lines(file: str, lines: int, name: str) -> Iterator[Line]:
-    for index, data in enumerate(islice(read_rows(file), lines, None), lines):
+def _collected(file: str) -> Iterator[bytes] | None:
+    """Return the rows of a file or folder that holds records in a form of its own; None for a stream and for any other file."""
+    return None if file == STDIN or is_pipe(file) else collected_rows(file)
+
+
+def _row_lines(rows: Iterator[bytes], lines: int, name: str) -> Iterator[Line]:
+    for index, data in enumerate(islice(rows, lines, None), lines):
         yield Line(name, index + 1, index, data[: MAX_LINE + 1], len(data) <= MAX_LINE, index + 1)
 
 

@@ -116,7 +116,7 @@ def _hear(lexicon: Lexicon, clauses: Sequence[Clause], answers: bool) -> _Read:
     heard, other, doubted, light = _Read(), False, False, True
     parts = [one for whole in clauses for one in _parts(lexicon, whole)]
     read = [_read(lexicon, clause, answers and not place) for place, clause in enumerate(parts)]
-    if _corrects(lexicon, parts, read) or (not answers and _denies(lexicon, parts)):
+    if _corrects(lexicon, parts, read) or (not answers and (_denies(lexicon, parts) or _refuses(lexicon, parts, read))):
         return _Read(BLAME, " ".join(parts[0].words))
     for one in read:
         light, other = light and one.is_light, other and not one.against
@@ -140,6 +140,27 @@ def _corrects(lexicon: Lexicon, parts: Sequence[Clause], read: Sequence[_Read]) 
 def _denies(lexicon: Lexicon, parts: Sequence[Clause]) -> bool:
     """Whether nothing is said but "no"."""
     return len(parts) == 1 and not parts[0].asks and all((word,) in lexicon.denies for word in parts[0].words)
+
+
+def _refuses(lexicon: Lexicon, parts: Sequence[Clause], read: Sequence[_Read]) -> bool:
+    """Whether "no" is said, and then what was wanted: "no, I asked for a short answer"; unless what came is praised after all."""
+    says = _after_no(lexicon, parts, read)
+    praised = any(one.sign == PRAISE and not lexicon.thanks(clause.words) for clause, one in zip(parts, read, strict=True))
+    if says is None or says.asks or praised or lexicon.supposes_something(says.words):
+        return False
+    return lexicon.says_what_was_wanted(says.words) and not lexicon.praises_somewhere(says.words)
+
+
+def _after_no(lexicon: Lexicon, parts: Sequence[Clause], read: Sequence[_Read]) -> Clause | None:
+    """Return the clause that follows a "no", or the rest of the one that begins with it; None if nothing does."""
+    words = parts[0].words if parts else ()
+    said = lexicon.end_of(lexicon.denies, words)
+    if not said or (lexicon.is_neutral(words) and lexicon.at(words, 0)[1] > said):
+        return None
+    rest = words[said:]
+    if not all((word,) in lexicon.denies or lexicon.kinds.get((word,)) in ("light", "not") for word in rest):
+        return replace(parts[0], words=rest)
+    return next((clause for clause, one in zip(parts[1:], read[1:], strict=True) if not one.is_light), None)
 
 
 def _parts(lexicon: Lexicon, clause: Clause) -> Iterator[Clause]:

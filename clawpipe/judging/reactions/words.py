@@ -30,6 +30,7 @@ class Words(Block):
     light: str = Field(description="words that may stand beside what is said of an answer: pronouns, adverbs, interjections")
     turns: str = Field(description="words that turn what is said into its opposite")
     denies: str = Field(description="words that blame where they are all that is said")
+    wanted: str = Field(description="beginnings that say what was wanted; after a word that blames alone, blame")
     good: str = Field(description="praise where a clause says nothing else")
     bad: str = Field(description="blame where a clause says nothing else")
     thanks: str = Field(description="beginnings of thanks")
@@ -63,6 +64,7 @@ class Lexicon:
     but: frozenset[Phrase]
     now: frozenset[Phrase]
     denies: frozenset[Phrase]
+    wanted: frozenset[Phrase]
     longest: int
 
     def at(self, words: Sequence[str], place: int) -> tuple[Kind | None, int]:
@@ -74,6 +76,17 @@ class Lexicon:
 
     def is_neutral(self, words: Sequence[str]) -> bool:
         return self.at(words, 0)[0] == "neutral"
+
+    def thanks(self, words: Sequence[str]) -> bool:
+        """Whether a clause begins with thanks."""
+        return self.at(words, 0)[0] == "thanks"
+
+    def praises_somewhere(self, words: Sequence[str]) -> bool:
+        """Whether a clause holds thanks or a phrase of praise."""
+        return any(self.at(words, place)[0] in ("thanks", "praise") for place in range(len(words)))
+
+    def supposes_something(self, words: Sequence[str]) -> bool:
+        return self.place_of(self.supposes, words, range(len(words))) is not None
 
     def blames_somewhere(self, words: Sequence[str]) -> bool:
         return any(self.at(words, place)[0] in ("bad", "blame") for place in range(len(words)))
@@ -87,10 +100,21 @@ class Lexicon:
         sizes = range(min(self.longest, len(words)), 0, -1)
         return next((size for size in sizes if tuple(words[:size]) in phrases), 0)
 
+    def says_what_was_wanted(self, words: Sequence[str]) -> bool:
+        """Whether a clause says what was wanted, after words that say nothing; in Japanese at its end, so anywhere in it."""
+        for at in range(len(words)):
+            rest = words[at:]
+            wanted = self.end_of(self.wanted, rest)
+            if wanted:
+                return wanted > self.end_of(self.asks, rest) and not (self.is_neutral(rest) and self.at(rest, 0)[1] > wanted)
+            if self.script != "kana" and self.kinds.get((words[at],)) not in ("light", "not"):
+                return False
+        return False
+
     def asks_or_supposes(self, words: Sequence[str]) -> bool:
         """Whether a clause supposes something, or begins as a question or request, and not with a longer phrase ("what a mess")."""
         asks = self.end_of(self.asks, words)
-        return 0 < asks >= self.at(words, 0)[1] or self.place_of(self.supposes, words, range(len(words))) is not None
+        return 0 < asks >= self.at(words, 0)[1] or self.supposes_something(words)
 
 
 @cache
@@ -111,10 +135,11 @@ def _lexicon(words: Words) -> Lexicon:
     phrases: dict[Kind, str] = {kind: getattr(words, kind) for kind in _KINDS if kind not in ("light", "not")}
     listed = {kind: text.split(",") for kind, text in phrases.items()} | {"light": words.light.split(), "not": words.turns.split()}
     kinds: dict[Phrase, Kind] = {phrase: kind for kind in _KINDS for phrase in _phrases(listed[kind])}
-    within, asks, but = (frozenset(_phrases(one.split(","))) for one in (words.within, words.asks, words.but))
+    within, asks, but, wanted = (frozenset(_phrases(one.split(","))) for one in (words.within, words.asks, words.but, words.wanted))
     supposes, now, denies = (frozenset(_phrases(one.split())) for one in (words.supposes, words.now, words.denies))
-    longest = max(map(len, [*kinds, *within, *asks, *but, *supposes, *now]))
-    return Lexicon(words.script, frozenset(words.common.split()), kinds, within, asks, supposes, but, now, denies, longest)
+    longest = max(map(len, [*kinds, *within, *asks, *but, *supposes, *now, *wanted, *denies]))
+    common = frozenset(words.common.split())
+    return Lexicon(words.script, common, kinds, within, asks, supposes, but, now, denies, wanted, longest)
 
 
 def _phrases(texts: Sequence[str]) -> Iterator[Phrase]:

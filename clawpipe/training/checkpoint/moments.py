@@ -1,12 +1,10 @@
 """AdamW's state by parameter name: within a checkpoint, and between two rounds of a night as a directory of its own.
 
 moments.safetensors   `parameter|exp_avg`, `parameter|exp_avg_sq`, `parameter|step`, of narrow weights also `parameter|master`
-state.json            steps: optimizer steps that the night has taken so far
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ from torch.optim import Optimizer
 from clawpipe.errors import ConfigError
 from clawpipe.training.process.collectives import as_held, full_tensor, gather_on_main
 
-_MOMENTS, _STATE = "moments.safetensors", "state.json"
+_MOMENTS = "moments.safetensors"
 _MASTER = "master"  # see clawpipe.training.trainers.optimizer
 _FIX = "train the night's rounds with the same base and adapter"
 
@@ -46,20 +44,9 @@ def gathered_moments(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor
     return gather_on_main(moments_of(model, optimizer))
 
 
-def write_moments(directory: Path, moments: Mapping[str, Tensor], steps: int) -> None:
-    """Write the state that the night's next round starts with.
-
-    Args:
-        steps: optimizer steps that the night has taken so far.
-    """
-    directory.mkdir(parents=True)
+def write_moments(directory: Path, moments: Mapping[str, Tensor]) -> None:
+    """Write the moments that the night's next round starts with."""
     save_file(dict(moments), directory / _MOMENTS)
-    (directory / _STATE).write_text(json.dumps({"steps": steps}) + "\n")
-
-
-def steps_before(directory: Path | None) -> int:
-    """Return the optimizer steps that the night's earlier rounds took."""
-    return json.loads((directory / _STATE).read_bytes())["steps"] if directory else 0
 
 
 def load_moments(directory: Path, model: nn.Module, optimizer: Any) -> None:

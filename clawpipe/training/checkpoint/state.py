@@ -11,8 +11,9 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,22 +24,19 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from clawpipe import faults
 from clawpipe.children.ranks import ranks
 from clawpipe.json_types import JsonObject
 from clawpipe.policy.weights import save_model
-from clawpipe.store.digests import sha256_file
-from clawpipe.store.files import fsync
-from clawpipe.training.checkpoint.moments import gathered_moments, moments_of, set_moment, steps_before, trainable, write_moments
+from clawpipe.training.checkpoint.moments import gathered_moments, moments_of, set_moment, trainable, write_moments
 from clawpipe.training.model.adapter import adapter_tensors, model_tensors, save_adapter
 from clawpipe.training.model.value_head import save_value_head, value_head_tensors
+from clawpipe.training.outcome import commit_outcome
 from clawpipe.training.process.collectives import all_gather, as_held, full_tensor, gathered_weights, is_sharded, local_part
-from clawpipe.training.request import METRICS, OPTIMIZER, SUMMARY, TrainRequest, snapshot_name
+from clawpipe.training.request import TrainRequest, snapshot_name
 
 _WEIGHTS, _OPTIMIZER, _BEST = "weights", "optimizer", "best"
 _SCHEDULE, _RANDOM = "schedule.json", "random.safetensors"
 _ELEMENTS = 1 << 16  # at most so many evenly spread elements of a tensor are compared, so that the copy stays small
-_LEAST = torch.finfo(torch.float32).eps  # smallest relative change that is not rounding
 
 
 def save_state(
@@ -136,15 +134,6 @@ class Movement:
         return math.sqrt(moved / norm) if norm else math.sqrt(moved)
 
 
-def nothing_learnt(grad_norms: Sequence[float], moved: float) -> str | None:
-    """Return why a run with these gradient norms and this relative change of the weights learnt nothing; None if it learnt."""
-    if grad_norms and not any(grad_norms):
-        return f"the gradient was 0 in all of {len(grad_norms)} optimizer steps: nothing was learnt"
-    if moved < _LEAST:
-        return f"the weights moved by {moved:.1g} of their norm in {len(grad_norms)} optimizer steps: nothing was learnt"
-    return None
-
-
 def _sampled(model: nn.Module) -> list[_Part]:
     with gathered_weights(model), torch.no_grad():
         return [_spread(full_tensor(weight)) for _, weight in trainable(model)]
@@ -158,7 +147,7 @@ def _spread(weight: Tensor) -> _Part:
 def commit(
     request: TrainRequest, model: Any, steps: list[dict[str, float]], summary: JsonObject, optimizer: Optimizer | None = None
 ) -> None:
-    """Write the outcome to a temporary directory, sync it, and rename it into place.
+    """Write the outcome, complete or not at all.
 
     Args:
         request: the run's request; it names the output directory and says whether an adapter or a whole model was trained.
@@ -174,29 +163,7 @@ def commit(
     if not ranks().is_main:
         _collect_with_others(request, model)
         return
-    output = Path(request.output)
-    staging = output.with_name(f".{output.name}.partial")
-    shutil.rmtree(staging, ignore_errors=True)
-    weights = staging / request.weights.name
-    _write_weights(request, model, weights)
-    if request.snapshots.exists():
-        shutil.copytree(request.snapshots, staging / request.snapshots.name)
-    if request.is_gone_on_from:
-        write_moments(staging / OPTIMIZER, moments, steps_before(request.moments) + len(steps))
-    summary |= {"files": _digests(weights), "optimizer": _digests(staging / OPTIMIZER)}
-    summary |= {"identity": request.identity(), "steps": len(steps), "last": steps[-1]}
-    summary["nonfinite"] = sum(step["nonfinite"] for step in steps)
-    norms = [step["grad_norm"] for step in steps if "grad_norm" in step]
-    summary |= {"grad_norm_max": max(norms)} if norms else {}
-    summary["nothing_learnt"] = nothing_learnt(norms, summary["moved"])
-    (staging / METRICS).write_text("".join(json.dumps(step, sort_keys=True) + "\n" for step in steps))
-    (staging / SUMMARY).write_text(json.dumps(summary, indent=2, sort_keys=True) + "\n")
-    for path in [*staging.rglob("*"), staging]:
-        fsync(path)
-    faults.kill_point("train.before_rename")
-    shutil.rmtree(output, ignore_errors=True)
-    os.replace(staging, output)
-    fsync(output.parent)
+    commit_outcome(request, steps, summary, partial(_write_weights, request, model), partial(write_moments, moments=moments))
 
 
 def keep_snapshot(request: TrainRequest, model: Any, step: int) -> None:
@@ -223,10 +190,6 @@ def _write_weights(request: TrainRequest, model: Any, directory: Path) -> None:
     else:
         save_adapter(model, directory, request.base_digest)
     save_value_head(model, directory)
-
-
-def _digests(directory: Path) -> dict[str, str]:
-    return {file.name: sha256_file(file) for file in sorted(directory.glob("*"))}
 
 
 def _collect_with_others(request: TrainRequest, model: Any) -> None:

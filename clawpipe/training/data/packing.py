@@ -142,6 +142,18 @@ def build_pack(samples: Sequence[Sample], share: bool = True) -> dict[str, Tenso
         "ends": torch.from_numpy(tree.ends()),
         **asked,
         "score": score,
+        **_streams(samples),
+    }
+
+
+def flat_batch(samples: Sequence[Sample]) -> dict[str, Tensor]:
+    """Return the streams [N] of a pack for scores that come row by row: `score` is then a token's own number."""
+    streams = _streams(samples)
+    return {"score": torch.arange(len(streams["rows"])), **streams}
+
+
+def _streams(samples: Sequence[Sample]) -> dict[str, Tensor]:
+    return {
         "weights": _stream([np.full(len(sample.trained), sample.weight) for sample in samples], np.float32),
         "rows": _stream([np.full(len(sample.trained), row) for row, sample in enumerate(samples)], np.int64),
         **{name: torch.from_numpy(np.concatenate([sample.streams[name] for sample in samples])) for name in _names(samples)},

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from clawpipe.config.training import Lora
 from clawpipe.errors import ConfigError
-from clawpipe.json_types import Options
+from clawpipe.json_types import JsonObject, Options
 from clawpipe.policy.merged import merge_adapter
 from clawpipe.policy.weights import finite, written_tensors
 from clawpipe.training.process.collectives import gather_on_main
@@ -69,10 +69,18 @@ def save_adapter(model: PeftModel, directory: Path, base_digest: str) -> None:
     Raises:
         TrainingError: a weight is not finite; nothing is written.
     """
-    tensors = finite(adapter_tensors(model))
+    write_adapter(adapter_tensors(model), model.peft_config["default"].to_dict(), directory, base_digest)
+
+
+def write_adapter(tensors: dict[str, Tensor], settings: JsonObject, directory: Path, base_digest: str) -> None:
+    """Write the same files, given the tensors by peft's names, and peft's settings.
+
+    Raises:
+        TrainingError: a weight is not finite; nothing is written.
+    """
+    finite(tensors)
     directory.mkdir(parents=True, exist_ok=True)
     save_file(tensors, directory / "adapter_model.safetensors", metadata={"format": "pt"})
-    settings = model.peft_config["default"].to_dict()
     settings |= {"base_model_name_or_path": f"sha256:{base_digest}", "inference_mode": True}
     text = json.dumps(settings, indent=2, sort_keys=True, default=sorted)  # sorted: peft holds sets, whose order is random
     (directory / "adapter_config.json").write_text(text + "\n")

@@ -83,7 +83,7 @@ def training_arguments(request: TrainRequest, work: Path, packs_per_step: int) -
         gradient_accumulation_steps=packs_per_step,
         num_train_epochs=1,  # the plan holds all epochs
         train_sampling_strategy="sequential",
-        learning_rate=rate_of(request.config, _width(request)),
+        learning_rate=rate_of(request.config, width_of(request.base)),
         lr_scheduler_type=request.config.lr_scheduler_type,
         warmup_steps=request.config.warmup_steps or request.config.warmup_ratio,  # below 1: a share of the optimizer steps
         optim="adamw_torch",
@@ -105,9 +105,9 @@ def training_arguments(request: TrainRequest, work: Path, packs_per_step: int) -
     return arguments
 
 
-def _width(request: TrainRequest) -> int:
-    """Return the base's hidden size."""
-    return AutoConfig.from_pretrained(request.base, trust_remote_code=False).get_text_config().hidden_size
+def width_of(base: str) -> int:
+    """Return the hidden size of the base in a directory, of which its config is enough."""
+    return AutoConfig.from_pretrained(base, trust_remote_code=False).get_text_config().hidden_size
 
 
 def _device(request: TrainRequest) -> torch.device:

@@ -17,7 +17,7 @@ from clawpipe.errors import DataError
 from clawpipe.policy.forward import logits_of
 from clawpipe.training.data.packing import Pack, build_pack, fill_packs, inputs_of
 from clawpipe.training.data.samples import Sample
-from clawpipe.training.model.scoring_head import base_of, pack_hidden
+from clawpipe.training.model.scoring_head import pack_hidden
 
 _CHUNK = 256  # positions per chunk of logits
 _LOOKED_AT = 8  # rows to check: the ones with the most zeros
@@ -94,8 +94,11 @@ def _of_chunk(
     return chosen.float(), tokens.int(), (best - normaliser).float(), (logits.gather(-1, compared) - normaliser).float()
 
 
-def require_likely_zeros(model: Any, samples: Sequence[Sample], pack_tokens: int) -> None:
-    """Raise if recorded log-probs of exactly 0 belong to tokens that `model`, the policy at the start of training, finds unlikely.
+def require_likely_zeros(samples: Sequence[Sample], score: Callable[[Sequence[Sample]], list[np.ndarray]]) -> None:
+    """Raise if recorded log-probs of exactly 0 belong to tokens that the policy at the start of training finds unlikely.
+
+    Args:
+        score: computes the log-probs of rows' trained tokens under that policy.
 
     Raises:
         DataError: it names the row's group and both numbers.
@@ -104,9 +107,8 @@ def require_likely_zeros(model: Any, samples: Sequence[Sample], pack_tokens: int
     suspects = sorted(recorded, key=lambda sample: -_zeros(sample).sum())[:_LOOKED_AT]
     if sum(_zeros(sample).sum() for sample in suspects) < _LEAST:
         return
-    model.eval()
-    found = likelihoods(base_of(model), suspects, pack_tokens)
-    recomputed = [likelihood.logprobs[_zeros(row)] for likelihood, row in zip(found, suspects, strict=True)]
+    found = score(suspects)
+    recomputed = [logprobs[_zeros(row)] for logprobs, row in zip(found, suspects, strict=True)]
     if (mean := float(np.concatenate(recomputed).mean())) < _UNLIKELY:
         worst = min(range(len(recomputed)), key=lambda index: recomputed[index].sum())
         raise DataError(

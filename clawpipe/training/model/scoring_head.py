@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,24 +16,10 @@ from torch.utils.checkpoint import checkpoint
 
 from clawpipe.policy.forward import hidden_states, logits_of
 from clawpipe.training.model.router import balance_coefficient, balance_loss, router_logits
+from clawpipe.training.model.scores import Scores
 from clawpipe.training.model.tree_attention import packs, require_steady, tree_of
 
 _CHUNK = 256  # scores per chunk: logits of a whole pack would take more memory than everything else
-
-
-class Scores(NamedTuple):
-    """Scores of U tokens: log-prob [U] in nats, with gradient, and entropy [U] in nats of the distribution of each token.
-
-    `top` are the log-probs of K tokens per position, if they were asked for, with gradient [U, K]; `values` are the value head's
-    predictions at those positions, if the model has one, with gradient [U]. `balance` is the load-balancing loss of the pack's
-    tokens times its coefficient, where a mixture of experts asks for it and gradients are kept.
-    """
-
-    logprobs: Tensor
-    entropy: Tensor
-    top: Tensor | None = None
-    values: Tensor | None = None
-    balance: Tensor | None = None
 
 
 def install_scoring_head(model: Any) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from torch import Tensor
+from clawpipe.training.losses.batch import Part
 
 
 class _Part(NamedTuple):
@@ -26,9 +26,11 @@ class Accumulator:
         self._parts: list[_Part] = []
         self._since = time.perf_counter()
 
-    def add(self, metrics: dict[str, Tensor], count: int, trained: int, tree_tokens: int) -> None:
-        """Add a micro-batch: means over `count` tokens, rows or pairs, and the numbers of tokens that it trained and computed."""
-        self._parts.append(_Part(metrics, count, trained, tree_tokens))
+    def add(self, parts: Sequence[Part], trained: int, tree_tokens: int) -> None:
+        """Add a micro-batch: its metrics, and the numbers of tokens that it trained and computed."""
+        first, *others = parts
+        self._parts.append(_Part(first.metrics, first.count, trained, tree_tokens))
+        self._parts += [_Part(part.metrics, part.count, 0, 0) for part in others]
 
     def drain(self, gather: Callable[[list], list] = list) -> dict[str, float]:
         """Return the optimizer step's metrics, and start the next step. `gather` joins the lists of all processes."""

@@ -20,7 +20,9 @@ from clawpipe.training.checkpoint.moments import trainable
 from clawpipe.training.checkpoint.state import load_best, load_optimizer, load_random, load_weights, save_state
 from clawpipe.training.data.packing import Pack, build_pack
 from clawpipe.training.data.samples import Sample
-from clawpipe.training.model.scoring_head import Scores, install_scoring_head, score_pack
+from clawpipe.training.losses.batch import Batch, Objective
+from clawpipe.training.model.scores import Scores
+from clawpipe.training.model.scoring_head import install_scoring_head, learn_entropy, score_pack
 from clawpipe.training.process.collectives import all_gather, barrier, broadcast_from_main
 from clawpipe.training.trainers.accumulator import Accumulator
 from clawpipe.training.trainers.early_stopping import Limits, best_step, stop_reason
@@ -57,8 +59,6 @@ class SaveCheckpoints(TrainerCallback):
         self._last = time.monotonic()
 
 
-Batch = dict[str, Tensor]
-Metrics = dict[str, Tensor]
 _MAX_BAD_STEPS = 3  # in a row
 
 
@@ -77,13 +77,14 @@ class PackDataset(Dataset):
 
 
 class PackedTrainer(KeepsMasterWeights, InANight):
-    """Trains on packs, one per micro-batch; a subclass computes the loss of a pack, and the number that it is divided by.
+    """Trains on packs, one per micro-batch; the objective says what a pack costs, and by which number its loss is divided.
 
     A micro-batch whose loss is not finite contributes nothing, and an optimizer step whose gradient is not finite is not taken;
     both are counted, and too many in a row end the run. A run that `limits` end keeps its weights; with `validation`, every run
     keeps those of the step with the lowest validation loss.
 
     Args:
+        objective: what is minimised.
         rhythm: when to write checkpoints.
         on_step: called after each optimizer step with its number, the number of steps, and its metrics.
         validation: packs whose loss is computed after each optimizer step.
@@ -105,11 +106,14 @@ class PackedTrainer(KeepsMasterWeights, InANight):
         rhythm: Rhythm,
         on_step: Callable[[dict[str, float]], None] = lambda metrics: None,
         *,
+        objective: Objective,
         validation: PackDataset | None = None,
         limits: Limits = Limits(),  # noqa: B008  # a tuple
         stretch: Stretch = Stretch(),  # noqa: B008  # a tuple
     ) -> None:
         install_scoring_head(model)
+        if objective.learns_entropy:
+            learn_entropy(model)
         callbacks: list[TrainerCallback] = [SaveCheckpoints(rhythm)]
         super().__init__(model=model, args=args, train_dataset=dataset, data_collator=_only, callbacks=callbacks)
         self.remove_callback(PrinterCallback)
@@ -117,6 +121,7 @@ class PackedTrainer(KeepsMasterWeights, InANight):
         if validation is not None and self.is_deepspeed_enabled:
             message = "DeepSpeed's weights cannot be kept to go back to"
             raise ConfigError(message, "train.validation", "set it to 0, or use fsdp2.yaml")
+        self.objective = objective
         self._checkpoints, self._on_step = checkpoints, on_step
         self._validation, self._limits = validation, limits
         self._accumulator = Accumulator()
@@ -126,35 +131,21 @@ class PackedTrainer(KeepsMasterWeights, InANight):
 
     # ---- the loss
 
-    def _size(self, batch: Batch) -> float:
-        """Return the pack's part of the number that a step's loss is divided by: its trained tokens, rows or pairs."""
-        raise NotImplementedError
-
-    def _summed_loss(self, scores: Scores, inputs: Batch) -> tuple[Tensor, Metrics]:
-        """Return the summed loss of a pack that is not empty, and its metrics."""
-        raise NotImplementedError
-
-    def _count(self, batch: Batch) -> int:
-        """Return the number of tokens, rows or pairs that a pack's metrics are means over."""
-        return len(batch["score"])
-
-    def _finish(self, metrics: dict[str, float]) -> dict[str, float]:
-        """Return the metrics of an optimizer step, given the means over its packs."""
-        return metrics
-
     def _get_num_items_in_batch(self, batch_samples: list[Batch], device: torch.device) -> Tensor:
         """Return the size of the whole accumulation window, on all processes."""
-        size = torch.tensor(sum(self._size(batch) for batch in batch_samples), device=device)
+        size = torch.tensor(sum(self.objective.size(batch) for batch in batch_samples), device=device)
         return self.accelerator.gather(size).sum()  # type: ignore[union-attr]
 
     def compute_loss(self, model, inputs: Batch, return_outputs=False, num_items_in_batch: Any = None) -> Tensor:
         scores = score_pack(model, inputs)
         if not len(inputs["score"]):
             return _nothing(scores)
-        total, metrics = self._summed_loss(scores, inputs)
+        total, parts = self.objective.summed(scores, inputs)
         if scores.balance is not None:
-            total = total + scores.balance * self._size(inputs)  # a mean over the step's packs, each by its part of the step
-        self._accumulator.add(metrics, self._count(inputs), len(inputs["score"]), inputs["input_ids"].numel())
+            total = total + scores.balance * self.objective.size(
+                inputs
+            )  # a mean over the step's packs, each by its part of the step
+        self._accumulator.add(parts, len(inputs["score"]), inputs["input_ids"].numel())
         loss = total / num_items_in_batch * self.accelerator.num_processes
         if torch.isfinite(loss):
             return loss
@@ -169,8 +160,8 @@ class PackedTrainer(KeepsMasterWeights, InANight):
         for index in range(len(packs)):
             inputs: Any = self._prepare_inputs(packs[index])  # type: ignore[arg-type]
             scores = score_pack(self.model_wrapped, inputs)  # type: ignore[arg-type]
-            total += float(self._summed_loss(scores, inputs)[0])
-            size += self._size(inputs)
+            total += float(self.objective.summed(scores, inputs)[0])
+            size += self.objective.size(inputs)
         return total / size
 
     def _clip_grad_norm(self, model: nn.Module) -> Tensor:
@@ -193,7 +184,7 @@ class PackedTrainer(KeepsMasterWeights, InANight):
         """Add the step's metrics, without those that cannot be computed; then decide whether training stops."""
         is_update = "loss" in logs
         if is_update:
-            logs = logs | self._finish(self._accumulator.drain(_joined))
+            logs = logs | self.objective.finish(self._accumulator.drain(_joined))
             if self._validation is not None:
                 logs["validation_loss"] = self._validate(self._validation)
                 self._accumulator = Accumulator()  # the next step's time begins here

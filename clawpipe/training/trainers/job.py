@@ -6,17 +6,33 @@ that can train on preference pairs that are text only says so by a function `tra
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
 
 from clawpipe.policy.vocabulary import vocabulary_size
 from clawpipe.training.data.packing import Pack
 from clawpipe.training.data.samples import Sample
+from clawpipe.training.losses.batch import Objective
 from clawpipe.training.request import TrainRequest
 from clawpipe.training.trainers.base import PackedTrainer
 
 Steps = list[dict[str, float]]
+
+
+class Score(Protocol):
+    """Computes log-probs of the rows' trained tokens, float32 [N] each, in nats at the row's temperature."""
+
+    def __call__(self, rows: Sequence[Sample], *, reference: bool = False) -> list[np.ndarray]:
+        """Return those under the policy that training starts from, or under the reference, which the night started from."""
+        ...
+
+
+def keep(rows: list[Sample], score: Score) -> list[Sample]:
+    """Return the rows as they are."""
+    return rows
 
 
 def keep_rows(model: Any, rows: list[Sample], packs: list[Pack]) -> list[Sample]:
@@ -35,7 +51,9 @@ class TrainingJob(NamedTuple):
         rows: to train on.
         filtered: counts, by reason, of rows that cannot be trained on.
         plan: makes packs as `plan_packs` does, called with (rows, pack_tokens, optimizer steps, seed, epochs).
+        objective: what is minimised.
         trainer: makes the trainer, called with the arguments of `PackedTrainer`.
+        complete: completes or checks the rows, given log-probs that can be computed wherever the policy is.
         prepare: completes the rows' streams with what the untrained model says of them; `packs` hold each row once.
         check: raises if the metrics of the run's optimizer steps show that it cannot have been right.
         rows_each: rows that one row of the dataset became.
@@ -44,7 +62,9 @@ class TrainingJob(NamedTuple):
     rows: list[Sample]
     filtered: dict[str, int]
     plan: Callable[..., list[list[Pack]]]
-    trainer: Callable[..., PackedTrainer]
+    objective: Objective
+    trainer: Callable[..., PackedTrainer] = PackedTrainer
+    complete: Callable[[list[Sample], Score], list[Sample]] = keep
     prepare: Callable[[Any, list[Sample], list[Pack]], list[Sample]] = keep_rows
     check: Callable[[Steps], None] = accept_any
     rows_each: int = 1

@@ -17,19 +17,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clawpipe.config.methods import Kto
 from clawpipe.errors import DataError
-from clawpipe.training.data.packing import Pack
 from clawpipe.training.data.pairs import plan_pairs
 from clawpipe.training.data.samples import Sample, load_samples
-from clawpipe.training.losses.kto import kto_loss, reference_point, row_sums
-from clawpipe.training.model.likelihoods import likelihoods
-from clawpipe.training.model.reference import reference_model
-from clawpipe.training.model.scoring_head import Scores, base_of, score_pack
-from clawpipe.training.process.collectives import broadcast_from_main
+from clawpipe.training.losses.batch import Batch, KtoObjective, log_ratios
+from clawpipe.training.losses.kto import reference_point
+from clawpipe.training.model.scoring_head import score_pack
 from clawpipe.training.request import TrainRequest
-from clawpipe.training.trainers.base import Batch, Metrics, PackDataset, PackedTrainer
-from clawpipe.training.trainers.job import TrainingJob, vocabulary_of
+from clawpipe.training.trainers.base import PackDataset, PackedTrainer
+from clawpipe.training.trainers.job import Score, TrainingJob, vocabulary_of
 
 
 def training_job(request: TrainRequest) -> TrainingJob:
@@ -46,8 +42,9 @@ def training_job(request: TrainRequest) -> TrainingJob:
         rows=with_mismatched(samples),
         filtered=filtered,
         plan=partial(plan_pairs, share=config.share_prefixes),
-        trainer=partial(KtoTrainer, kto=config.kto),
-        prepare=partial(_with_references, request),
+        objective=KtoObjective(config.kto),
+        trainer=KtoTrainer,
+        complete=_with_references,
         rows_each=2,
     )
 
@@ -109,42 +106,25 @@ def _mismatched(sample: Sample, other: Sample, longest: int) -> Sample:
     return replace(sample, token_ids=ids, trained=trained, streams={"label": np.zeros(len(trained), np.float32)})
 
 
-def _with_references(request: TrainRequest, model: Any, rows: list[Sample], packs: list[Pack]) -> list[Sample]:
+def _with_references(rows: list[Sample], score: Score) -> list[Sample]:
     """Add the mismatched rows' log-probs under the reference, the policy that the night started from."""
-    model.eval()
-    found = broadcast_from_main(lambda: _mismatched_logprobs(request, model, rows[1::2]))
-    complete = list(rows)
+    found, complete = score(rows[1::2], reference=True), list(rows)
     complete[1::2] = [replace(row, streams={**row.streams, "reference": part}) for row, part in zip(rows[1::2], found, strict=True)]
     return complete
 
 
-def _mismatched_logprobs(request: TrainRequest, model: Any, rows: list[Sample]) -> list[np.ndarray]:
-    with reference_model(model, request) as reference:
-        return [row.logprobs for row in likelihoods(base_of(reference.eval()), rows, request.config.pack_tokens)]
-
-
 class KtoTrainer(PackedTrainer):
-    """Trains a policy on the rows of `with_mismatched`, packed by `plan_pairs`. Metrics are means over a step's trajectories."""
+    """Trains a policy on the rows of `with_mismatched`, packed by `plan_pairs`."""
 
-    def __init__(self, *arguments: Any, kto: Kto, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._kto = kto
-        self._point: Tensor | None = None
-
-    def _size(self, batch: Batch) -> float:
-        return self._count(batch)
-
-    def _count(self, batch: Batch) -> int:
-        """Return the number of trajectories: half of the rows, since each row has a trained token."""
-        return (int(batch["rows"].max()) + 1) // 2 if len(batch["rows"]) else 0
+    objective: KtoObjective
 
     def _get_num_items_in_batch(self, batch_samples: list[Batch], device: torch.device) -> Tensor:
         alone = len(batch_samples) == 1 and self.accelerator.num_processes == 1
-        self._point = None if alone else self._estimate(batch_samples)  # a single pack has all of the rows itself
+        self.objective.point = None if alone else self._estimate(batch_samples)  # a single pack has all of the rows itself
         return super()._get_num_items_in_batch(batch_samples, device)
 
     def _validate(self, packs: PackDataset) -> float:
-        self._point = self._estimate(packs[index] for index in range(len(packs)))
+        self.objective.point = self._estimate(packs[index] for index in range(len(packs)))
         return super()._validate(packs)
 
     @torch.no_grad()
@@ -155,35 +135,7 @@ class KtoTrainer(PackedTrainer):
             inputs: Any = self._prepare_inputs(batch)  # type: ignore[arg-type]
             scores = score_pack(self.model_wrapped, inputs)  # type: ignore[arg-type]
             if len(inputs["score"]):
-                mismatched = _log_ratios(scores, inputs)[1::2]
+                mismatched = log_ratios(scores, inputs)[1::2]
                 found += torch.stack([mismatched.sum(), mismatched.new_tensor(len(mismatched))])
         total, rows = self.accelerator.gather(found).view(-1, 2).sum(0)  # type: ignore[union-attr]
         return reference_point(total, rows)
-
-    def _summed_loss(self, scores: Scores, inputs: Batch) -> tuple[Tensor, Metrics]:
-        log_ratios, rows = _log_ratios(scores, inputs), inputs["rows"]
-        point = self._point
-        if point is None:
-            point = reference_point(log_ratios[1::2].sum(), torch.tensor(len(log_ratios) // 2))
-        share = 1 / rows.bincount()[rows]  # of a token in its row
-        labels, weights, entropy = (
-            row_sums(stream * share, rows)[0::2] for stream in (inputs["label"], inputs["weights"], scores.entropy[inputs["score"]])
-        )
-        loss, metrics = kto_loss(log_ratios[0::2], labels > 0, point, self._kto)
-        return (loss * weights).sum(), metrics | {"entropy": entropy.detach().mean()}
-
-    def _finish(self, metrics: dict[str, float]) -> dict[str, float]:
-        """Return rewards as means over the rows of their label; without such rows they are absent."""
-        if "_chosen" in metrics:
-            share = metrics.pop("_chosen")
-            sums = {name: metrics.pop(f"_rewards_{name}") for name in ("chosen", "rejected")}
-            shares = {"chosen": share, "rejected": 1 - share}
-            metrics |= {f"rewards_{name}": sums[name] / shares[name] for name in sums if shares[name] > 0}
-        if {"rewards_chosen", "rewards_rejected"} <= set(metrics):
-            metrics["margin"] = metrics["rewards_chosen"] - metrics["rewards_rejected"]
-        return metrics
-
-
-def _log_ratios(scores: Scores, inputs: Batch) -> Tensor:
-    """Return the log-ratios [2R] of the rows in nats, summed over their trained tokens."""
-    return row_sums(scores.logprobs[inputs["score"]] - inputs["reference"], inputs["rows"])

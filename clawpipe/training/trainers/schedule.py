@@ -11,7 +11,8 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from transformers import SchedulerType, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from clawpipe.training.checkpoint.moments import load_moments, steps_before
+from clawpipe.config.training import Train
+from clawpipe.training.checkpoint.moments import load_moments
 from clawpipe.training.request import TrainRequest
 
 
@@ -30,6 +31,11 @@ def rate_factor(step: int, kind: str, warmup: int, steps: int) -> float:
     return {"constant": 1.0, "linear": 1.0 - done, "cosine": 0.5 * (1.0 + math.cos(math.pi * done))}[kind]
 
 
+def warmup_steps(config: Train, steps: int) -> int:
+    """Return the optimizer steps of the warm-up, of a night with so many."""
+    return config.warmup_steps or math.ceil(config.warmup_ratio * steps)
+
+
 class Stretch(NamedTuple):
     """The part of a night's training that one round is.
 
@@ -45,7 +51,7 @@ class Stretch(NamedTuple):
 
 
 def stretch_of(request: TrainRequest) -> Stretch:
-    return Stretch(steps_before(request.moments), request.course.rounds_left if request.course else 1, request.moments)
+    return Stretch(request.steps_before, request.course.rounds_left if request.course else 1, request.moments)
 
 
 class TakesOver(TrainerCallback):

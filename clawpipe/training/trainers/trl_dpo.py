@@ -28,6 +28,7 @@ from clawpipe.policy.text import TextPair, renderers
 from clawpipe.policy.vocabulary import load_tokenizer
 from clawpipe.training.checkpoint.state import Movement, commit
 from clawpipe.training.data.text_pairs import load_text_pairs
+from clawpipe.training.losses.batch import Part
 from clawpipe.training.model.build import build_model, training_arguments
 from clawpipe.training.model.reference import load_reference, set_adapter_weights
 from clawpipe.training.request import Reference, TrainRequest
@@ -214,7 +215,7 @@ class TextPreferenceTrainer(KeepsMasterWeights, InANight, DPOTrainer):
 
     def compute_loss(self, model: Any, inputs: dict[str, Tensor], *rest: Any, **options: Any) -> Tensor:
         weights = inputs.pop("weights")
-        self._accumulator.add({}, 1, int(inputs["completion_mask"].sum()), int(inputs["attention_mask"].sum()))
+        self._accumulator.add([Part({}, 1)], int(inputs["completion_mask"].sum()), int(inputs["attention_mask"].sum()))
         return super().compute_loss(model, inputs, *rest, **options) * weights.mean()  # one pair, one weight
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:

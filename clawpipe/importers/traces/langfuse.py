@@ -4,23 +4,21 @@
     {"id", "timestamp", "sessionId", "userId", "input", "output", "observations": [...]}                 a trace
 
 One with messages, or texts, in `input` and `output` is read as a log of a request and its response. A trace is read by its own
-input and output, and not by those of its observations, which are records of their own.
+input and output; where these are neither, by the generations among its observations.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 from clawpipe.importers.chat import read_chat
 from clawpipe.importers.record import Conversation
 from clawpipe.importers.strict_json import RefusedError
+from clawpipe.importers.traces.sides import answered_of, asked_of
+from clawpipe.importers.values import objects_of
 from clawpipe.json_types import JsonObject
-from clawpipe.wire.arguments import parsed
 
 _SPEAKING = ("GENERATION", "AGENT")
 _KINDS = (*_SPEAKING, "SPAN", "EVENT", "TOOL", "CHAIN", "RETRIEVER", "EVALUATOR", "EMBEDDING", "GUARDRAIL")
 _NAMES = {"sessionId": "session_id", "userId": "user_id"}
-_SAYS = ("role", "content", "tool_calls", "choices", "message", "candidates")
 
 
 def is_langfuse(record: JsonObject) -> bool:
@@ -38,37 +36,12 @@ def read_langfuse(record: JsonObject) -> list[Conversation]:
     kind = record.get("type")
     if kind is not None and kind not in _SPEAKING:
         raise RefusedError(f"a Langfuse observation of the kind {kind}, which is no answer of a model")
-    asked, answer = _messages(record["input"]), _answer(record["output"])
+    asked, answer = asked_of(record["input"]), answered_of(record["output"])
+    spoken = [one for one in objects_of(record.get("observations")) if one.get("type") in _SPEAKING]
+    if (asked is None or answer is None) and spoken:
+        kept = {name: record[name] for name in _NAMES if record.get(name) is not None}
+        return [conversation for one in spoken for conversation in read_langfuse(kept | one)]
     if asked is None or answer is None:
         raise RefusedError("a Langfuse record without messages in its input and output")
     rest = {_NAMES.get(name, name): value for name, value in record.items() if name not in ("input", "output", "type")}
     return read_chat(rest | {"request": asked, "response": answer})
-
-
-def _messages(given: Any) -> JsonObject | None:
-    """Return a request with the messages of an input: a list, or an object with them, perhaps as a JSON text."""
-    value = _value(given)
-    if isinstance(value, str) and value:
-        return {"messages": [{"role": "user", "content": value}]}
-    listed = value.get("messages") if isinstance(value, dict) else value
-    if not isinstance(listed, list) or not listed or not all(isinstance(part, dict) and "role" in part for part in listed):
-        return None
-    return value if isinstance(value, dict) else {"messages": listed}
-
-
-def _answer(given: Any) -> JsonObject | None:
-    """Return a response with the message of an output: an object, a list with one, or a text."""
-    value = _value(given)
-    if isinstance(value, list) and len(value) == 1:
-        value = value[0]
-    if isinstance(value, str) and value:
-        return {"message": {"content": value}}
-    if not isinstance(value, dict) or not any(name in value for name in _SAYS):
-        return None
-    return {"message": value} if "role" in value else value
-
-
-def _value(given: Any) -> Any:
-    """Return a value, parsed if it is a text with a JSON object or list."""
-    found = parsed(given) if isinstance(given, str) and given[:1] in ("{", "[") else None
-    return given if found is None else found

@@ -1,0 +1,1 @@
+"""What settings, commands and variables of other systems are called here."""

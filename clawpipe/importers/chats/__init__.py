@@ -1,0 +1,1 @@
+"""What chat applications export: ChatGPT, Claude.ai, Open WebUI, LibreChat."""

@@ -1,0 +1,1 @@
+"""What programs that write code keep of their sessions: Gemini CLI, Copilot, OpenHands, Aider."""

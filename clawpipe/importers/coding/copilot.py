@@ -1,0 +1,139 @@
+"""Read chats of GitHub Copilot: what VS Code exports (`chat.json`), and sessions of the CLI (`events.jsonl`).
+
+    {"responderUsername", "requests": [{"message": {"text"}, "response": [parts], "result": {"metadata": {"toolCallRounds"}}}]}
+    {"type": "user.message" | "assistant.message" | "tool.execution_complete" | ..., "data": {...}, "timestamp"}
+
+Where VS Code kept the rounds of a request, they are read, else the parts that it displayed. A request that was cancelled is cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from clawpipe.importers.chats.tree import THUMB, read_export
+from clawpipe.importers.record import Conversation
+from clawpipe.importers.turns import Turns
+from clawpipe.importers.values import name_of, object_of, objects_of, text_of, without
+from clawpipe.json_types import JsonObject
+
+_SAID = ("markdownContent", "markdownVuln", None)  # kinds of parts that are text
+_EVENTS = ("session.", "user.", "assistant.", "tool.", "system.")
+
+
+def is_copilot(record: JsonObject) -> bool:
+    return isinstance(record.get("requests"), list) and ("responderUsername" in record or "initialLocation" in record)
+
+
+def read_copilot(record: JsonObject) -> list[Conversation]:
+    """Read a chat.
+
+    Raises:
+        RefusedError: it is not a conversation.
+    """
+    turns, requests = Turns(), objects_of(record["requests"])
+    for request in requests:
+        turns.say("user", _text(object_of(request.get("message"))))
+        metadata = object_of(object_of(request.get("result")).get("metadata"))
+        rounds = objects_of(metadata.get("toolCallRounds"))
+        if rounds:
+            _add_rounds(turns, rounds, object_of(metadata.get("toolCallResults")))
+        else:
+            _add_parts(turns, request.get("response"))
+        _end(turns, request)
+    models = [model for request in requests if (model := text_of(request.get("modelId")))]
+    known = {"session_id": name_of(record, "sessionId"), "model": models[0] if models else None}
+    return read_export(turns, known, without(record, "requests", "sessionId"))
+
+
+def _end(turns: Turns, request: JsonObject) -> None:
+    if request.get("isCanceled") is True:
+        turns.mark(finish_reason="cancelled")
+    elif object_of(request.get("result")).get("errorDetails"):
+        turns.mark(finish_reason="error")
+    if request.get("vote") in (0, 1):
+        turns.mark(**{THUMB: request["vote"] == 1})
+
+
+def _text(message: JsonObject) -> str:
+    return text_of(message.get("text")) or "".join(
+        text for part in objects_of(message.get("parts")) if (text := text_of(part.get("text")))
+    )
+
+
+def _add_rounds(turns: Turns, rounds: list[JsonObject], results: JsonObject) -> None:
+    for one in rounds:
+        turns.close()
+        turns.think(object_of(one.get("thinking")).get("text"))
+        turns.say("assistant", text_of(one.get("response")) or "")
+        calls = objects_of(one.get("toolCalls"))
+        for call in calls:
+            turns.call(call.get("name"), call.get("arguments"), call.get("id"))
+        for call in calls:
+            answer = object_of(results.get(str(call.get("id"))))
+            if answer:
+                turns.answer(_answered(answer), call.get("id"), call.get("name"))
+
+
+def _answered(answer: JsonObject) -> Any:
+    texts = [part["value"] for part in objects_of(answer.get("content")) if isinstance(part.get("value"), str)]
+    return "\n".join(texts) if texts else answer.get("content") or ""
+
+
+def _add_parts(turns: Turns, response: Any) -> None:
+    for part in objects_of(response):
+        kind = part.get("kind")
+        said = part.get("value", part.get("content"))
+        text = text_of(said) or text_of(object_of(said).get("value"))
+        if kind == "thinking":
+            turns.think(text)
+        elif kind in _SAID and text:
+            turns.say("assistant", text)
+        elif kind == "toolInvocationSerialized":
+            details = object_of(part.get("resultDetails"))
+            turns.call(part.get("toolId"), details.get("input") or {}, part.get("toolCallId"))
+            turns.answer(details.get("output") or "", part.get("toolCallId"))
+
+
+def is_copilot_cli(record: JsonObject) -> bool:
+    kind = record.get("type")
+    named = isinstance(kind, str) and (kind.startswith(_EVENTS) or "parentId" in record)
+    return named and isinstance(record.get("data"), dict) and "timestamp" in record
+
+
+def join_copilot_cli(records: Sequence[JsonObject], session: str) -> Iterator[Conversation]:
+    """Yield the conversation of a session's file.
+
+    Raises:
+        RefusedError: it is not a conversation.
+    """
+    turns, started = Turns(), JsonObject()
+    for record in records:
+        kind, data = record["type"], record["data"]
+        if kind == "session.start":
+            started = data
+        elif kind in ("user.message", "system.message"):
+            turns.say(kind.partition(".")[0], text_of(data.get("content")) or "")
+        elif kind == "assistant.message":
+            _add_message(turns, data)
+        elif kind == "tool.execution_complete":
+            _add_result(turns, data)
+        elif kind in ("session.error", "abort", "assistant.abort"):
+            turns.mark(finish_reason="error")
+    model = text_of(started.get("selectedModel")) or text_of(started.get("model"))
+    known = {"session_id": text_of(started.get("sessionId")) or session, "model": model}
+    yield from read_export(turns, known, without(started, "sessionId"))
+
+
+def _add_message(turns: Turns, data: JsonObject) -> None:
+    turns.close()
+    turns.think(data.get("reasoningText"))
+    turns.say("assistant", text_of(data.get("content")) or "")
+    for call in objects_of(data.get("toolRequests")):
+        turns.call(call.get("name"), call.get("arguments") or {}, call.get("toolCallId"))
+
+
+def _add_result(turns: Turns, data: JsonObject) -> None:
+    result, success = data.get("result"), data.get("success")
+    said = object_of(result).get("content", result) if result is not None else object_of(data.get("error")).get("message")
+    turns.answer(said or "", data.get("toolCallId"), failed=not success if isinstance(success, bool) else None)

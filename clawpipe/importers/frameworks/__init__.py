@@ -1,0 +1,1 @@
+"""What libraries for agents write of their messages: LangChain and LangGraph, AutoGen, smolagents."""

@@ -1,0 +1,1 @@
+"""What evaluations write of their attempts: Inspect, Harbor (ATIF), BFCL, ToolBench, verifiers."""

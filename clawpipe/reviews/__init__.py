@@ -1,0 +1,1 @@
+"""What people decide about rows before these teach: approve, reject or edit them; who decided, and when."""

@@ -1,0 +1,87 @@
+"""The backend `tinker`: train at a service that speaks Tinker's API, through its own library. Imports no heavy library."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from clawpipe.config.quantization import Quantization
+from clawpipe.config.training import Lora, Train
+from clawpipe.errors import ConfigError
+from clawpipe.quick_imports import quick_imports
+from clawpipe.training.backends import Capabilities, OnStep, Refusal
+from clawpipe.training.methods import weights_of
+from clawpipe.training.request import TrainRequest
+
+KEY = "TINKER_API_KEY"
+_ALPHA = 32  # the service scales an adapter by 32 / rank
+_MONTH = 30 * 24 * 3600
+
+
+class TinkerBackend:
+    """Trains adapters at the service.
+
+    Args:
+        url: of the service; None: the one in TINKER_BASE_URL, else the library's.
+        model: name of the base there.
+        timeout: seconds that one request may take, with all its tries.
+        keep_seconds: for how long the service keeps the saved steps and the exported adapter; at least an hour.
+    """
+
+    can = Capabilities(
+        methods=frozenset({"sft", "grpo", "dpo", "kto", "opd", "combine"}), goes_on=True, snapshots=True, resumes=True
+    )
+
+    def __init__(self, url: str | None, model: str, timeout: float = 1800.0, keep_seconds: int = 7 * 24 * 3600) -> None:
+        if find_spec("tinker") is None:
+            raise ConfigError("the library of the service is not installed", "train.backend", "pip install 'clawpipe[tinker]'")
+        if not timeout > 0 or not 3600 <= keep_seconds <= _MONTH:
+            raise ConfigError("timeout is above 0, and keep_seconds from an hour to 30 days", "train.backend.options")
+        self._url, self._model, self._timeout, self._keep_seconds = url, model, timeout, keep_seconds
+
+    def refusals(self, train: Train, temperature: float, quantization: Quantization) -> Iterator[Refusal]:
+        """Yield the settings that have no counterpart there."""
+        if not os.environ.get(KEY):
+            yield Refusal(f"{KEY} is not in the environment", f"{KEY}")
+        if temperature != 1:
+            yield Refusal("its log-probs are those at temperature 1", "rollouts.temperature=1")
+        if quantization != "none":
+            yield Refusal("its base is not quantized", "model.quantization=none")
+        if weights_of(train)[1] and train.opd.form == "topk":
+            yield Refusal("it gives the log-prob of the sampled token alone", "train.opd.form=token")
+        if train.loss.entropy_coef:
+            yield Refusal("it gives no entropy", "train.loss.entropy_coef=0")
+        if train.validation:
+            yield Refusal("it goes back to no earlier step", "train.validation=0")
+        yield from _of_lora(train.lora)
+
+    def train(self, request: TrainRequest, work: Path, on_step: OnStep) -> None:
+        """Train; see clawpipe.training.remote.loop."""
+        with quick_imports():
+            from clawpipe.training.remote.loop import train_at
+            from clawpipe.training.remote.tinker_session import Service
+
+        with Service(self._url, self._model, self._timeout, self._keep_seconds) as service:
+            train_at(service.opener(request), request, work, on_step)
+
+    def logprobs(self, request: TrainRequest, rows: Sequence[Sequence[int]]) -> list[list[float]]:
+        """Return the service's own log-probs of rows, under its base."""
+        with quick_imports():
+            from clawpipe.training.remote.tinker_session import Service, whole_rows
+
+        with Service(self._url, self._model, self._timeout, self._keep_seconds) as service:
+            return [row.tolist() for row in service.opener(request)(None).logprobs(whole_rows(rows))]
+
+
+def _of_lora(lora: Lora) -> Iterator[Refusal]:
+    """Yield what its adapters are not."""
+    if lora.alpha != _ALPHA:
+        yield Refusal(f"it scales adapters by {_ALPHA} / rank", f"train.lora.alpha={_ALPHA}")
+    if lora.dropout:
+        yield Refusal("its adapters have no dropout", "train.lora.dropout=0")
+    if lora.variant != "lora":
+        yield Refusal(f"it has no {lora.variant}", "train.lora.variant=lora")
+    if lora.target_modules != "all-linear":
+        yield Refusal("its adapters are on all linear layers", "train.lora.target_modules=all-linear")

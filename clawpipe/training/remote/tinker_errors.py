@@ -1,0 +1,79 @@
+"""What went wrong at a service that speaks Tinker's API, as one of clawpipe's errors: one line, and an exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import contextmanager
+
+import httpx
+import tinker
+from pydantic import ValidationError
+from tinker.lib.retryable_exception import RetryableException
+
+from clawpipe.errors import BusyError, ClawpipeError, ConfigError, DataError, TrainingError
+
+_LATER = "run again: training goes on from the last step that the service has saved"
+_LENGTH = 300  # most characters of what the service said
+
+
+@contextmanager
+def told_as_ours(where: str) -> Iterator[None]:
+    """Raise the library's errors as clawpipe's.
+
+    Args:
+        where: the service's URL.
+    """
+    try:
+        yield
+    except ClawpipeError:
+        raise
+    except (tinker.TinkerError, httpx.HTTPError, RetryableException, FutureTimeoutError, RuntimeError, ValueError) as error:
+        raise _ours(error, where) from error
+
+
+def _ours(error: BaseException, where: str) -> ClawpipeError:
+    match error:
+        case tinker.APIStatusError():
+            return _of_status(error, where)
+        case tinker.RequestFailedError():
+            return _of_request(error, where)
+        case tinker.APIConnectionError() | httpx.HTTPError() | RetryableException():
+            return BusyError(f"the service does not answer: {_said(error)}", where, _LATER)
+        case FutureTimeoutError():
+            return BusyError("the service did not answer in the time of train.backend.options.timeout", where, _LATER)
+        case ValidationError() | tinker.APIResponseValidationError():
+            return TrainingError(f"the service's answer is not of its API: {_said(error)}", where)
+        case tinker.TinkerError():
+            return ConfigError(_said(error), where, "set TINKER_API_KEY to a key of this service")
+    if error.__cause__ is not None:  # the library wraps what an earlier request, or the wait for a result, ended with
+        return _ours(error.__cause__, where)
+    return TrainingError(f"the service's library failed: {_said(error)}", where)
+
+
+def _of_status(error: tinker.APIStatusError, where: str) -> ClawpipeError:
+    said = f"the service answers {error.status_code}: {_said(error)}"
+    match error.status_code:
+        case 401 | 403:
+            return ConfigError(f"the service refuses the key: {said}", where, "set TINKER_API_KEY to a key of this service")
+        case 402:
+            return ConfigError(f"the account cannot pay: {said}", where, "settle it there, and run again: each step is saved")
+        case 404 | 410:
+            fix = "check train.backend.model; where saved steps have expired, remove the home's work directory to train anew"
+            return DataError(said, where, fix)
+        case 400 | 422:
+            return ConfigError(said, where, "check train.backend.model and the settings of train")
+        case _:
+            return BusyError(said, where, _LATER)
+
+
+def _of_request(error: tinker.RequestFailedError, where: str) -> ClawpipeError:
+    """Return the error of a request that the service accepted and could not do: the user's fault, or its own."""
+    said = f"the service could not do it: {_said(error)}"
+    if error.category == tinker.types.RequestErrorCategory.User:
+        return DataError(said, where, "check that train.backend.model is the model whose tokens the rows hold")
+    return BusyError(said, where, _LATER)
+
+
+def _said(error: BaseException) -> str:
+    return " ".join(str(error).split())[:_LENGTH] or type(error).__name__

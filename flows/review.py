@@ -1,0 +1,66 @@
+"""What would teach tonight, for people to look at before it does."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from clawpipe.config.night import NightConfig
+from clawpipe.errors import NotFoundError
+from clawpipe.judging.base import SCORERS, Scorer, scores_stored
+from clawpipe.judging.spending import spending_of
+from clawpipe.nights.record import NightStatus, list_nights, night_id, read_status
+from clawpipe.reviews.decisions import Decisions
+from clawpipe.reviews.queue import Candidates, Queue
+from clawpipe.reviews.snapshot import made_by
+from clawpipe.store.datasets import dataset_ref
+from clawpipe.store.home import Home
+from clawpipe.store.open import open_store
+from clawpipe.store.refs import DatasetRef
+from flows.datasets import DATASETS, NothingNewError, named_datasets, without_approval
+
+_FREE = "rules"  # a judge that asks nobody
+_EVERYTHING = NightConfig(trajectories=("all",), scores=("all",), preferences=("all",))
+
+
+def review_queue(home: Home, config: NightConfig | None, ask_judges: bool) -> Queue:
+    """Return the rows that a night with these settings would take, and the rollouts that it has made.
+
+    Args:
+        config: None: everything that was ingested, and the rollouts of the last night.
+        ask_judges: whether the settings' judges are asked about what they have not scored; else only one that asks nobody is.
+    """
+    nights = list_nights(home)
+    night = night_id(config) if config else nights[-1] if nights else ""
+    named, status = _named(home, config or _EVERYTHING), _status(home, night)
+    trajectories = [*named["trajectories"], *(made_by(status) if status else [])]
+    candidates = Candidates(trajectories, [*named["scores"], *(_scores_of(status) if status else [])], named["preferences"])
+    with spending_of(night):  # what judges are asked here is of the night's budget, and is not asked again by the night
+        scorers = _judges(config, ask_judges)
+    return Queue(open_store(home), candidates, Decisions.of(home), scorers)
+
+
+def _named(home: Home, config: NightConfig) -> dict[str, list[DatasetRef]]:
+    words = {setting: getattr(config, setting) for setting in DATASETS}
+    with suppress(NothingNewError):
+        words |= named_datasets(home, without_approval(config))
+        store = open_store(home)
+        return {setting: [dataset_ref(store, DATASETS[setting], one) for one in words[setting]] for setting in DATASETS}
+    return {setting: [] for setting in DATASETS}
+
+
+def _status(home: Home, night: str) -> NightStatus | None:
+    with suppress(NotFoundError):
+        return read_status(home, night) if night else None
+    return None
+
+
+def _scores_of(status: NightStatus) -> list[DatasetRef]:
+    """Return what the verifier and the judges of a night have said."""
+    steps = (step for step in status.steps if step.name.rpartition("/")[2] == "score")
+    return [ref for step in steps if isinstance(ref := step.artifacts.get("output"), DatasetRef)]
+
+
+def _judges(config: NightConfig | None, ask: bool) -> list[Scorer]:
+    named = [(one.name, one.options) for one in config.scorers] if config else [(_FREE, {})]
+    made = [SCORERS.make(name, options) for name, options in named if ask or name == _FREE]
+    return [scorer for scorer in made if scores_stored(scorer)]

@@ -1,0 +1,161 @@
+"""What programs that watch models write: users, sessions, both sides of a call, and what failed."""
+
+import pytest
+
+from tests.importers.logs import only, read, short
+
+ASKED, FOUR = {"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}
+CHOICES = {"id": "x", "choices": [{"index": 0, "message": FOUR, "finish_reason": "length"}]}
+HUMAN = {"lc": 1, "type": "constructor", "id": ["langchain", "schema", "messages", "HumanMessage"], "kwargs": {"content": "2+2?"}}
+AI = {"lc": 1, "type": "constructor", "id": ["langchain", "schema", "messages", "AIMessage"], "kwargs": {"content": "4"}}
+GENERATED = {"generations": [[{"text": "4", "message": AI, "generation_info": {"finish_reason": "length"}}]], "llm_output": {}}
+
+LITELLM = {
+    "id": "x",
+    "trace_id": "s1",
+    "call_type": "acompletion",
+    "response_cost": 0.1,
+    "status": "success",
+    "model": "m",
+    "end_user": "ann",
+    "metadata": {"user_api_key_user_id": "team"},
+    "model_parameters": {"temperature": 0.5, "stream": False},
+    "messages": [ASKED],
+    "response": CHOICES,
+}
+LANGSMITH = {
+    "id": "r",
+    "run_type": "llm",
+    "session_id": "a project",
+    "inputs": {"messages": [[HUMAN]]},
+    "outputs": GENERATED,
+    "error": None,
+    "extra": {"metadata": {"thread_id": "s1", "user_id": "ann", "ls_model_name": "m"}},
+}
+HELICONE = {
+    "request_id": "r",
+    "request_user_id": "ann",
+    "request_properties": {"Helicone-Session-Id": "s1"},
+    "response_status": 200,
+    "request_model": "m",
+    "request_body": {"messages": [ASKED], "model": "m"},
+    "response_body": CHOICES,
+}
+BRAINTRUST = {
+    "id": "r",
+    "span_id": "a",
+    "root_span_id": "a",
+    "span_attributes": {"type": "llm", "name": "Chat Completion"},
+    "input": [ASKED],
+    "output": CHOICES["choices"],
+    "metadata": {"model": "m", "session_id": "s1", "user_id": "ann"},
+    "scores": {},
+}
+WEAVE = {
+    "id": "r",
+    "op_name": "weave:///me/p/op/openai.chat.completions.create:abc",
+    "trace_id": "t",
+    "thread_id": "s1",
+    "attributes": {"user_id": "ann"},
+    "inputs": {"self": "OpenAI()", "messages": [ASKED], "model": "m"},
+    "output": CHOICES,
+    "exception": None,
+}
+PHOENIX = {
+    "name": "ChatCompletion",
+    "context": {"trace_id": "t", "span_id": "s"},
+    "attributes": {
+        "openinference": {"span": {"kind": "LLM"}},
+        "session": {"id": "s1"},
+        "user": {"id": "ann"},
+        "llm": {
+            "model_name": "m",
+            "input_messages": [{"message": {"role": "user", "content": "2+2?"}}],
+            "output_messages": [{"message": {"role": "assistant", "content": "4"}}],
+        },
+    },
+}
+COLUMNS = {
+    "context.trace_id": "t",
+    "span_kind": "LLM",
+    "attributes.session.id": "s1",
+    "attributes.user.id": "ann",
+    "attributes.llm.model_name": "m",
+    "attributes.llm.input_messages": [{"message.role": "user", "message.content": "2+2?"}],
+    "attributes.llm.output_messages": [{"message.role": "assistant", "message.content": "4"}],
+}
+FLAT = {
+    "attributes": {
+        "openinference.span.kind": "LLM",
+        "session.id": "s1",
+        "user.id": "ann",
+        "llm.model_name": "m",
+        "llm.input_messages.0.message.role": "user",
+        "llm.input_messages.0.message.content": "2+2?",
+        "llm.output_messages.0.message.role": "assistant",
+        "llm.output_messages.0.message.content": "4",
+    }
+}
+CUT = {"litellm": LITELLM, "langsmith": LANGSMITH, "helicone": HELICONE, "braintrust": BRAINTRUST, "weave": WEAVE}
+
+
+@pytest.mark.parametrize(("name", "record"), [*CUT.items(), ("phoenix", PHOENIX), ("phoenix", COLUMNS), ("phoenix", FLAT)])
+def test_a_call_has_its_user_session_model_and_sides(tmp_path, name, record):
+    reading = read(tmp_path, record)
+    conversation = only(reading)
+    assert (short(conversation), dict(reading.formats)) == ([("user", "2+2?"), ("assistant", "4")], {name: 1})
+    assert (conversation.session, conversation.user, conversation.model) == ("s1", "ann", "m")
+    assert conversation.status == ("truncated" if name in CUT else None)
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        (LITELLM | {"status": "failure", "response": {}}, "a call in LiteLLM's log that failed"),
+        (LITELLM | {"response": None}, "a call in LiteLLM's log without messages, or without an answer"),
+        (LANGSMITH | {"error": "boom"}, "a LangSmith run that failed"),
+        (LANGSMITH | {"run_type": "tool"}, "a LangSmith run of another kind than llm, without messages in its output"),
+        (LANGSMITH | {"outputs": {}}, "a LangSmith run without messages in its output"),
+        (HELICONE | {"response_status": 429}, "a call in Helicone's log that failed"),
+        (HELICONE | {"request_body": {}}, "a log of Helicone without messages in its input"),
+        (BRAINTRUST | {"span_attributes": {"type": "tool"}}, "a span of Braintrust of another type than llm"),
+        (BRAINTRUST | {"error": "boom"}, "a span of Braintrust that failed"),
+        (WEAVE | {"exception": "boom"}, "a call of Weave that failed"),
+        (COLUMNS | {"span_kind": "CHAIN"}, "an OpenInference span of another kind than LLM"),
+        (COLUMNS | {"status_code": "ERROR"}, "an OpenInference span that failed"),
+    ],
+)
+def test_what_failed_or_says_nothing_is_rejected_by_name(tmp_path, record, reason):
+    assert read(tmp_path, record).reasons() == {reason: 1}
+
+
+def test_the_root_of_a_graph_holds_all_messages(tmp_path):
+    call = {"name": "add", "args": {"a": 2}, "id": "c1"}
+    messages = [
+        {"type": "human", "content": "2+2?"},
+        {"type": "ai", "content": "", "tool_calls": [call]},
+        {"type": "tool", "content": "4", "tool_call_id": "c1"},
+        {"type": "ai", "content": "4"},
+    ]
+    conversation = only(read(tmp_path, LANGSMITH | {"run_type": "chain", "outputs": {"messages": messages}}))
+    assert short(conversation) == [("user", "2+2?"), ("assistant", 'add({"a": 2})'), ("tool", "4"), ("assistant", "4")]
+    assert conversation.kinds == ("main", "main")
+
+
+def test_openinference_calls_are_calls(tmp_path):
+    call = {"tool_call.id": "c1", "tool_call.function.name": "add", "tool_call.function.arguments": '{"a": 2}'}
+    answer = {"message.role": "assistant", "message.tool_calls": [call]}
+    conversation = only(read(tmp_path, COLUMNS | {"attributes.llm.output_messages": [answer]}))
+    [made] = conversation.messages[1].tool_calls
+    assert (made.id, made.name, made.arguments) == ("c1", "add", '{"a": 2}')
+
+
+def test_scores_and_thumbs_are_judgements(tmp_path):
+    scored = only(read(tmp_path, BRAINTRUST | {"scores": {"Factuality": 1, "Brevity": 0.5, "Skipped": None}}))
+    assert [(one.value, one.origin) for one in scored.judgements] == [(0.75, "custom")]
+    liked = only(read(tmp_path, HELICONE | {"feedback": {"rating": False}}))
+    assert [(one.value, one.origin) for one in liked.judgements] == [(0.0, "user")]
+
+
+def test_litellm_falls_back_to_the_user_of_the_key(tmp_path):
+    assert only(read(tmp_path, LITELLM | {"end_user": ""})).user == "team"

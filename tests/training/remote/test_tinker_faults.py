@@ -1,0 +1,299 @@
+"""Cuts at every call, lost answers, refusals: no step is lost or taken twice, and each error is one line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from pathlib import Path
+
+import httpx
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from clawpipe.errors import BusyError, ClawpipeError, ConfigError, DataError, TrainingError
+from clawpipe.store.datasets import write_parquet
+from clawpipe.training.backends import require_request
+from clawpipe.training.produce import run_training
+from tests.fake_tinker import KEY, Fault
+from tests.training.remote.trained import away, steps_of
+
+tinker = pytest.importorskip("tinker")
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # the library leaves its first connection open
+SHORT = {"loss": {"dual_clip": None}, "epochs": 1, "optimizer_steps": 2}
+
+
+class PowerCutError(BaseException):
+    """The process ends here."""
+
+
+def adapter_of(outcome):
+    return (outcome / "adapter" / "adapter_model.safetensors").read_bytes()
+
+
+@pytest.mark.long
+def test_a_cut_at_every_call_changes_nothing(job, fake, monkeypatch):
+    straight, seen = away(job("straight", SHORT)), set()
+    taken = fake.steps
+    request = job("cut", SHORT)
+    work = request.weights.parent.parent
+
+    def cut(name: str, detail: str = "") -> None:
+        journal = work / "journal.json"
+        place = (name, detail, len(json.loads(journal.read_text())["steps"]) if journal.exists() else 0)
+        if place not in seen:
+            seen.add(place)
+            raise PowerCutError
+
+    monkeypatch.setattr("clawpipe.faults.kill_point", cut)
+    outcome = None
+    while outcome is None:
+        try:
+            outcome = away(request)
+        except PowerCutError:
+            continue
+    assert adapter_of(outcome) == adapter_of(straight)
+    assert [step["loss"] for step in steps_of(outcome)] == [step["loss"] for step in steps_of(straight)]
+    calls = {"load", "forward_backward", "optim_step", "save_state", "save_weights_external", "urls"}
+    assert calls <= {detail for _, detail, _ in seen}
+    # A step that is cut between its request and the note that it is saved is taken again, on the weights from before it.
+    assert 2 < fake.steps - taken <= 2 + 2 * 6
+    # A cut inside of a write leaves its hidden temporary file, which goes with the directory when the night publishes the outcome.
+    assert [path.name for path in work.iterdir() if not path.name.startswith(".journal.json.")] == ["outcome"]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_scripts")
+def test_a_killed_process_goes_on_and_ends_with_the_same_bytes(job, fake, tmp_path, monkeypatch):
+    straight = away(job("straight", SHORT))
+    request, told = job("killed", SHORT), []
+    monkeypatch.setenv("CLAWPIPE_KILL_AT", "tinker.answered/save_state#2")
+    with pytest.raises(BusyError):
+        run_training(request, tmp_path / "killed", 300, told.append)
+    monkeypatch.delenv("CLAWPIPE_KILL_AT")
+    outcome = run_training(request, tmp_path / "killed", 300, told.append)
+    assert [step["step"] for step in told] == [1, 2]
+    assert adapter_of(outcome) == adapter_of(straight)
+    assert KEY not in "".join(file.read_text() for file in (tmp_path / "killed").rglob("*.json*"))
+    assert KEY not in (tmp_path / "killed" / "train.log").read_text()
+
+
+def test_lost_answers_and_busy_servers_cost_no_step(job, fake):
+    straight, taken = away(job("straight", SHORT)), fake.steps
+    fake.requests.clear()
+    fake.faults = [
+        Fault("client", 500),
+        Fault("create_session", 429),
+        Fault("create_model", 0, late=True),
+        Fault("get_info", 503),
+        Fault("forward_backward", 0, late=True),
+        Fault("optim_step", 0, late=True),
+        Fault("optim_step", 500, first=3, late=True, last=3),
+        Fault("retrieve_future", -1, first=3, last=3),
+        Fault("retrieve_future", 502, first=5, last=6),
+        Fault("save_weights", 0, late=True),
+        Fault("save_weights_external", 500, late=True),
+        Fault("training_runs", -1),
+        Fault("download", -1),
+    ]
+    outcome = away(job("faulty", SHORT))
+    assert fake.steps - taken == 2
+    assert adapter_of(outcome) == adapter_of(straight)
+    assert all(fake.requests[fault.path] > fault.first for fault in fake.faults if fault.path != "training_runs")
+
+
+def refused(request) -> ClawpipeError:
+    with pytest.raises(ClawpipeError) as caught:
+        away(request)
+    assert "\n" not in caught.value.what
+    assert KEY not in str(caught.value)
+    assert not request.weights.exists()
+    return caught.value
+
+
+def test_a_refused_key_loses_nothing(job, fake, monkeypatch):
+    fake.faults = [Fault("optim_step", 401, first=2, last=2)]
+    request = job("key", SHORT)
+    error = refused(request)
+    assert (type(error), error.exit_code) == (ConfigError, 2)
+    assert "TINKER_API_KEY" in error.fix
+    assert fake.steps == 1
+    assert len(steps_of(away(request))) == 2
+    assert fake.steps == 2
+    monkeypatch.setenv("TINKER_API_KEY", "tml-another")
+    assert "refuses the key" in refused(job("other", SHORT)).what
+
+
+def _unknown_base(fake):
+    fake.bases.clear()
+
+
+def _another_base(fake):
+    fake.named["tiny"] = "large"
+
+
+def _another_vocabulary(fake):
+    fake.vocabulary = 5
+
+
+def _other_weights(fake):
+    fake.spoil = lambda tensors: {name: tensor[:1] for name, tensor in tensors.items()}
+
+
+def _weights_that_are_not_finite(fake):
+    fake.spoil = lambda tensors: {name: tensor * torch.nan for name, tensor in tensors.items()}
+
+
+def _gradients_that_are_not_finite(fake):
+    fake.poison = 1
+
+
+@pytest.mark.parametrize(
+    ("spoil", "kind", "what"),
+    [
+        (_unknown_base, DataError, "no base model tiny"),
+        (_another_base, DataError, "the service trains large, not tiny"),
+        (_another_vocabulary, DataError, "beyond the vocabulary"),
+        (_other_weights, DataError, "tensors are not those of an adapter of this base"),
+        (_weights_that_are_not_finite, TrainingError, "trained weights are not finite"),
+        (_gradients_that_are_not_finite, TrainingError, "log-probs, loss or gradient are not finite"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_what_is_wrong_there_is_one_line_here(job, fake, spoil, kind, what):
+    spoil(fake)
+    error = refused(job("wrong", SHORT))
+    assert type(error) is kind
+    assert what in error.what
+
+
+def test_saved_steps_that_have_expired_are_named(job, fake):
+    fake.faults = [Fault("optim_step", 401, first=2, last=2)]
+    request = job("expired", SHORT)
+    refused(request)
+    fake.saved.clear()
+    error = refused(request)
+    assert (error.exit_code, "nothing is saved at" in error.what) == (65, True)
+
+
+def test_rows_of_another_temperature_are_counted(job, fake):
+    request = job("some", SHORT)
+    rows = pq.read_table(request.samples[0]).to_pylist()
+    for hot in (range(4), range(16)):
+        changed = [row | {"temperature": 0.8 if number in hot else 1.0} for number, row in enumerate(rows)]
+        write_parquet(pa.Table.from_pylist(changed), Path(request.samples[0]))
+        if len(hot) == 4:
+            summary = json.loads((away(request) / "summary.json").read_text())
+            assert (summary["samples"], summary["filtered"]) == (12, {"another_temperature": 4})
+            shutil.rmtree(request.output)
+    error = refused(request)
+    assert type(error) is DataError
+    assert "rollouts.temperature=1" in error.fix
+
+
+def _response(status: int) -> httpx.Response:
+    return httpx.Response(status, request=httpx.Request("POST", "http://127.0.0.1/x"))
+
+
+def _of_status(kind: str, status: int) -> Exception:
+    return getattr(tinker, kind)("no", response=_response(status), body=None)
+
+
+def _caused(outer: Exception, inner: Exception) -> Exception:
+    outer.__cause__ = inner
+    return outer
+
+
+def _failed(category: str) -> Exception:
+    return tinker.RequestFailedError("broken", "r", tinker.types.RequestErrorCategory(category))
+
+
+CASES: list[tuple[Exception, type[ClawpipeError]]] = [
+    (_of_status("AuthenticationError", 401), ConfigError),
+    (_of_status("APIStatusError", 402), ConfigError),
+    (_of_status("BadRequestError", 400), ConfigError),
+    (_of_status("NotFoundError", 404), DataError),
+    (_of_status("RateLimitError", 429), BusyError),
+    (_of_status("InternalServerError", 500), BusyError),
+    (tinker.APIConnectionError(request=_response(200).request), BusyError),
+    (httpx.ReadError("cut"), BusyError),
+    (FutureTimeoutError(), BusyError),
+    (_failed("user"), DataError),
+    (_failed("server"), BusyError),
+    (_caused(ValueError("Error retrieving result"), _of_status("AuthenticationError", 401)), ConfigError),
+    (_caused(RuntimeError("poisoned"), _of_status("RateLimitError", 429)), BusyError),
+    (tinker.TinkerError("The api_key must start with the 'tml-' prefix"), ConfigError),
+    (RuntimeError("odd\nlines"), TrainingError),
+]
+
+
+@pytest.mark.parametrize(("error", "kind"), CASES, ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "")
+def test_each_error_of_the_library_has_an_exit_code(error, kind):
+    from clawpipe.training.remote.tinker_errors import told_as_ours
+
+    with pytest.raises(kind) as caught, told_as_ours("http://127.0.0.1:1"):
+        raise error
+    assert type(caught.value) is kind
+    assert "\n" not in caught.value.what
+
+
+@pytest.mark.parametrize(
+    ("train", "changes", "what"),
+    [
+        ({"method": "ppo"}, {}, "it has no ppo"),
+        ({"method": "opd"}, {}, "train.opd.form=token"),
+        ({"method": "combine", "combine": {"w_opd": 0.0}}, {}, ""),
+        ({"adapter": "full"}, {}, "train.adapter=lora"),
+        ({"lora": {"rank": 4, "alpha": 8}}, {}, "train.lora.alpha=32"),
+        ({"lora": {"rank": 4, "alpha": 32, "dropout": 0.1}}, {}, "train.lora.dropout=0"),
+        ({"lora": {"rank": 4, "alpha": 32, "variant": "dora"}}, {}, "train.lora.variant=lora"),
+        ({"lora": {"rank": 4, "alpha": 32, "target_modules": ["q_proj"]}}, {}, "train.lora.target_modules=all-linear"),
+        ({"validation": 0.25}, {}, "train.validation=0"),
+        ({"loss": {"entropy_coef": 0.1}}, {}, "train.loss.entropy_coef=0"),
+        ({}, {"quantization": "nf4"}, "model.quantization=none"),
+        ({}, {}, ""),
+    ],
+)
+def test_settings_without_a_counterpart_are_refused(job, train, changes, what):
+    request = job("planned", train, **changes)
+    if not what:
+        return require_request(request)
+    with pytest.raises(ConfigError) as caught:
+        require_request(request)
+    assert what in f"{caught.value.what} {caught.value.fix}"
+    return None
+
+
+def test_the_key_is_asked_for_before_anything_is_spent(job, monkeypatch):
+    monkeypatch.delenv("TINKER_API_KEY")
+    with pytest.raises(ConfigError, match="TINKER_API_KEY is not in the environment"):
+        require_request(job("keyless"))
+
+
+def test_a_later_round_goes_on_with_the_weights_and_moments(job, fake, here, request_for):
+    from clawpipe.training.course import Course
+
+    night = Course(seed=1, start="s", rounds=2)
+    finals = []
+    for where, run in (("local", here), ("there", away)):
+        there = where == "there"
+        first = run(job(f"{where}-1", SHORT, there=there, course=night))
+        taken = {"init_adapter": str(first / "adapter"), "optimizer": str(first / "optimizer")}
+        second = run(job(f"{where}-2", SHORT, there=there, course=night.model_copy(update={"number": 1}), **taken))
+        finals.append(load_file(second / "adapter" / "adapter_model.safetensors"))
+        assert json.loads((second / "summary.json").read_text())["moved"] > 0
+    local, remote = finals
+    for name in local:
+        torch.testing.assert_close(remote[name], local[name], rtol=1e-3, atol=1e-5)
+
+
+def test_policies_between_steps_are_kept(job, fake):
+    outcome = away(job("probed", SHORT | {"probe_steps": 1}))
+    kept = sorted((outcome / "snapshots").iterdir())
+    assert [one.name for one in kept] == ["step-000001", "step-000002"]
+    last = load_file(kept[1] / "adapter_model.safetensors")
+    final = load_file(outcome / "adapter" / "adapter_model.safetensors")
+    assert all(torch.equal(last[name], final[name]) for name in final)
