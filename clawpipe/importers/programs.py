@@ -116,6 +116,7 @@ AGENTS = (
         read_aider,
         has_sessions=True,
         about="Aider's `.aider.chat.history.md`: each chat of the file",
+        tried="its schema",
         marks=("aider_chat",),
     ),
 )
