@@ -17,9 +17,10 @@ import json
 import sys
 import tempfile
 from pathlib import Path
+from typing import cast
 
 from clawpipe.config.load import shipped_file
-from clawpipe.environments.tastes import PEOPLE, TastesEnvironment
+from clawpipe.environments.tastes import PEOPLE, Name, TastesEnvironment
 from clawpipe.json_types import JsonObject
 from clawpipe.simulation.hours import LiveDemo, Plan
 from clawpipe.simulation.satisfaction import MOST, sessions_until_satisfied
@@ -43,7 +44,7 @@ def plan_of(arm: str, person: str, seed: int) -> Plan:
 
 def run(arm: str, person: str, seed: int) -> JsonObject:
     """Let a person talk until the sessions are over, and return the line of the log."""
-    environment = TastesEnvironment(person, told=arm == "system prompt")
+    environment = TastesEnvironment(cast(Name, person), told=arm == "system prompt")
     with tempfile.TemporaryDirectory() as home:
         demo = LiveDemo(
             Home(Path(home)), plan_of(arm, person, seed), lambda line: print(f"  {line}", file=sys.stderr, flush=True), environment

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from pathlib import Path
@@ -16,9 +17,7 @@ STORED = json.loads((PLACE / "compression.json").read_text())
 def benchmark():
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(PLACE))
-        import compression
-
-        yield compression
+        yield importlib.import_module("compression")
     sys.modules.pop("compression", None)
 
 

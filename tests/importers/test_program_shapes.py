@@ -104,6 +104,7 @@ def test_a_reader_that_is_surprised_refuses_the_record():
     known = guarded(Format("new", lambda record: record["a"] > 1, read=lambda record: [record["b"]["c"]]))
     assert known.fits({}) is False
     assert known.fits({"a": 2}) is True
+    assert known.read is not None
     with pytest.raises(RefusedError, match=ODD_SHAPE):
         known.read({"a": 2, "b": None})
     assert known.join is None
