@@ -26,8 +26,8 @@ def commit_outcome(
     request: TrainRequest,
     steps: Steps,
     summary: JsonObject,
-    write_weights: Callable[[Path], None],
-    write_optimizer: Callable[[Path], None] = lambda directory: None,
+    write_weights: Callable[[Path], object],
+    write_optimizer: Callable[[Path], object] = lambda directory: None,
 ) -> None:
     """Write the outcome to a temporary directory, sync it, and rename it into place.
 

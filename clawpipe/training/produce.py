@@ -158,7 +158,7 @@ def train_policy(
         **_rows(store, samples, token_scores),
         **_policy(spec, start, config),
         **(_of_night(store, start, config, night) if night else {}),
-        **(_placement(runtime) if config.backend.is_local else {"device": "cpu"}),
+        **_placement(config, runtime),
         rendering=_rendering(environment, spec) if environment else None,
         config=config,
         temperature=temperature,
@@ -201,7 +201,9 @@ def _of_night(store: Store, start: ModelRef, config: Train, night: NightSoFar) -
     }
 
 
-def _placement(runtime: Runtime) -> dict[str, Any]:
+def _placement(config: Train, runtime: Runtime) -> dict[str, Any]:
+    if not config.backend.is_local:
+        return {"device": "cpu"}
     return {
         "device": runtime.device,
         "threads": runtime.train_threads,

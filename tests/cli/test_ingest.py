@@ -146,7 +146,7 @@ def test_a_config_of_ones_own_is_not_overwritten(file, tmp_path, capsys):
     assert night.read_text() == "seed: 1\n"
 
 
-def test_folders_of_events_and_archives_are_read_once(home, tmp_path):
+def test_folders_and_archives_are_read_again_once_changed(home, tmp_path):
     logs = tmp_path / "logs"
     events = logs / "talk" / "events"
     events.mkdir(parents=True)

@@ -189,8 +189,26 @@ def test_each_method_has_its_own_steps():
     assert all(sorted(its) == its for its in names.values())
     shared = set.intersection(*map(set, names.values()))
     assert shared == {
-        *("10_join", "20_filter", "22_quality", "25_staleness", "30_decontaminate", "32_decontaminate_near", "35_canary"),
-        *("45_near_duplicate", "48_quotas", "68_sampling", "69_demonstrations", "69_episodes", "69_share", "69_weights"),
+        *(
+            "10_join",
+            "12_review",
+            "20_filter",
+            "22_quality",
+            "25_staleness",
+            "30_decontaminate",
+            "32_decontaminate_near",
+            "35_canary",
+        ),
+        *(
+            "35_canary",
+            "45_near_duplicate",
+            "48_quotas",
+            "68_sampling",
+            "69_demonstrations",
+            "69_episodes",
+            "69_share",
+            "69_weights",
+        ),
     }
     assert names["grpo"] == names["opd"] == names["combine"]
     assert not any(other in name for method in names for name in names[method] for other in METHODS if other != method)

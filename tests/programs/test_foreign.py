@@ -150,10 +150,10 @@ def test_mini_swe_agent_is_one_row_and_solves_it(play, base, kind):
 
 
 def test_mini_swe_agent_with_a_policy_that_draws(play, base):
-    """What the random policy says is no action, so the agent gives up after three answers."""
+    """What the random policy says is no action; the agent drops it from its history, and gives up after three answers."""
     rows = play(mini(*MINI["text"][0]), variables=QUIET, max_new_tokens=16)
-    assert [len(row["turns"]) for row in rows] == [3] * TOGETHER
-    assert len({tuple(row["token_ids"]) for row in rows}) == TOGETHER
+    assert [len(row["turns"]) for row in rows] == [1] * (3 * TOGETHER)
+    assert len({tuple(row["token_ids"]) for row in rows}) == 3 * TOGETHER
     require_log_probs(rows, base)
 
 
@@ -188,10 +188,12 @@ def test_openai_agents_hand_over_to_a_colleague(play, base):
     require_log_probs(rows, base)
 
 
-def test_smolagents_puts_its_stop_string_back(play, base):
+def test_smolagents_rewrites_its_history_in_two_rows(play, base):
+    """It writes the call that it read behind the answer, so the second prompt does not begin with the first turn."""
     python = program_of("smolagents", "python")
     said = ["Thought: ask.\n<code>\nprint(times(6, 7))\n</code>", "<code>\nfinal_answer(42)\n</code>"]
     rows = play([python, str(HERE / "agents/smolagents_loop.py")], said)
-    assert kinds(rows) == [["main", "main"]] * TOGETHER
-    assert all("42" in row["messages"][-2]["content"] for row in rows)
+    assert kinds(rows) == [["main"]] * (2 * TOGETHER)
+    assert ["Calling tools:" in row["messages"][2]["content"] for row in rows].count(True) == TOGETHER
+    assert len({json.loads(row["extra"])["episode"] for row in rows}) == TOGETHER
     require_log_probs(rows, base)

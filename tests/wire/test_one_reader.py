@@ -36,8 +36,8 @@ def test_nobody_else_knows_the_markers_of_thoughts():
 def test_nobody_else_parses_arguments():
     found = {name for name, text in OUTSIDE.items() if re.search(r"json\.loads\([^()]*arguments", text)}
     renames_keys, is_for_people_to_change = "ingest/clean.py", "environments/scaffold.py"
-    in_a_python_of_its_own = "environments/libraries/bfcl.py"  # which may have no parser but the standard library's
-    assert found == {renames_keys, is_for_people_to_change, in_a_python_of_its_own}
+    has_no_other_library = "environments/libraries/bfcl.py"  # in the Python of the library that it plays
+    assert found == {renames_keys, is_for_people_to_change, has_no_other_library}
 
 
 def test_nobody_else_reads_marks_of_failures():

@@ -88,6 +88,7 @@ select
     lot(chosen_id || ' ' || rejected_id) as lot,
     chosen.environment, chosen.source, chosen.session_id,
     chosen.item_id, chosen.group_id, chosen.policy_version, chosen.temperature, chosen.demonstration, chosen.replayed, 1.0::double as weight,
+    null::varchar as episode,  -- a pair is no part of one
     chosen.file_index as chosen_file, chosen.file_row_number as chosen_row, chosen.rollout_index as chosen_index,
     rejected.file_index as rejected_file, rejected.file_row_number as rejected_row, rejected.rollout_index as rejected_index,
     chosen_trained + rejected_trained as trained,

@@ -35,9 +35,12 @@ class Part(NamedTuple):
 
 
 class Objective(Protocol):
-    """What a method minimises. `learns_entropy` says whether it needs the gradient of the policy's entropy."""
+    """What a method minimises."""
 
-    learns_entropy: bool
+    @property
+    def learns_entropy(self) -> bool:
+        """Whether it needs the gradient of the policy's entropy."""
+        ...
 
     def size(self, batch: Batch) -> float:
         """Return the batch's part of the number that a step's loss is divided by: its trained tokens, rows or pairs."""

@@ -206,8 +206,9 @@ def _datum(row: Sample, inputs: dict[str, Tensor]) -> types.Datum:
     spread = {name: torch.zeros(len(tokens)) for name in inputs}
     for name, values in inputs.items():
         spread[name][torch.from_numpy(row.trained - 1)] = values.float()
-    targets = torch.from_numpy(row.token_ids[1 : len(tokens) + 1].astype("int64"))
-    return types.Datum(types.ModelInput.from_ints(tokens), {"target_tokens": targets, **spread})
+    spread["target_tokens"] = torch.from_numpy(row.token_ids[1 : len(tokens) + 1].astype("int64"))
+    converted = {name: types.TensorData.from_torch(values) for name, values in spread.items()}
+    return types.Datum(types.ModelInput.from_ints(tokens), converted)
 
 
 def _named_data(rows: Sequence[Sample], loss: NamedLoss) -> list[types.Datum]:

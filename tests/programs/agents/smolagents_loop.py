@@ -2,7 +2,7 @@
 
 import os
 
-from smolagents import CodeAgent, OpenAIModel, tool
+from smolagents import CodeAgent, OpenAIModel, tool  # pyright: ignore[reportMissingImports]
 
 
 @tool
