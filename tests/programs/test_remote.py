@@ -42,11 +42,7 @@ def test_two_servers_share_the_programs(play: Play, loop: list[str], policy: Pol
     assert (sum(asked), min(asked) > 0) == (16, True)
 
 
-<<<<<<< HEAD
-def test_a_broken_answer_of_the_server_ends_the_shard_in_a_line(play: Play, loop: list[str], fake: FakeVllm):
-=======
 def test_a_broken_answer_ends_the_shard_in_one_line(play: Play, loop: list[str], fake: FakeVllm):
->>>>>>> main
     fake.faults.append(fake_vllm.short)
     with serving(fake) as url, pytest.raises(ClawpipeError, match="log-prob") as refused:
         play(loop, items=2, engine=EngineSpec(name="vllm", url=(url,)))
