@@ -28,7 +28,7 @@ NAME = "cohorts"  # the kind of the notes that keep the result of a partition; a
 _SQL = resources.files(clawpipe.curation) / "sql"
 _BEYOND = {  # or read tables about other rows
     *("12_review", "13_outcome_approved", "32_decontaminate_near", "45_near_duplicate", "48_quotas", "68_sampling"),
-    *("69_demonstrations", "69_share", "69_weights"),
+    *("69_demonstrations", "69_episodes", "69_share", "69_weights"),
 }
 _SMALL = 4096  # rows: smaller partitions are joined, because each costs as much as ten thousand rows
 
