@@ -216,7 +216,7 @@ def test_requests_at_one_time_are_drawn_by_what_they_ask(play: Play, program):
     code = """
 from concurrent.futures import ThreadPoolExecutor
 with ThreadPoolExecutor(8) as threads:
-    list(threads.map(lambda number: ask([user(f"Ask {number % 4}.")], max_tokens=4), range(8)))
+    list(threads.map(lambda number: ask([user(f"Ask {number % 4}.")], max_tokens=4), range(7)))
 ask([user("Last.")], max_tokens=4)
 """
     assert play(program(code)) == play(program(code))
