@@ -23,8 +23,8 @@ tool_error_counts | ingest.md | read: failures of tools
 trajectory_samples.jsonl | clawpipe ingest FILE | read as it is
 failed_trajectories.jsonl | clawpipe ingest FILE | read as it is
 hermes sessions export | clawpipe ingest FILE | read as it is
-trajectory_compressor.py | curation.max_tokens | longer trajectories are filtered out
-target_max_tokens | curation.max_tokens |
+trajectory_compressor.py | curation.compress.max_tokens | longer trajectories are shortened, for methods that learn from text
+target_max_tokens | curation.compress.max_tokens |
 rl_list_environments | clawpipe mcp | the same tool, over MCP; on the command line clawpipe env list
 rl_select_environment | clawpipe mcp | the same tool; environment.name
 rl_get_current_config | clawpipe mcp | the same tool; clawpipe config show

@@ -2,10 +2,10 @@
 
 TABLE = """
 TINKER_API_KEY | $TINKER_API_KEY | the same variable
-TINKER_BASE_URL | $TINKER_BASE_URL | the same variable
+TINKER_BASE_URL | train.backend.url, $TINKER_BASE_URL | the variable where the setting is absent
 TINKER_PROJECT_ID | tracking.wandb | a project of the tracker
-create_lora_training_client | clawpipe train --data FILE | a night loads its model
-base_model | model.base |
+create_lora_training_client | train.backend.name | a night makes its own client of the service: tinker
+base_model | model.base, train.backend.model | the second is its name at the service, where that trains
 rank | train.lora.rank |
 train_mlp | train.lora.target_modules | name the layers
 train_attn | train.lora.target_modules | name the layers
@@ -42,7 +42,7 @@ lora_rank | train.lora.rank |
 max_steps | train.max_steps |
 num_epochs | train.epochs |
 ttl_seconds | clawpipe gc --keep-versions NUMBER | old versions are removed by command
-groups_per_batch | environment.train_items | items a round
+groups_per_batch | rollouts.items | items a round
 dpo_beta | train.dpo.beta |
 tinker:// | - | a path of that service is no model here
 """
