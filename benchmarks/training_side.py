@@ -126,7 +126,8 @@ class Clawpipe(Side):
     def _make_trainer(self) -> Trainer:
         plan = self._plan()
         arguments = training_arguments(self.request, self.work, len(plan[0]))
-        return self.job.trainer(self.model, arguments, PackDataset(self.rows, plan), Checkpoints(self.work, {}), Rhythm())
+        rows, checkpoints = PackDataset(self.rows, plan), Checkpoints(self.work, {})
+        return self.job.trainer(self.model, arguments, rows, checkpoints, Rhythm(), objective=self.job.objective)
 
 
 def request_of(workload: Workload, work: Path) -> TrainRequest:
