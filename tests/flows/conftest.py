@@ -8,7 +8,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ import pytest
 
 from clawpipe.services.stack import project_directory
 from clawpipe.store.home import Home
+from tests.waiting import wait_until
 
 TINY = project_directory() / "configs" / "tiny.yaml"
 # Four chunks a round, two of which share a shard; a checkpoint after every update.
@@ -141,14 +141,6 @@ class Clawpipe:
         scratch = [self.home.work, self.home.store / ".staging", self.home.mlflow / ".scratch"]
         unfinished = [path for place in scratch if place.exists() for path in place.iterdir()]
         return [*unfinished, *self.home.runs.rglob(".*"), *self.home.root.glob("*.pending.json"), *self.elsewhere.iterdir()]
-
-
-def wait_until(true: Callable[[], bool], seconds: float) -> None:
-    """Poll until it is."""
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, f"still not so after {seconds:g} s"
-        time.sleep(0.02)
 
 
 def _read(path: Path) -> bytes:

@@ -10,10 +10,10 @@ from contextlib import closing
 
 import pytest
 
-from tests.flows.conftest import wait_until
 from tests.flows.test_conversation_night import CONVERSATIONS, rows_of
 from tests.flows.test_kill import outcome, release_accelerator
 from tests.judging.fake_judge import fake_judge, verdict
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,8 @@ from clawpipe.ports import free_port
 from clawpipe.registry.client import changes
 from clawpipe.registry.tracking import Tracking
 from clawpipe.services.stack import mlflow_credentials, mlflow_server
-from tests.flows.conftest import Clawpipe, wait_until
+from tests.flows.conftest import Clawpipe
+from tests.waiting import wait_until
 
 AGAIN = 75
 pytestmark = [

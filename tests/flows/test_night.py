@@ -21,8 +21,8 @@ from clawpipe.contracts.schema import schema_of
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_ref, publish_dataset, read_dataset
 from clawpipe.store.files import exclusive
-from tests.flows.conftest import wait_until
 from tests.permissions import bits, open_to_others, private_files, umask
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 

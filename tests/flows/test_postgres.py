@@ -18,7 +18,7 @@ import pytest
 
 from clawpipe.ports import LOOPBACK, free_port
 from clawpipe.services.service import running
-from tests.flows.conftest import wait_until
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 

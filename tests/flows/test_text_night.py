@@ -16,7 +16,8 @@ import pytest
 
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_ref, read_dataset
-from tests.flows.conftest import Clawpipe, wait_until
+from tests.flows.conftest import Clawpipe
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.trains]
 

@@ -13,6 +13,7 @@ import pytest
 from clawpipe.errors import ConfigError, DataError, NotFoundError
 from clawpipe.sandbox.base import Limits, Result, Sandbox, get, open_sandbox, put
 from tests.permissions import private_files
+from tests.waiting import wait_until
 
 LIMITS = Limits(seconds=20.0, output_bytes=1 << 16, memory_bytes=256 << 20, disk_bytes=8 << 20, processes=32)
 IMAGE = "clawpipe-test-busybox"
@@ -80,8 +81,7 @@ def test_files_have_the_usual_bits_whoever_starts_the_sandbox(sandbox: Sandbox):
 def test_a_deadline_ends_all_of_it(sandbox: Sandbox):
     mark = f"sleep 47{os.getpid()}"  # no other process's
     assert sandbox.exec(f"{mark} & {mark}", seconds=1.0).ended == "timeout"
-    shown = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-    assert mark not in shown
+    wait_until(lambda: mark not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout, 10.0)
     assert sandbox.exec("echo alive").stdout == b"alive\n"
 
 
