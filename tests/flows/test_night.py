@@ -107,6 +107,7 @@ def test_status_has_the_promised_fields(finished):
             "evidence_left",
             "choice",
             "judges",
+            "reviews",
             "model",
             "policy_version",
             "warnings",
