@@ -24,7 +24,7 @@ rollouts: null
 trajectories: [new]
 scores: [new]
 scorers: [rules]
-curation: { credit: turn }
+curation: { credit: turn, filters: { endings: [completed, truncated] } } # random weights seldom end an answer
 train: { method: combine, combine: { w_opd: 0.0 }, start_from: champion, optimizer_steps: 2, lora: { rank: 4, alpha: 8 } }
 registry: { model_name: clawpipe-live }
 runtime: { workers: 1, train_threads: 1 }
