@@ -19,7 +19,7 @@ from clawpipe.policy.probe import forward_logprobs, probe_for
 from clawpipe.policy.quantization import align_training_with_inference
 from clawpipe.policy.spec import PolicySpec
 
-_BOUNDS: dict[GgufForm, Bound] = {
+GGUF_BOUNDS: dict[GgufForm, Bound] = {
     "gguf-f16": Bound(0.1, 0.01),
     "gguf-q8_0": Bound(1.0, 0.1),
     "gguf-q4_1": Bound(6.0, 0.8),
@@ -53,7 +53,7 @@ def require_near(policy: PolicySpec, directory: Path, form: GgufForm) -> JsonObj
     whole = policy.model_copy(update={"quantization": "none", "dtype": "float32"})
     config = AutoConfig.from_pretrained(policy.base, trust_remote_code=False)
     found = _distance(whole, lambda device: read_back(directory, config, device))
-    return _within(found, _BOUNDS[form], directory, "export it with more bits, or merged")
+    return _within(found, GGUF_BOUNDS[form], directory, "export it with more bits, or merged")
 
 
 def _distance(policy: PolicySpec, written: Callable[[torch.device], Any]) -> Agreement:

@@ -21,13 +21,17 @@ from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
 from clawpipe.config.training import Lora
 from clawpipe.errors import ConfigError, TrainingError
+from clawpipe.export.files import write_files
 from clawpipe.export.gguf.policy import write_measured
 from clawpipe.export.gguf.vocabulary import vocabulary_of
 from clawpipe.export.gguf.write import read_back, require_writable, write_gguf
 from clawpipe.export.ollama import Episode
+from clawpipe.messages import Message
+from clawpipe.policy.base import resolve_base
 from clawpipe.policy.load import load_base
 from clawpipe.policy.spec import PolicySpec
 from clawpipe.policy.tiny import SPECIALS, byte_tokenizer
+from clawpipe.policy.version import base_ref
 from clawpipe.training.model.adapter import attach_trainable, save_adapter
 
 CPU = torch.device("cpu")
@@ -258,3 +262,26 @@ def test_a_file_that_says_something_else_is_refused(spec, tmp_path, monkeypatch)
     (tmp_path / "out").mkdir()
     with pytest.raises(TrainingError, match=r"nats off the policy's"):
         write_measured(spec, "gguf-q4_1", tmp_path / "out", Episode())
+
+
+@pytest.fixture
+def policy(written):
+    """A base of random weights as a policy."""
+    base = written(CONFIGS["qwen2"])
+    return base_ref(str(base), resolve_base(str(base)).digest, "hermes", "float32")
+
+
+def test_an_export_is_a_directory_that_ollama_takes(store, policy, tmp_path):
+    episode = Episode("shop version 3", preamble=(Message("system", "Be brief."),))
+    found = write_files(store, policy, "gguf-q8_0", tmp_path / "out", episode)
+    assert 0 < found.distance["mean"] < 0.1
+    assert sorted(file.name for file in (tmp_path / "out").iterdir()) == ["Modelfile", "model.gguf"]
+    assert 'SYSTEM """Be brief."""' in (tmp_path / "out" / "Modelfile").read_text()
+
+
+def test_what_cannot_be_written_is_refused_before_any_work(store, base, tmp_path, monkeypatch):
+    monkeypatch.setattr("clawpipe.export.gguf.policy.write_measured", lambda *_: pytest.fail("it began"))
+    policy = base_ref("random", base.digest, "pythonic", "float32")
+    with pytest.raises(ConfigError, match="no merges"):
+        write_files(store, policy, "gguf-f16", tmp_path / "out")
+    assert list(tmp_path.glob("*out*")) == []
