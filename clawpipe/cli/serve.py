@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from clawpipe.store.home import Home
 
 ModelArgument = Annotated[
-    str, typer.Argument(help="models:/NAME@ALIAS, which is followed; models:/NAME/VERSION; or the directory of a base model.")
+    str,
+    typer.Argument(help="models:/NAME@ALIAS, which is followed; models:/NAME/VERSION; or the directory of a base model."),
 ]
 PortOption = Annotated[int, typer.Option(help="Port to listen on.", min=0, max=65535)]
 HostOption = Annotated[str, typer.Option(help="Address to listen on; only this machine can reach the default.")]
@@ -146,11 +147,11 @@ def alias_of(home: Home, model: str, base: str | None, tool_call_format: ToolCal
 
 
 def _find(home: Home, model: str, tool_call_format: ToolCallFormat | None) -> Served:
-    """Return the registered version or the base model that is named."""
-    from clawpipe.serving.found import find, find_base
+    """Return the registered version, the adapter or the base model that is named."""
+    from clawpipe.serving.found import find, find_local
 
     if not model.startswith(_REGISTERED):
-        return find_base(model, tool_call_format or "pythonic")
+        return find_local(model, tool_call_format or "pythonic")
     if tool_call_format:
         raise ConfigError("a registered model has its own format of tool calls", "--tool-call-format", "leave it out")
     return find(home, model)
