@@ -21,8 +21,8 @@ from clawpipe.policy.spec import PolicySpec
 
 GGUF_BOUNDS: dict[GgufForm, Bound] = {
     "gguf-f16": Bound(0.1, 0.01),
-    "gguf-q8_0": Bound(1.0, 0.1),
-    "gguf-q4_1": Bound(6.0, 0.8),
+    "gguf-q8_0": Bound(1.0, 0.15),
+    "gguf-q4_1": Bound(10.0, 1.2),
 }
 
 
