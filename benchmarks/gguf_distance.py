@@ -5,7 +5,7 @@
 Each model gets an adapter on all its linear layers, whose product has `--change` of the norm of the layer's weights: SmolLM2 came
 here in four bits, so that without an adapter four bits would change nothing. The policy is exported in each form, the file is read
 back by transformers, and both are asked for log-probs of a short English text. Claims: the largest and the mean distance stay below
-half of what `clawpipe models export` allows.
+two thirds of what `clawpipe models export` allows.
 """
 
 from __future__ import annotations
@@ -82,6 +82,12 @@ def measured(name: str, base: Path, change: float) -> list[JsonObject]:
     return found
 
 
+def below(row: JsonObject) -> bool:
+    """Whether both distances are below two thirds of the bound."""
+    bound = GGUF_BOUNDS[row["form"]]
+    return 1.5 * row["largest"] < bound.largest and 1.5 * row["mean"] < bound.mean
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--change", type=float, default=0.1, help="norm of the adapter's product, in that of the weights")
@@ -92,8 +98,7 @@ def main() -> int:
     for name, kind in CONFIGS.items():
         with tempfile.TemporaryDirectory() as directory:
             rows += measured(name, random_base(kind, small, Path(directory)), options.change)
-    failed = [row for row in rows if not 2 * row["largest"] < GGUF_BOUNDS[row["form"]].largest]
-    failed += [row for row in rows if not 2 * row["mean"] < GGUF_BOUNDS[row["form"]].mean]
+    failed = [row for row in rows if not below(row)]
     if options.json:
         libraries = {name: version(name) for name in ("gguf", "transformers", "torch")}
         print(json.dumps({"change": options.change, "libraries": libraries, "rows": rows, "holds": not failed}, indent=2))

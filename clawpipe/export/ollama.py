@@ -14,7 +14,7 @@ from clawpipe.messages import Message, ToolCall, ToolCallFormat, ToolSpec, Writt
 from clawpipe.policy.calls import codec
 from clawpipe.policy.formats.common import Marker, written_json
 from clawpipe.policy.frames import Frame, RoleFrame, frame_of
-from clawpipe.policy.template import open_renderer
+from clawpipe.policy.template import open_renderer, written_format
 from clawpipe.policy.vocabulary import load_tokenizer
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def write_modelfile(directory: Path, weights: str, base: Path, calls: ToolCallFo
 def _of_own_template(tokenizer: PreTrainedTokenizerFast, episode: Episode) -> Modelfile:
     ends = tokenizer.convert_ids_to_tokens(list(open_renderer(tokenizer, "own", ()).stop_ids))
     left_out = ["no TEMPLATE: Ollama runs the model's own chat template, which is in the file of weights"]
-    opening = _opening(_first_system(episode), [], left_out)
+    opening = _opening(_first_system(episode), written_format(tokenizer, "own"), episode, left_out)
     return Modelfile([*_stops([str(end) for end in ends]), *opening], left_out)
 
 
@@ -84,10 +84,7 @@ def _of_format(tokenizer: PreTrainedTokenizerFast, calls: WrittenFormat, episode
     if calls not in _READ_BY_OLLAMA and episode.tools:
         system = _with_tools(frame, calls, episode)
         left_out.append(f"Ollama reads no calls in {calls}: they stay in the answer's text, and SYSTEM describes the tools")
-    examples = _examples(calls, episode)
-    if examples is None:
-        left_out.append("the examples at the beginning of an episode: they hold results of tools, which a Modelfile cannot")
-    return Modelfile([*lines, *_opening(system, examples or [], left_out)], left_out)
+    return Modelfile([*lines, *_opening(system, calls, episode, left_out)], left_out)
 
 
 def template_of(frame: RoleFrame, calls: WrittenFormat) -> str:
@@ -164,6 +161,19 @@ def _first_system(episode: Episode) -> str:
     return first[0].content if first and first[0].role == "system" else ""
 
 
+def _opening(system: str, calls: WrittenFormat, episode: Episode, left_out: list[str]) -> list[str]:
+    """Return the lines of the messages before a question; none if Ollama would read one of them as something else."""
+    said = [("SYSTEM", system)] if system else []
+    examples = _examples(calls, episode)
+    if examples is None:
+        left_out.append("the examples at the beginning of an episode: they hold results of tools, which a Modelfile cannot")
+    said += [(f"MESSAGE {role}", text) for role, text in examples or ()]
+    if any(_QUOTES in text for _, text in said):
+        left_out.append("the messages at the beginning of an episode: one holds three quotes in a row, which would end it")
+        return []
+    return [f"{instruction} {_quoted(text)}" for instruction, text in said]
+
+
 def _examples(calls: WrittenFormat, episode: Episode) -> list[tuple[str, str]] | None:
     """Return role and text of the messages between the first system message and the question; None if one has another role."""
     rest = episode.preamble[bool(_first_system(episode)) :]
@@ -171,16 +181,6 @@ def _examples(calls: WrittenFormat, episode: Episode) -> list[tuple[str, str]] |
         return None
     spoken = codec(calls, episode.tools)
     return [(message.role, "".join(spoken.write(message)) if message.role == "assistant" else message.content) for message in rest]
-
-
-def _opening(system: str, examples: Sequence[tuple[str, str]], left_out: list[str]) -> list[str]:
-    """Return the lines of the messages before a question; none if Ollama would read one of them as something else."""
-    said = [("SYSTEM", system)] if system else []
-    said += [(f"MESSAGE {role}", text) for role, text in examples]
-    if any(_QUOTES in text for _, text in said):
-        left_out.append("the messages at the beginning of an episode: one holds three quotes in a row, which would end it")
-        return []
-    return [f"{instruction} {_quoted(text)}" for instruction, text in said]
 
 
 def _stops(markers: Sequence[str]) -> list[str]:

@@ -151,6 +151,23 @@ def test_a_modelfile_begins_episodes_as_training_did(modelfile):
     assert left_out == ["Ollama reads no calls in pythonic: they stay in the answer's text, and SYSTEM describes the tools"]
 
 
+OWN = (
+    "{% for message in messages %}{{ '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+
+def test_a_models_own_template_stays_in_the_weights(tmp_path):
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = OWN
+    tokenizer.save_pretrained(tmp_path / "base")
+    left_out = write_modelfile(tmp_path, "model.gguf", tmp_path / "base", "own", Episode(preamble=(SYSTEM, QUESTION)))
+    text = (tmp_path / "Modelfile").read_text()
+    assert left_out == ["no TEMPLATE: Ollama runs the model's own chat template, which is in the file of weights"]
+    lines = ["FROM ./model.gguf", 'PARAMETER stop "<|im_end|>"', 'SYSTEM """Be brief."""', 'MESSAGE user """How many mugs?"""']
+    assert [line for line in text.splitlines() if not line.startswith("#")] == lines
+
+
 def test_tools_without_a_system_message_are_in_it(modelfile):
     assert 'SYSTEM """Tools: stock(item)"""\n' in modelfile("pythonic", Episode(tools=(STOCK,)))[1]
 
