@@ -55,7 +55,8 @@ def adapter(base: Path, directory: Path, change: float) -> Path:
     torch.manual_seed(1)
     model = load_base(base, "float32", torch.device("cpu"))
     grown = get_peft_model(model, LoraConfig(r=8, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM"))
-    for layer in (layer for layer in grown.modules() if hasattr(layer, "lora_A")):
+    layers: list[Any] = [layer for layer in grown.modules() if hasattr(layer, "lora_A")]
+    for layer in layers:
         first, second = layer.lora_A["default"].weight, layer.lora_B["default"].weight
         torch.nn.init.normal_(second)
         second.data *= change * layer.base_layer.weight.norm() / (second.data @ first.data).norm()

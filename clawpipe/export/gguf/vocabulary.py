@@ -80,7 +80,7 @@ def add_vocabulary(writer: gguf.GGUFWriter, tokenizer: PreTrainedTokenizerFast, 
         (writer.add_unk_token_id, tokenizer.unk_token_id),
         (writer.add_pad_token_id, tokenizer.pad_token_id),
     ):
-        if token is not None:
+        if isinstance(token, int):
             add(token)
     if isinstance(tokenizer.chat_template, str):
         writer.add_chat_template(tokenizer.chat_template)

@@ -69,7 +69,7 @@ def read_back(directory: Path, like: PreTrainedConfig, device: torch.device) -> 
             setattr(config, name, getattr(like, name))
     if rope_of(like)["rope_type"] != "default":
         config.rope_parameters = like.rope_parameters
-    model = AutoModelForCausalLM.from_pretrained(directory, gguf_file=FILE, config=config, dtype=torch.float32)
+    model: Any = AutoModelForCausalLM.from_pretrained(directory, gguf_file=FILE, config=config, dtype=torch.float32)
     return model.to(device).eval()
 
 
