@@ -326,6 +326,26 @@ class NightConfig(Block):
         return self
 
     @model_validator(mode="after")
+    def _is_sampled_at_one_temperature(self) -> NightConfig:
+        if self.rollouts and self.rollouts.engine.is_service and self.rollouts.temperature != 1:
+            raise ValueError(
+                f"rollouts.engine {self.rollouts.engine.name} has log-probs at temperature 1 alone: set rollouts.temperature to 1"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _has_its_weights_somewhere(self) -> NightConfig:
+        name, engine = self.model.elsewhere, self.rollouts.engine if self.rollouts else None
+        if name is None:
+            return self
+        if engine is None or not engine.is_service or (engine.model, self.train.backend.model) != (name, name):
+            raise ValueError(
+                f"model.elsewhere says that the base's weights are at a service, as {name}: set rollouts.engine and train.backend "
+                f"to {{name: tinker, model: {name}}}, or leave it out"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _can_go_on_from_the_champion(self) -> NightConfig:
         if (self.train.start_from, self.serving.artifact, self.train.adapter) == ("champion", "merged", "lora"):
             raise ValueError(

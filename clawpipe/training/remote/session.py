@@ -61,6 +61,10 @@ class Session(Protocol):
         """Save weights and optimizer, and return by which path a later session goes on from them."""
         ...
 
+    def save_for_sampling(self, name: str) -> str:
+        """Save the present weights, and return by which path the service samples from them."""
+        ...
+
     def export(self, name: str, directory: Path) -> None:
         """Write the present weights into a new directory, as an adapter in peft's files."""
         ...

@@ -60,19 +60,21 @@ class TinkerBackend:
     def train(self, request: TrainRequest, work: Path, on_step: OnStep) -> None:
         """Train; see clawpipe.training.remote.loop."""
         with quick_imports():
+            from clawpipe.hosted.tinker import Service
             from clawpipe.training.remote.loop import train_at
-            from clawpipe.training.remote.tinker_session import Service
+            from clawpipe.training.remote.tinker_session import opener
 
-        with Service(self._url, self._model, self._timeout, self._keep_seconds) as service:
-            train_at(service.opener(request), request, work, on_step)
+        with Service(self._url, self._model, self._timeout) as service:
+            train_at(opener(service, request, self._keep_seconds), request, work, on_step)
 
     def logprobs(self, request: TrainRequest, rows: Sequence[Sequence[int]]) -> list[list[float]]:
         """Return the service's own log-probs of rows, under its base."""
         with quick_imports():
-            from clawpipe.training.remote.tinker_session import Service, whole_rows
+            from clawpipe.hosted.tinker import Service
+            from clawpipe.training.remote.tinker_session import opener, whole_rows
 
-        with Service(self._url, self._model, self._timeout, self._keep_seconds) as service:
-            return [row.tolist() for row in service.opener(request)(None).logprobs(whole_rows(rows))]
+        with Service(self._url, self._model, self._timeout) as service:
+            return [row.tolist() for row in opener(service, request, self._keep_seconds)(None).logprobs(whole_rows(rows))]
 
 
 def _of_lora(lora: Lora) -> Iterator[Refusal]:

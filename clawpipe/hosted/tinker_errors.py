@@ -13,7 +13,8 @@ from tinker.lib.retryable_exception import RetryableException
 
 from clawpipe.errors import BusyError, ClawpipeError, ConfigError, DataError, TrainingError
 
-_LATER = "run again: training goes on from the last step that the service has saved"
+_LATER = "run again: it goes on from what was saved"
+_GONE = "check the model's name there; saved weights may have expired: raise train.backend.options.keep_seconds, and train anew"
 _LENGTH = 300  # most characters of what the service said
 
 
@@ -59,10 +60,9 @@ def _of_status(error: tinker.APIStatusError, where: str) -> ClawpipeError:
         case 402:
             return ConfigError(f"the account cannot pay: {said}", where, "settle it there, and run again: each step is saved")
         case 404 | 410:
-            fix = "check train.backend.model; where saved steps have expired, remove the home's work directory to train anew"
-            return DataError(said, where, fix)
+            return DataError(said, where, _GONE)
         case 400 | 422:
-            return ConfigError(said, where, "check train.backend.model and the settings of train")
+            return ConfigError(said, where, "check the model's name there, and the settings")
         case _:
             return BusyError(said, where, _LATER)
 
@@ -71,7 +71,7 @@ def _of_request(error: tinker.RequestFailedError, where: str) -> ClawpipeError:
     """Return the error of a request that the service accepted and could not do: the user's fault, or its own."""
     said = f"the service could not do it: {_said(error)}"
     if error.category == tinker.types.RequestErrorCategory.User:
-        return DataError(said, where, "check that train.backend.model is the model whose tokens the rows hold")
+        return DataError(said, where, "check that the model there is the one whose tokens the rows hold")
     return BusyError(said, where, _LATER)
 
 
