@@ -206,6 +206,7 @@ class FakeTinker:
     saved: dict[str, dict[str, Any]] = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)
     kept: dict[str, tuple[str, dict[str, bytes]]] = field(default_factory=dict)
+    ttl: dict[str, int | None] = field(default_factory=dict)
     samplers: dict[str, Sampler] = field(default_factory=dict)
     engines: dict[Sampler, EmbeddedEngine] = field(default_factory=dict)
     results: dict[str, bytes | dict[str, Any]] = field(default_factory=dict)
@@ -217,6 +218,8 @@ class FakeTinker:
         """Answer a request; bytes are a result in protobuf, or a file."""
         with self.lock:
             parts = path.split("/")
+            if parts[0] == "training_runs" and parts[-1] == "ttl":
+                return self._set_ttl(f"tinker://{parts[1]}/{parts[3]}/{parts[4]}", json.loads(body)["ttl_seconds"])
             if parts[0] == "training_runs":
                 return self._addresses(f"tinker://{parts[1]}/{parts[3]}/{parts[4]}")
             if parts[0] == "download":
@@ -316,6 +319,20 @@ class FakeTinker:
         self.samplers[name] = Sampler(base, None if path is None or self.stale else path)
         return {"type": "create_sampling_session", "sampling_session_id": name}
 
+    def on_weights_info(self, given: dict[str, Any]) -> dict[str, Any]:
+        base, _ = self._kept(given["tinker_path"])
+        return {"base_model": base, "is_lora": True, "lora_rank": 4}
+
+    def _set_ttl(self, path: str, seconds: int | None) -> dict[str, Any]:
+        self._kept(path)
+        self.ttl[path] = seconds
+        return {}
+
+    def _kept(self, path: str) -> tuple[str, dict[str, bytes]]:
+        if path not in self.kept:
+            raise NoSuchError(f"nothing is kept at {path}")
+        return self.kept[path]
+
     def _sampler(self, name: str) -> dict[str, Any]:
         sampler = self.samplers[name]
         return {"sampler_id": name, "base_model": self.named.get(sampler.base, sampler.base), "model_path": sampler.path}
@@ -404,6 +421,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:  # the base class's name
         self._do(self.rfile.read(int(self.headers.get("content-length", 0))))
+
+    def do_PUT(self) -> None:
+        self.do_POST()
 
     def do_GET(self) -> None:
         self._do(b"")
