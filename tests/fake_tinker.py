@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -32,7 +33,7 @@ from transformers import AutoModelForCausalLM
 from clawpipe.engines.base import Sampling
 from clawpipe.engines.embedded import EmbeddedEngine
 
-KEY = "tml-of-the-fake"
+KEY, FIREWORKS_KEY = "tml-of-the-fake", "fw-of-the-fake"
 _PROTO = "application/x-protobuf"
 _ALPHA = 32
 Spoil = Callable[[dict[str, Tensor]], dict[str, Tensor]]
@@ -158,6 +159,16 @@ def _tensor(message: Any) -> Tensor:
     return torch.from_numpy(np.frombuffer(message.dense, kind).copy())
 
 
+def _as_json(output: bytes) -> dict[str, Any]:
+    """Return a result as servers wrote it in JSON."""
+    [record] = (found := proto.ForwardBackwardOutput.FromString(output)).loss_fn_outputs
+    field = record.fields["logprobs"]
+    values, ends = np.frombuffer(field.data, np.float32), np.frombuffer(field.offsets, np.int64) // 4
+    rows = [values[start:end].tolist() for start, end in pairwise(ends)]
+    logprobs = [{"logprobs": {"data": row, "dtype": "float32", "shape": [len(row)]}} for row in rows]
+    return {"loss_fn_output_type": "ArrayRecord", "loss_fn_outputs": logprobs, "metrics": dict(found.metrics)}
+
+
 def _output(rows: list[Tensor], total: float) -> bytes:
     out = proto.ForwardBackwardOutput(loss_fn_output_type="ArrayRecord")
     out.metrics["loss:sum"] = total
@@ -217,6 +228,8 @@ class FakeTinker:
     def answer(self, path: str, body: bytes) -> bytes | dict[str, Any]:
         """Answer a request; bytes are a result in protobuf, or a file."""
         with self.lock:
+            if path.startswith("/v1/"):
+                return self._fireworks(path.removeprefix("/v1/"), json.loads(body or b"{}"))
             parts = path.split("/")
             if parts[0] == "training_runs" and parts[-1] == "ttl":
                 return self._set_ttl(f"tinker://{parts[1]}/{parts[3]}/{parts[4]}", json.loads(body)["ttl_seconds"])
@@ -228,7 +241,7 @@ class FakeTinker:
                 return {}
             if parts[0] == "samplers":
                 return self._sampler(parts[1])
-            if parts[0] == "forward_backward":
+            if parts[0] == "forward_backward" and not body.startswith(b"{"):
                 message = proto.ForwardBackwardRequest.FromString(body)
                 return self._numbered(message.model_id, message.seq_id, lambda: self._forward_backward(message))
             return getattr(self, f"on_{'_'.join(parts)}")(json.loads(body or b"{}"))
@@ -244,7 +257,7 @@ class FakeTinker:
 
     def on_create_session(self, given: dict[str, Any]) -> dict[str, Any]:
         self.sessions += 1
-        return {"type": "create_session", "session_id": f"session{self.sessions}"}
+        return {"type": "create_session", "session_id": f"ts-{self.sessions}"}
 
     def on_session_heartbeat(self, given: dict[str, Any]) -> dict[str, Any]:
         return {"type": "session_heartbeat"}
@@ -277,6 +290,41 @@ class FakeTinker:
     def on_get_info(self, given: dict[str, Any]) -> dict[str, Any]:
         base = self.models[given["model_id"]].base
         return {"model_id": given["model_id"], "model_data": {"model_name": self.named.get(base, base)}}
+
+    def on_forward(self, given: dict[str, Any]) -> dict[str, Any]:
+        return self._in_json(given, given["forward_input"], forward_only=True)
+
+    def on_forward_backward(self, given: dict[str, Any]) -> dict[str, Any]:
+        return self._in_json(given, given["forward_backward_input"], forward_only=False)
+
+    def _in_json(self, given: dict[str, Any], inputs: dict[str, Any], forward_only: bool) -> dict[str, Any]:
+        """Take a request as Fireworks' library writes it, which is what Tinker's wrote before 0.25."""
+        message = proto.ForwardBackwardRequest(model_id=given["model_id"], loss_fn=inputs["loss_fn"], forward_only=forward_only)
+        for one in inputs["data"]:
+            datum, [chunk] = message.data.add(), one["model_input"]["chunks"]
+            datum.model_input.add().encoded_text.tokens = np.asarray(chunk["tokens"], np.int32).tobytes()
+            for name, value in one["loss_fn_inputs"].items():
+                kind = {"int64": (proto.DTYPE_INT64, np.int64), "float32": (proto.DTYPE_FLOAT32, np.float32)}[value["dtype"]]
+                datum.loss_fn_inputs[name].dtype = kind[0]
+                datum.loss_fn_inputs[name].dense = np.asarray(value["data"], kind[1]).tobytes()
+        return self._numbered(message.model_id, given["seq_id"], lambda: _as_json(self._forward_backward(message)))
+
+    def _fireworks(self, path: str, given: dict[str, Any]) -> dict[str, Any]:
+        """Answer what Fireworks' control plane is asked: accounts, a session's checkpoints, models that are made of them."""
+        place, _, verb = path.partition(":") if path.endswith((":promote", ":getDownloadEndpoint")) else (path, "", "")
+        name = place.rpartition("/")[2]
+        if verb == "promote":
+            files = [files for kept, (_, files) in self.kept.items() if kept.rpartition("/")[2] == name][-1]
+            output = given["output_model"].rpartition("/")[2]
+            self.files |= {f"promoted/{output}/{file}": data for file, data in files.items()}
+            return {"model": {"name": given["output_model"]}}
+        if verb == "getDownloadEndpoint":
+            files = [file for file in self.files if file.startswith(f"promoted/{name}/")]
+            urls = {file.rpartition("/")[2]: f"{self.url}/api/v1/download/{file}?signature=secret" for file in files}
+            return {"filenameToSignedUrls": urls}
+        if name == "checkpoints":
+            return {"trainingSessionCheckpoints": [{"name": f"{place}/{kept.rpartition('/')[2]}"} for kept in self.kept]}
+        return {"accounts": [{"name": "accounts/mine"}]}
 
     def _forward_backward(self, message: Any) -> bytes:
         self.losses[message.loss_fn, message.forward_only] += 1
@@ -433,7 +481,8 @@ class _Handler(BaseHTTPRequestHandler):
         fault = self.fake.fault_of(path)
         if fault and not fault.late and fault.status >= 0:
             return self._fail(fault.status)
-        if self.headers.get("X-API-Key") != KEY and not path.startswith("download/"):
+        keys = {self.headers.get("X-API-Key"), (self.headers.get("Authorization") or "").removeprefix("Bearer ")}
+        if not keys & {KEY, FIREWORKS_KEY} and not path.startswith("download/"):
             return self._send(401, json.dumps({"detail": "no such key"}).encode(), "application/json")
         try:
             answer = self.fake.answer(path, body)

@@ -334,14 +334,17 @@ class NightConfig(Block):
         return self
 
     @model_validator(mode="after")
-    def _has_its_weights_somewhere(self) -> NightConfig:
-        name, engine = self.model.elsewhere, self.rollouts.engine if self.rollouts else None
-        if name is None:
-            return self
-        if engine is None or not engine.is_service or (engine.model, self.train.backend.model) != (name, name):
+    def _samples_where_it_trains(self) -> NightConfig:
+        engine, backend = self.rollouts.engine if self.rollouts else EngineSpec(), self.train.backend
+        if engine.is_service and (engine.name, engine.model) != (backend.name, backend.model):
             raise ValueError(
-                f"model.elsewhere says that the base's weights are at a service, as {name}: set rollouts.engine and train.backend "
-                f"to {{name: tinker, model: {name}}}, or leave it out"
+                f"rollouts.engine {engine.name} samples what was trained there, from {engine.model}: set train.backend to "
+                f"{{name: {engine.name}, model: {engine.model}}}, or sample with another engine"
+            )
+        if self.model.elsewhere and (not engine.is_service or engine.model != self.model.elsewhere):
+            raise ValueError(
+                f"model.elsewhere says that the base's weights are at a service, as {self.model.elsewhere}: set rollouts.engine "
+                f"and train.backend to {{name: tinker, model: {self.model.elsewhere}}}, or leave it out"
             )
         return self
 

@@ -14,6 +14,7 @@ from clawpipe.registry.versions import ModelVersionInfo
 
 KEY = "TINKER_API_KEY"
 URL, PRICES = "https://tinker.thinkingmachines.dev/services/tinker-prod", "https://thinkingmachines.ai/tinker"
+_SCHEME = "tinker://"  # of the paths of weights that were trained there
 _WEEK = 7 * 24 * 3600  # for which an ended deployment's weights are kept
 _SECONDS = 120.0  # of one request
 
@@ -91,7 +92,7 @@ class Tinker:
 
 
 def _require_possible(info: ModelVersionInfo, wanted: Wanted) -> None:
-    if not info.policy.remote:
+    if not (info.policy.remote or "").startswith(_SCHEME):
         raise NotFoundError(
             "the service takes no weights from outside, and this version was not trained there",
             info.uri,

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tinker import ModelInput, SamplingParams
 
 _FIX = "ask a service that speaks Tinker's API in the version of clawpipe's extra `tinker`"
+_SCHEME = "tinker://"  # of the paths under which such services keep weights
 _LARGEST_SEED = 2**63 - 1
 
 
@@ -156,7 +157,7 @@ class TinkerConversations:
 
 
 def _require_given(adapter: Path | None, remote: str | None, version: str) -> None:
-    if adapter and not remote:
+    if adapter and not (remote and remote.startswith(_SCHEME)):
         raise NotFoundError(
             f"the service was never given the adapter of policy {version}: it was not trained there",
             "rollouts.engine",

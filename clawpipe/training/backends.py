@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 OnStep = Callable[[dict[str, float]], None]
 # Named in full, so that every training's key holds it; a service's code is in the keys of the trainings that name it.
 _LOCAL = "clawpipe.training.local:LocalBackend"
-_SERVICES = {"tinker": "remote.tinker:TinkerBackend"}
+_SERVICES = {"tinker": "remote.tinker:TinkerBackend", "fireworks": "remote.fireworks:FireworksBackend"}
 BACKENDS = ExtensionPoint(
     "backend",
     "train.backend",

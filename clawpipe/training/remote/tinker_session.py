@@ -9,14 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import httpx
-import numpy as np
 import tinker
 import torch
 from tinker import types
 from torch import Tensor
 
 from clawpipe.errors import DataError
+from clawpipe.hosted.downloads import bytes_at
 from clawpipe.hosted.tinker import Service, is_same_model
 from clawpipe.hosted.tinker_errors import told_as_ours
 from clawpipe.training.data.packing import inputs_of
@@ -26,7 +25,6 @@ from clawpipe.training.remote.session import NamedLoss, OpenSession, StepLoss
 from clawpipe.training.request import TrainRequest
 
 _EPSILON = 1e-8  # of AdamW, as the local trainer has it; the library's own default is another
-_TRIES = 5  # of a download
 
 
 def opener(service: Service, request: TrainRequest, keep_seconds: int) -> OpenSession:
@@ -137,24 +135,7 @@ class TinkerSession:
                     raise DataError(
                         f"the exported weights have no {name}", self._service.where, "the service has to export adapters"
                     )
-                (directory / name).write_bytes(_bytes_at(urls[name], self._service.timeout))
-
-
-def whole_rows(rows: Sequence[Sequence[int]]) -> list[Sample]:
-    """Return token ids as rows all of whose tokens but the first are trained."""
-    return [Sample("", np.asarray(row), np.arange(1, len(row)), 1.0, 1.0, {}) for row in rows]
-
-
-def _bytes_at(url: str, timeout: float) -> bytes:
-    """Return what is at an address, after a few tries."""
-    with httpx.Client(timeout=timeout, follow_redirects=True) as client:
-        for left in reversed(range(_TRIES)):
-            try:
-                return client.get(url).raise_for_status().content
-            except httpx.HTTPError as error:
-                if not left:
-                    raise httpx.TransportError(f"a download ended with {type(error).__name__}") from None
-    raise AssertionError
+                (directory / name).write_bytes(bytes_at(urls[name], self._service.timeout))
 
 
 def _datum(row: Sample, inputs: dict[str, Tensor]) -> types.Datum:
