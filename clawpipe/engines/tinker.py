@@ -114,8 +114,9 @@ class TinkerEngine:
         from clawpipe.hosted.tinker_errors import told_as_ours
 
         with told_as_ours(self._service.where):
-            source = {"model_path": remote} if remote else {"base_model": self._model}
-            client = self._service.ask("create_sampling_client", self._service.client.create_sampling_client(**source))
+            base = None if remote else self._model
+            opening = self._service.client.create_sampling_client(model_path=remote, base_model=base)
+            client = self._service.ask("create_sampling_client", opening)
         if not is_same_model(client.get_base_model(), self._model):
             what = f"the service samples from {client.get_base_model()}, not from {self._model}"
             raise DataError(what, self._service.where, "set rollouts.engine.model to the model that the policy was trained on")

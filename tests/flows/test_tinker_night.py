@@ -92,12 +92,19 @@ def test_a_night_without_weights_here_samples_what_it_trained(new_clawpipe, blin
 
 
 @pytest.mark.long
-def test_a_kill_while_sampling_there_pays_for_one_batch_at_most(new_clawpipe, blind, service):
-    before = service.sampled
-    straight = new_clawpipe("blind-whole").night(*blind)
-    asked, before = service.sampled - before, service.sampled
-    clawpipe = new_clawpipe("blind-killed")
-    assert clawpipe.run(*blind, kill_at="tinker.answered/sample#70").code == -signal.SIGKILL
+def test_each_kill_while_sampling_pays_for_one_batch(new_clawpipe, blind, service):
+    def counts() -> tuple[int, int]:
+        return service.sampled, service.sessions
+
+    first, straight = counts(), new_clawpipe("blind-whole").night(*blind)
+    second, clawpipe = counts(), new_clawpipe("blind-killed")
+    # Each worker dies in the middle of a batch, and its successor goes on; then the night does, with a shard that is not in place.
+    killed = clawpipe.run(*blind, kill_at="tinker.answered/sample#20,rollouts.before_rename#1")
+    assert killed.code == -signal.SIGKILL
     clawpipe.await_quiet()
     assert clawpipe.night(*blind)["policy_version"] == straight["policy_version"]
-    assert service.sampled - before <= asked + 64
+    (asked, sessions), (paid, opened) = (
+        [b - a for a, b in zip(*pair, strict=True)] for pair in ((first, second), (second, counts()))
+    )
+    assert opened > sessions
+    assert paid <= asked + (opened - sessions) * (32 + 11)  # the rows of a batch, and the check of the engine by a new process

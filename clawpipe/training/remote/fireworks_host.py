@@ -19,7 +19,9 @@ class Calls:
     """
 
     def __init__(self, sdk: Any) -> None:
-        self._sdk, self._service, self._client = sdk, None, None
+        self._sdk = sdk
+        self._service: Any = None
+        self._client: Any = None
 
     def open(self, url: str | None, model: str, rank: int, alpha: int, seed: int, state: str | None) -> None:
         """Make a new adapter on the model, and load into it what was saved at `state`."""
@@ -102,7 +104,7 @@ def main() -> None:
     calls = None
     for line in sys.stdin:
         try:
-            from fireworks.training import sdk
+            from fireworks.training import sdk  # pyright: ignore[reportMissingImports]  # of this Python alone
 
             calls = calls or Calls(sdk)
             answer = answered(calls, json.loads(line))

@@ -57,7 +57,7 @@ def test_a_cut_at_every_call_changes_nothing(job, fake, monkeypatch):
             continue
     assert adapter_of(outcome) == adapter_of(straight)
     assert [step["loss"] for step in steps_of(outcome)] == [step["loss"] for step in steps_of(straight)]
-    calls = {"load", "forward_backward", "optim_step", "save_state", "save_weights_external", "urls"}
+    calls = {"load", "forward_backward", "optim_step", "save_state", "save_weights_for_sampler", "save_weights_external", "urls"}
     assert calls <= {detail for _, detail, _ in seen}
     # A step that is cut between its request and the note that it is saved is taken again, on the weights from before it.
     assert 2 < fake.steps - taken <= 2 + 2 * 6
