@@ -14,7 +14,16 @@ from clawpipe.config.training import Train
 from clawpipe.devices import meter
 from clawpipe.errors import ClawpipeError, DataError
 from clawpipe.json_types import JsonObject
-from clawpipe.policy.agreement import OTHER_MODEL, OTHER_SERVER, OTHER_SERVICE, Agreement, Bound, Part, require_agreement
+from clawpipe.policy.agreement import (
+    OTHER_MODEL,
+    OTHER_SERVER,
+    OTHER_SERVICE,
+    Agreement,
+    Bound,
+    EngineAgreement,
+    Part,
+    require_agreement,
+)
 from clawpipe.policy.spec import PolicySpec
 from clawpipe.rollouts.generate import engine_bound
 from clawpipe.store.files import write_atomic
@@ -54,9 +63,11 @@ def compare_model(
 ) -> Iterator[tuple[Agreement, Bound]]:
     """Yield the agreement of the engine, then of the trainer if it tells log-probs, each with its bound. Arguments and errors are
     those of `check_model`."""
-    of_engine = pool.run(Job(request=CheckRequest(policy=policy, engine=engine)))
-    yield Agreement.model_validate(of_engine), engine_bound(policy, engine)
-    request = TrainerCheckRequest(policy=policy, train=train, device=runtime.device, threads=runtime.train_threads)
+    of_engine = EngineAgreement.model_validate(pool.run(Job(request=CheckRequest(policy=policy, engine=engine))))
+    yield of_engine.figures, engine_bound(policy, engine)
+    request = TrainerCheckRequest(
+        policy=policy, train=train, sampled=of_engine.sampled, device=runtime.device, threads=runtime.train_threads
+    )
     if request.has_scores:
         yield _ask_trainer(request, work, runtime.step_timeout), request.bound
 
