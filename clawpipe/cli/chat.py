@@ -57,8 +57,9 @@ def _models(home: Home, model: str | None, beside: str | None) -> list[str]:
     """Return the models that answer, as `clawpipe serve` takes them."""
     from clawpipe.errors import NotFoundError
     from clawpipe.registry.listing import list_versions
+    from clawpipe.registry.names import version_uri
     from clawpipe.registry.tracking import Tracking
-    from clawpipe.registry.versions import resolve, version_uri
+    from clawpipe.registry.versions import resolve
 
     tracking = Tracking.of(home, "none")
     if model is None:

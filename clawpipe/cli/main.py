@@ -50,6 +50,7 @@ from clawpipe.cli import (
     up,
 )
 from clawpipe.cli.output import escape_unencodable, paragraphs, tell, wants_json
+from clawpipe.cli.spellings import command_class
 from clawpipe.errors import ClawpipeError, ConfigError, StoppedError
 from clawpipe.machine import as_clawpipe_error, full_disk
 from clawpipe.masking import without_secrets
@@ -116,16 +117,17 @@ app.add_typer(config.app, name="config", rich_help_panel="Settings")
 app.add_typer(server.app, name="prefect", rich_help_panel="Services")
 
 
-def _join_help_lines(app: typer.Typer) -> None:
-    """Join the lines of help texts: Typer would break all but the first paragraph where the docstring's lines end."""
+def _finish(app: typer.Typer, *words: str) -> None:
+    """Let commands take old spellings, and join the lines of help texts: Typer would break them where the docstring's lines end."""
     for command in app.registered_commands:
+        command.cls = command_class(" ".join([*words, str(command.name)]))
         command.help = paragraphs(command.help or getattr(command.callback, "__doc__", None) or "")
     for group in app.registered_groups:
         if group.typer_instance:
-            _join_help_lines(group.typer_instance)
+            _finish(group.typer_instance, *words, str(group.name))
 
 
-_join_help_lines(app)
+_finish(app)
 
 
 def _print_version(wanted: bool) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Registered models.", no_args_is_help=True)
 
-_NAMED = "NAME@champion or NAME@3; models:/... also works."
+_NAMED = "NAME@champion or NAME@3."
 NameOption = Annotated[str, typer.Option("--model", "-m", help="Name of the registered model.")]
 
 
@@ -162,15 +162,15 @@ def rollback(
 @app.command("export")
 def export(
     model_version: Annotated[str, typer.Argument(help=_NAMED)],
-    directory: Annotated[Path, typer.Argument(help="Directory to create.")],
-    form: Annotated[Literal["adapter", "merged", "quantized"], typer.Option("--format", "-f", help="What to write.")] = "merged",
+    output: Annotated[Path, typer.Option("--output", metavar="FOLDER", help="Directory to create.")],
+    form: Annotated[Literal["adapter", "merged", "quantized"], typer.Option("--format", help="What to write.")] = "merged",
     json_output: JsonFlag = False,
 ) -> None:
     """Write a model version as files for other engines: the adapter, merged weights, or merged weights quantized as served."""
     from clawpipe.export.files import export_version
     from clawpipe.store.home import Home
 
-    written = export_version(Home.from_env(), model_version, form, directory)
+    written = export_version(Home.from_env(), model_version, form, output)
     if json_output:
         print_json(written)
     else:

@@ -148,8 +148,8 @@ def plan(
         str | None,
         typer.Option(help="Show the memory that the night needs on rtx-4090, a100-40, a100-80, h100, h200 or a size: 48gb."),
     ] = None,
-    check: Annotated[
-        bool, typer.Option("--check", help="Only run the check of the model that a night begins with. Fetches the model.")
+    check_model: Annotated[
+        bool, typer.Option("--check-model", help="Only run the check of the model that a night begins with. Fetches the model.")
     ] = False,
     json_output: JsonFlag = False,
 ) -> None:
@@ -165,7 +165,7 @@ def plan(
     if hardware or gpu:
         _plan_hardware(settings, gpu, json_output)
         return
-    if check:
+    if check_model:
         _plan_check(settings, json_output)
         return
     from clawpipe.nights.compared import shares_note
@@ -229,7 +229,7 @@ def _plan_check(settings: NightConfig, json_output: bool) -> None:
 
 
 def status(
-    night: Annotated[str | None, typer.Option("--night", "-n", help="A night's id; by default the latest.")] = None,
+    night: Annotated[str | None, typer.Option("--night", help="A night's id; by default the latest.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-l", min=1, help="Most nights in the table of the latest ones.")] = 20,
     json_output: JsonFlag = False,
 ) -> None:

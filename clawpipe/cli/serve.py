@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from clawpipe.store.home import Home
 
 ModelArgument = Annotated[
-    str, typer.Argument(help="models:/NAME@ALIAS, which is followed; models:/NAME/VERSION; or the directory of a base model.")
+    str, typer.Argument(help="NAME@ALIAS, which is followed; NAME@3; or a base model: built-in name, hub id or directory.")
 ]
 PortOption = Annotated[int, typer.Option(help="Port to listen on.", min=0, max=65535)]
 HostOption = Annotated[str, typer.Option(help="Address to listen on; only this machine can reach the default.")]
@@ -56,7 +56,7 @@ CaptureOption = Annotated[
 
 
 def serve(
-    model: ModelArgument = "models:/clawpipe-agent@champion",
+    model: ModelArgument = "clawpipe-agent@champion",
     port: PortOption = 8000,
     host: HostOption = "127.0.0.1",
     session_seconds: SessionOption = 3600.0,
@@ -75,8 +75,11 @@ def serve(
     Clients must send the key in $CLAWPIPE_API_KEY; with --capture, that one or one of `clawpipe keys`. A version that is promoted
     or rolled back is in service within seconds.
     """
+    from clawpipe.registry.names import version_uri
+
+    model = version_uri(model)
     if per_user and (engine == EngineName.vllm or not _is_alias(model)):
-        fix = "serve models:/NAME@champion with the embedded engine"
+        fix = "serve NAME@champion with the embedded engine"
         raise ConfigError("users have models of their own beside an alias, on the embedded engine", "--per-user", fix)
     if engine == EngineName.vllm:
         from clawpipe.cli.gateway import serve_vllm
@@ -113,7 +116,7 @@ def serve(
     home = Home.from_env()
     follows = _is_alias(model)
     if base and not follows:
-        raise ConfigError("only an alias may name no version yet", "--base", "leave it out, or serve models:/NAME@ALIAS")
+        raise ConfigError("only an alias may name no version yet", "--base", "leave it out, or serve NAME@ALIAS")
     alias = alias_of(home, model, base, tool_call_format) if follows else None
     served = alias.find(alias.version()) if alias else _find(home, model, tool_call_format)
     versions = Versions(Live(ServedPolicy(served, apart=per_user)), session_seconds)
