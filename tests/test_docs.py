@@ -37,7 +37,7 @@ def test_clawpipe_takes_the_command(command, capsys):
     """Parsed by the real command line, up to but not into the command's function, in today's spelling."""
     found = typer.main.get_command(app)
     words = command.split('"')[0].split()[1:] + ([command.split('"')[1]] if '"' in command else [])
-    while hasattr(found, "commands"):
+    while words and hasattr(found, "commands"):
         found = found.commands[words.pop(0)]
     found.make_context(found.name, words)
     assert capsys.readouterr().err == ""

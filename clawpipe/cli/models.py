@@ -110,7 +110,9 @@ def _trace_subject(model_version: str | None, session: str | None, user: str | N
     from clawpipe.lineage.subject import Subject
     from clawpipe.store.home import Home
 
-    if model_version or not (session or user):
+    if not (model_version or session or user):
+        raise ConfigError("say what to trace: a version, such as NAME@3, or --session ID, or --user ID")
+    if model_version:
         raise ConfigError("only one thing can be traced at a time", fix="name a model version, or --session ID, or --user ID")
     found = exposure(Home.from_env(), Subject(session=session, user=user))
     if json_output:

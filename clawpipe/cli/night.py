@@ -14,7 +14,7 @@ import typer
 from clawpipe.cli.config import OverrideOption
 from clawpipe.cli.ending import end_early
 from clawpipe.cli.output import JsonFlag, print_json, printable, tell
-from clawpipe.errors import BusyError, ClawpipeError, NotFoundError
+from clawpipe.errors import BusyError, ClawpipeError, ConfigError, NotFoundError
 from clawpipe.json_types import JsonObject
 
 if TYPE_CHECKING:
@@ -24,16 +24,20 @@ if TYPE_CHECKING:
     from clawpipe.store.home import Home
 
 ConfigOption = Annotated[Path, typer.Option("--config", "-c", help="YAML file of the night's settings.")]
+NightOption = Annotated[Path | None, typer.Option("--config", "-c", help="YAML file of the night's settings.")]
 _OF_USERS = "registry.per: these steps are run for each user who said something new, on that user's rows"
 DEFAULT_CONFIG = Path("configs/demo.yaml")
 
 
-def run(config: ConfigOption = DEFAULT_CONFIG, override: OverrideOption = [], json_output: JsonFlag = False) -> None:  # noqa: B006
+def run(config: NightOption = None, override: OverrideOption = [], json_output: JsonFlag = False) -> None:  # noqa: B006
     """Run a night to its verdict; a repeated run resumes it.
 
     Finished steps come from the cache, so the same command resumes a night that was killed, and does nothing for one that is done.
     It uses the configured Prefect API, else a private server for as long as the night runs.
     """
+    if config is None:
+        fix = "clawpipe run --config night.yaml; `clawpipe init FILES` writes one, and `clawpipe demo` shows an example"
+        raise ConfigError("a night's config is not named", "--config", fix)
     if not json_output:
         typer.echo(f"reading {config}", err=True)  # at once: imports and servers take a while
     from clawpipe.config import load_config

@@ -30,6 +30,8 @@ def list_sessions(json_output: JsonFlag = False) -> None:
         return
     for one in found:
         typer.echo(_line(one))
+    if not found:
+        typer.echo("no sessions yet: `clawpipe gateway` and `clawpipe serve --capture` capture them")
 
 
 @app.command("show")

@@ -12,6 +12,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
+from clawpipe.cli.output import without_markup
+
 _NO_FLAG = ""  # the value stands by itself
 _LIMIT = {"-n": "--limit"}
 Former = Mapping[str | int, str]  # old flag, or place of an old argument (from 1) -> new flag
@@ -42,14 +44,23 @@ FORMER: Mapping[str, Former] = {
 }
 
 
-def command_class(words: str) -> type[TyperCommand]:
-    """Return the class of the command of these words, which takes its old spellings, too."""
+class PlainCommand(TyperCommand):
+    """A command whose help is shown as it is written, brackets included."""
 
-    class Command(TyperCommand):
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        for told in (self, *self.params):
+            told.help = without_markup(told.help or "")
+
+
+def command_class(words: str) -> type[TyperCommand]:
+    """Return the class of the command that these words start, which takes its old spellings, too."""
+
+    class Command(PlainCommand):
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
             return super().parse_args(ctx, _rewritten(self, args, FORMER[words]))
 
-    return Command if words in FORMER else TyperCommand
+    return Command if words in FORMER else PlainCommand
 
 
 def _rewritten(command: TyperCommand, words: list[str], former: Former) -> list[str]:

@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 import typer
+from rich.text import Text
+from typer.testing import CliRunner
 
 from clawpipe.cli.main import app, run
+from clawpipe.cli.output import without_markup
 from clawpipe.cli.spellings import FORMER
 from clawpipe.registry.names import version_name, version_uri
 from clawpipe.store.home import Home
@@ -154,3 +157,57 @@ def test_a_version_has_one_name_for_people(name: str):
     assert version_name(name) == "agent@3"
     assert version_name("models:/agent@champion") == "agent@champion"
     assert version_name("org/name") == "org/name"
+
+
+def shown(text: str) -> str:
+    """A text as words, without the frames and line breaks of the terminal."""
+    return " ".join(text.replace("\\[", "[").translate(str.maketrans("", "", "\u2502\u256d\u256e\u2570\u256f\u2500")).split())
+
+
+@pytest.mark.parametrize("path", EVERY)
+def test_the_help_shows_every_text_as_it_is_written(path: str):
+    """`pip install 'clawpipe[sweep]'` lost its extra, which rich took for markup."""
+    told = shown(CliRunner().invoke(app, [*path.split(), "--help"], env={"COLUMNS": "1000"}).output)
+    command = EVERY[path]
+    assert shown(command.callback.__doc__) in told
+    for parameter in command.params:
+        assert parameter.hidden or shown(parameter.help) in told
+
+
+@pytest.mark.parametrize("text", ["clawpipe[sweep]", "[a]", "NAME[@URL]", "[/b] [#x]", "x[1]", "[ ]", "\\[done]"])
+def test_no_bracket_of_a_help_text_is_markup(text: str):
+    assert Text.from_markup(without_markup(text)).plain == text.replace("\\", "")
+
+
+def test_a_run_without_a_config_says_what_to_do(home: Home, capsys: pytest.CaptureFixture[str]):
+    """It ran the demo, for an hour."""
+    with pytest.raises(SystemExit) as end:
+        run(["run", "-o", "seed=1"])
+    assert end.value.code == 2
+    told = capsys.readouterr().err
+    assert all(word in told for word in ("clawpipe run --config night.yaml", "clawpipe init", "clawpipe demo"))
+    assert not home.root.exists()
+
+
+def test_a_trace_of_nothing_asks_for_one_in_one_line(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as end:
+        run(["trace"])
+    assert end.value.code == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert all(word in line for word in ("NAME@3", "--session ID", "--user ID"))
+
+
+def test_a_wrong_choice_is_told_without_pydantics_words(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        run(["connect", "cline"])
+    told = capsys.readouterr().err
+    assert "Value error" not in told
+    assert "'openclaw'" in told
+
+
+@pytest.mark.parametrize(("words", "makes"), [("sessions list", "clawpipe gateway"), ("keys list", "clawpipe keys make")])
+def test_an_empty_list_says_what_fills_it(words: str, makes: str, home: Home, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as end:
+        run(words.split())
+    assert end.value.code == 0
+    assert makes in capsys.readouterr().out
