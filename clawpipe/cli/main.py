@@ -49,6 +49,9 @@ from clawpipe.cli import (
     sweep,
     up,
 )
+from clawpipe.cli import (
+    open as open_,
+)
 from clawpipe.cli.output import escape_unencodable, paragraphs, tell, wants_json
 from clawpipe.cli.spellings import command_class
 from clawpipe.errors import ClawpipeError, ConfigError, StoppedError
@@ -83,6 +86,7 @@ app.command("train", rich_help_panel="Nights")(start.train)
 app.command("plan", rich_help_panel="Nights")(night.plan)
 app.command("status", rich_help_panel="Nights")(night.status)
 app.command("report", rich_help_panel="Nights")(report.report)
+app.command("open", rich_help_panel="Nights")(open_.open_)
 app.command("sweep", rich_help_panel="Nights")(sweep.sweep)
 app.command("ingest", rich_help_panel="Data")(ingest.ingest)
 app.command("batch", rich_help_panel="Data")(batch.batch)
