@@ -22,17 +22,13 @@ from prefect.results import ResultStore, get_result_store
 from pydantic import BaseModel
 
 from clawpipe import faults
-from clawpipe.config.backend import BackendSpec
 from clawpipe.config.block import Extension
-from clawpipe.config.night import EngineSpec, EnvironmentSpec, JudgeSpec
-from clawpipe.config.training import Loss
-from clawpipe.engines.base import ENGINES
-from clawpipe.environments.discovery import ENVIRONMENTS, inputs_digest, source_digest
+from clawpipe.config.night import EnvironmentSpec
+from clawpipe.environments.discovery import inputs_digest, source_digest
 from clawpipe.environments.local_tools import files_of_tools, is_tool_file
 from clawpipe.errors import BusyError
 from clawpipe.extensions import ExtensionPoint, file_of
 from clawpipe.json_types import Options
-from clawpipe.judging.base import SCORERS
 from clawpipe.store.digests import canonical_as, is_block, sha256_once
 from clawpipe.store.home import Home
 from clawpipe.store.keys import step_key
@@ -40,20 +36,12 @@ from clawpipe.store.open import open_store
 from clawpipe.store.records import Holds, live_record
 from clawpipe.store.refs import StepResult
 from clawpipe.store.source import function_digest
-from clawpipe.training.backends import BACKENDS
-from clawpipe.training.losses.objectives import LOSSES
+from tasks.extensions import name_in, named_blocks
 
 P = ParamSpec("P")
 GPU_LIMIT = "gpu"
 RETRY_DELAYS = [1.0, 4.0]
 _LEASE_SECONDS = 60.0  # a killed holder frees the limit after this long; a living one renews it
-_NAMES: dict[type[BaseModel], tuple[ExtensionPoint, str]] = {  # settings that name an extension, and in which field
-    EnvironmentSpec: (ENVIRONMENTS, "name"),
-    EngineSpec: (ENGINES, "name"),
-    JudgeSpec: (SCORERS, "name"),
-    Loss: (LOSSES, "objective"),
-    BackendSpec: (BACKENDS, "name"),
-}
 _part: ContextVar[str] = ContextVar("part", default="")
 
 
@@ -70,33 +58,15 @@ def content_key(name: str, function: Callable[..., Any], arguments: Mapping[str,
     declared = get_type_hints(inspect.unwrap(function))
     inputs = {parameter: _as_declared(value, declared.get(parameter)) for parameter, value in arguments.items()}
     given = list(arguments.values())
-    sources = {_source_of(point, named) for point, named in _named(given)} | set(_files_of(given))
+    sources = {_source_of(point, named) for point, named in named_blocks(given)} | set(_files_of(given))
     return step_key(name, {"inputs": inputs, "extensions": sorted(sources)}, function_digest(function))
-
-
-def extensions_of(value: Any) -> Iterator[tuple[ExtensionPoint, str]]:
-    """The extensions that arguments name, and the settings that they hold."""
-    return ((point, _name_in(block)) for point, block in _named(value))
-
-
-def _named(value: Any) -> Iterator[tuple[ExtensionPoint, BaseModel]]:
-    """The blocks of settings that name extensions, each with the kind of these."""
-    if isinstance(value, BaseModel):
-        yield from ((point, value) for kind, (point, _) in _NAMES.items() if isinstance(value, kind))
-        yield from (found for _, inner in value for found in _named(inner))
-    elif isinstance(value, list | tuple):
-        yield from (found for inner in value for found in _named(inner))
-
-
-def _name_in(block: BaseModel) -> str:
-    return next(getattr(block, field) for kind, (_, field) in _NAMES.items() if isinstance(block, kind))
 
 
 def _source_of(point: ExtensionPoint, block: BaseModel) -> str:
     """Return the digest of an extension's source, and of the Python and the task folders or image that the settings name."""
     if isinstance(block, EnvironmentSpec):
         return source_digest(block.name, block.python) + inputs_digest(block.name, block.options)
-    return point.source_digest(_name_in(block))
+    return point.source_digest(name_in(block))
 
 
 def _files_of(value: Any) -> Iterator[str]:

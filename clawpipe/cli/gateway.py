@@ -106,6 +106,8 @@ def serve_captured(words: Sequence[str], host: str, port: int, per_user: bool = 
     from clawpipe.gateway.server import serve
     from clawpipe.gateway.upstreams import Upstreams
     from clawpipe.ports import LOOPBACK, free_port
+    from clawpipe.registry.names import version_name
+    from clawpipe.reporting.terminal import waiting
     from clawpipe.services.keeper import Keeper
     from clawpipe.services.service import started
     from clawpipe.serving.access import BEHIND_VARIABLE, KEY_VARIABLE, listen
@@ -119,8 +121,9 @@ def serve_captured(words: Sequence[str], host: str, port: int, per_user: bool = 
     start = partial(started, "the engine", command, log, {KEY_VARIABLE: key, BEHIND_VARIABLE: "1"})
     tell, give_up = partial(typer.echo, err=True), partial(os.kill, os.getpid(), signal.SIGTERM)
     with Keeper(start(), start, tell, give_up) as engine:
-        engine.service.wait_healthy(f"{url}/healthz", _LOAD_SECONDS)
-        typer.echo(f"{words[0]} at {_address(host, listener)}, captured in {home.root / 'captured'}")
+        with waiting(f"loading {version_name(words[0])}; its log is {log}"):
+            engine.service.wait_healthy(f"{url}/healthz", _LOAD_SECONDS)
+        typer.echo(f"{version_name(words[0])} at {_address(host, listener)}, captured in {home.root / 'captured'}")
         serve(home, Upstreams.named(url, key), clients, listener, per_user=per_user)
     if engine.gave_up:
         raise BusyError("the engine ends again and again", str(log), "its log says why; a smaller model needs less memory")

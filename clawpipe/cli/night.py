@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -75,16 +76,19 @@ def _run_one(config: Path, override: list[str], json_output: bool) -> tuple[str,
     """Run a night; return the id of the run, and the night's status."""
     from clawpipe.config import load_config
     from clawpipe.nights.record import NightStatus, night_id, run_dir
+    from clawpipe.reporting.terminal import waiting
     from clawpipe.runs.recording import recorded
     from clawpipe.services.prefect_server import environment, prefect_api
     from clawpipe.store.files import exclusive
     from clawpipe.store.home import Home
     from flows.labels import labelled
+    from flows.refusals import refuse_early
 
     given = load_config(config, override)  # a mistake shows before anything starts
     home = Home.from_env()
     settings = labelled(home, given)
     run_dir(home, night_id(settings))  # and so does one of its name
+    refuse_early(home, settings)
     with (
         exclusive(home.locks / "run.lock", f"the home {home.root}"),
         recorded(home, _facts(settings, config, override)) as recorder,
@@ -92,10 +96,13 @@ def _run_one(config: Path, override: list[str], json_output: bool) -> tuple[str,
     ):
         if not json_output:
             typer.echo(f"night {night_id(settings)} in {home.root}, run {recorder.run.id}", err=True)
-        with prefect_api(home) as api:
-            if api.service is not None:
-                ending.follow(api.service)
-            os.environ.update(environment(home, api, flow_log(home)))
+        with ExitStack() as stack:
+            with waiting("starting Prefect, which runs the steps"):
+                api = stack.enter_context(prefect_api(home))
+                if api.service is not None:
+                    ending.follow(api.service)
+                os.environ.update(environment(home, api, flow_log(home)))
+                _load_steps(private=api.private)
             status = NightStatus.model_validate(_night(str(config), override, private=api.private))
     return recorder.run.id, status
 
@@ -125,19 +132,26 @@ def _kept(home: Home, recorder: Recorder, why: ClawpipeError | None) -> str:
     return f"{kept}: the same command resumes there"
 
 
+def _load_steps(private: bool) -> None:
+    """Import the flow, which takes seconds, and prepare its server."""
+    from clawpipe.quick_imports import quick_imports
+
+    logging.raiseExceptions = False  # a log that cannot be written must not fill the terminal with tracebacks
+    with quick_imports():
+        from flows import nightly  # noqa: F401  (for `_night`)
+        from flows.bootstrap import prepare_night
+
+    prepare_night(fresh_server=private)
+
+
 def _night(config: str, overrides: list[str], private: bool) -> JsonObject:
     """Run the flow in this process, with its progress on stderr."""
     from clawpipe.nights.journal import watched_by
-    from clawpipe.quick_imports import quick_imports
     from clawpipe.reporting.terminal import Progress
+    from flows.bootstrap import drain
+    from flows.nightly import nightly
 
-    logging.raiseExceptions = False  # a log that cannot be written must not fill the terminal with tracebacks
     with Progress() as progress, watched_by(progress):
-        with quick_imports():
-            from flows.bootstrap import drain, prepare_night
-            from flows.nightly import nightly
-
-        prepare_night(fresh_server=private)
         try:
             return nightly(config, overrides)
         finally:
@@ -220,11 +234,13 @@ def _plan_check(settings: NightConfig, json_output: bool) -> None:
     from clawpipe.config.night import Rollouts
     from clawpipe.evaluation.model_check import check_model
     from clawpipe.policy.spec import untrained_spec
+    from clawpipe.reporting.terminal import waiting
     from clawpipe.workers.pool import WorkerPool
 
     with tempfile.TemporaryDirectory() as scratch, WorkerPool(settings.runtime, Path(scratch)) as pool:
         engine = (settings.rollouts or Rollouts()).engine
-        found = check_model(pool, Path(scratch), untrained_spec(settings.model), settings.train, settings.runtime, engine)
+        with waiting(f"checking {settings.model.base}: its engine, then its trainer"):
+            found = check_model(pool, Path(scratch), untrained_spec(settings.model), settings.train, settings.runtime, engine)
     if json_output:
         print_json({"model": settings.model.base, "check": [figures.model_dump() for figures in found]})
         return
@@ -298,21 +314,22 @@ def _print_status(status: NightStatus, home: Home) -> None:
 
     _print(summary(status))
     if page := status.lineage_page:
-        typer.echo(f"lineage as a graph\n  {printable(_address(page, home))}")
+        where, address = _address(page, home)
+        typer.echo(f"lineage as a graph{where}\n  {printable(address)}")
 
 
-def _address(page: str, home: Home) -> str:
-    """Return the address of a Prefect page; a path is a page of the home's server."""
+def _address(page: str, home: Home) -> tuple[str, str]:
+    """Return where to find a Prefect page, and its address; a path is a page of the home's server."""
     from clawpipe.services.prefect_server import announced_url
 
     if not page.startswith("/"):
-        return page
+        return "", page
     url = announced_url(home)
-    return f"{url.removesuffix('/api')}{page}" if url else f"{page} of Prefect's pages, while `clawpipe up` runs"
+    return ("", f"{url.removesuffix('/api')}{page}") if url else (", on Prefect's pages while `clawpipe up` runs", page)
 
 
 def _print(what: Any) -> None:
     """Print a renderable on stdout, 80 columns wide unless it is a terminal."""
     from rich.console import Console
 
-    Console(width=None if sys.stdout.isatty() else 80).print(what)
+    Console(width=None if sys.stdout.isatty() else 80).print(what, crop=False)

@@ -75,7 +75,7 @@ def serve(
     Clients must send the key in $CLAWPIPE_API_KEY; with --capture, that one or one of `clawpipe keys`. A version that is promoted
     or rolled back is in service within seconds.
     """
-    from clawpipe.registry.names import version_uri
+    from clawpipe.registry.names import version_name, version_uri
 
     model = version_uri(model)
     if per_user and (engine == EngineName.vllm or not _is_alias(model)):
@@ -99,6 +99,7 @@ def serve(
         words += ["--per-user"] if per_user else []
         serve_captured([*words, *(["--tool-call-format", tool_call_format] if tool_call_format else [])], host, port, per_user)
         return
+    from clawpipe.reporting.terminal import waiting
     from clawpipe.serving.access import api_key, is_behind_gateway, listen
 
     key = api_key(host)
@@ -114,12 +115,14 @@ def serve(
     from clawpipe.store.home import Home
 
     home = Home.from_env()
+    quiet_libraries()
     follows = _is_alias(model)
     if base and not follows:
         raise ConfigError("only an alias may name no version yet", "--base", "leave it out, or serve NAME@ALIAS")
     alias = alias_of(home, model, base, tool_call_format) if follows else None
-    served = alias.find(alias.version()) if alias else _find(home, model, tool_call_format)
-    versions = Versions(Live(ServedPolicy(served, apart=per_user)), session_seconds)
+    with waiting(f"loading {version_name(model)}"):
+        served = alias.find(alias.version()) if alias else _find(home, model, tool_call_format)
+        versions = Versions(Live(ServedPolicy(served, apart=per_user)), session_seconds)
     follower = Follower(versions, alias, loader(apart=per_user), canary_share, shadow_share) if alias else None
     own_models = OwnModels(partial(champion_of_user, home, served.name)) if per_user else None
     address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/v1"
@@ -127,6 +130,18 @@ def serve(
         f"{served.name} version {served.version} (digest {served.digest[:12]}, policy {served.spec.policy_version}) at {address}"
     )
     serve_versions(versions, key, listener, follower, is_behind_gateway(), own_models)
+
+
+def quiet_libraries() -> None:
+    """Keep what libraries say of themselves off the terminal: bars of weights that load, and their own deprecations."""
+    import warnings
+
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()
+    for module in ("peft", "torch", "transformers"):
+        warnings.filterwarnings("ignore", category=FutureWarning, module=module)
+        warnings.filterwarnings("ignore", category=DeprecationWarning, module=module)
 
 
 def _is_alias(model: str) -> bool:

@@ -16,6 +16,7 @@ from clawpipe.errors import ClawpipeError, DataError
 from clawpipe.json_types import JsonObject
 from clawpipe.policy.agreement import OTHER_MODEL, OTHER_SERVER, OTHER_SERVICE, Agreement, Bound, Part, require_agreement
 from clawpipe.policy.spec import PolicySpec
+from clawpipe.progress import report
 from clawpipe.rollouts.generate import engine_bound
 from clawpipe.store.files import write_atomic
 from clawpipe.training.check import TrainerCheckRequest
@@ -54,10 +55,12 @@ def compare_model(
 ) -> Iterator[tuple[Agreement, Bound]]:
     """Yield the agreement of the engine, then of the trainer if it tells log-probs, each with its bound. Arguments and errors are
     those of `check_model`."""
+    request = TrainerCheckRequest(policy=policy, train=train, device=runtime.device, threads=runtime.train_threads)
+    report(0, 1 + request.has_scores, "loading engine")
     of_engine = pool.run(Job(request=CheckRequest(policy=policy, engine=engine)))
     yield Agreement.model_validate(of_engine), engine_bound(policy, engine)
-    request = TrainerCheckRequest(policy=policy, train=train, device=runtime.device, threads=runtime.train_threads)
     if request.has_scores:
+        report(1, 2, "loading trainer")
         yield _ask_trainer(request, work, runtime.step_timeout), request.bound
 
 
