@@ -60,18 +60,20 @@ def _verdict(word: str | None) -> str | None:
 
 def _table(versions: list[Listed]) -> Table:
     from rich.table import Table
+    from rich.text import Text
 
     from clawpipe.reporting.wording import elided, one_line
 
-    table = Table("version", "verdict", "held-out", "made", "started from", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
+    table.add_column("version", no_wrap=True)
+    for name in ("verdict", "held-out", "made", "started from"):
+        table.add_column(name)
     table.add_column("night", overflow="fold")
     for one in versions:
         aliases = f" ({', '.join(one.aliases)})" if one.aliases else ""
         parent = f"version {one.parent}" if one.parent else one_line(one.base)
-        name = elided(f"{one.model} {one.version}{aliases}", 40)
-        table.add_row(
-            name, one.verdict or "-", elided(one.heldout or "-", 44), one.made[:16], elided(parent, 24), elided(one.night, 40)
-        )
+        told = (one.verdict or "-", one.heldout or "-", one.made[:16].replace("T", " "), parent, one.night)
+        table.add_row(elided(f"{one.model}@{one.version}{aliases}", 40), *(Text(one_line(text)) for text in told))
     return table
 
 

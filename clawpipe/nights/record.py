@@ -164,7 +164,7 @@ class EvidenceLeft(BaseModel):
         if not self.fresh:
             return f"all {self.available} held-out identities{of} have been asked about: the next night needs new ones"
         rest = (
-            f"enough for {self.nights:.0f} nights of {self.a_night} items"
+            f"enough for {int(self.nights)} nights of {self.a_night} items"
             if self.nights >= 1
             else f"a night asks for {self.a_night}"
         )
