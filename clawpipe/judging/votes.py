@@ -12,6 +12,7 @@ from pathlib import Path
 
 from clawpipe.errors import DataError
 from clawpipe.store.home import Home
+from clawpipe.store.sqlite import open_shared
 
 _TABLE = """create table if not exists votes (
     key text primary key, model text not null, prompt_version text not null, number integer not null, subject text not null,
@@ -68,11 +69,9 @@ class VoteStore:
     """
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         self.path, self._lock = path, threading.Lock()
-        self._database = sqlite3.connect(path, timeout=60, check_same_thread=False)
         with self._readable():
-            self._database.execute("pragma journal_mode = wal")
+            self._database = open_shared(path)
             self._database.execute(_TABLE)
             self._add_columns()
             self._database.commit()

@@ -14,6 +14,7 @@ from typing import Literal
 from clawpipe.errors import ConfigError, DataError
 from clawpipe.reporting.wording import moment
 from clawpipe.store.home import Home
+from clawpipe.store.sqlite import open_shared
 
 Verdict = Literal["approved", "rejected", "edited", "open"]  # open: an earlier decision was taken back
 _COLUMNS = "number, row_id, verdict, by, at, reason, turn, text"
@@ -61,11 +62,9 @@ class Decisions:
     """
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         self._path, self._lock = path, threading.Lock()
-        self._database = sqlite3.connect(path, timeout=60, check_same_thread=False, isolation_level=None)
         with self._readable():
-            self._database.execute("pragma journal_mode = wal")
+            self._database = open_shared(path)
             self._database.execute("pragma secure_delete = on")
             self._database.execute(_TABLE)
 

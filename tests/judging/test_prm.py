@@ -6,7 +6,6 @@ import json
 import signal
 import sqlite3
 from contextlib import closing
-from multiprocessing import get_context
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from clawpipe.judging.turn_faults import CLAIMED, FAILED, REPEATED, signs_of_fau
 from clawpipe.messages import Message, ToolCall
 from clawpipe.store.home import Home
 from tests.judging.fake_judge import FakeJudge, fake_judge, verdict
+from tests.judging.killed import judge_until_killed
 
 ASK = ToolCall("1", "stock", '{"item": "lamp"}')
 
@@ -230,15 +230,11 @@ def test_a_judge_that_was_cut_off_goes_on_where_it_was():
     assert len(judge.asked) - before == 3
 
 
-def test_a_killed_judge_asks_no_finished_question_twice(home: Home, monkeypatch):
+def test_a_killed_judge_asks_no_finished_question_twice(home: Home):
     rows = [chat(f"Thanks {number}") for number in range(20)]
     with fake_judge(lambda system, document: verdict(system, 1)) as judge:
-        monkeypatch.setenv("CLAWPIPE_KILL_AT", "judging.before_vote#30")
-        child = get_context("fork").Process(target=lambda: scored(prm(judge, concurrency=4), *rows))
-        child.start()
-        child.join()
-        monkeypatch.delenv("CLAWPIPE_KILL_AT")
-        assert child.exitcode == -signal.SIGKILL
+        options = {"url": judge.url, "model": "fake", "concurrency": 4}
+        assert judge_until_killed("judging.before_vote#30", rows, **options) == -signal.SIGKILL
         assert scored(prm(judge, concurrency=4), *rows) == [{0: 1.0, None: 1.0}] * 20
     assert 60 < len(judge.asked) <= 60 + 4
 

@@ -8,7 +8,6 @@ import threading
 import time
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from multiprocessing import get_context
 from typing import Any
 
 import pytest
@@ -21,6 +20,7 @@ from clawpipe.judging.spending import Budget, Ledger, Tokens, estimated, spendin
 from clawpipe.judging.votes import VoteStore, votes_file
 from clawpipe.store.home import Home
 from tests.judging.fake_judge import code_in, fake_judge, verdict
+from tests.judging.killed import judge_until_killed
 from tests.judging.test_prm import chat, scored
 
 ROWS = [chat(f"Thanks {number}") for number in range(40)]
@@ -75,24 +75,16 @@ def completion(body: Any, value: int = 1, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("concurrency", [1, 16])
-def test_a_night_killed_three_times_keeps_to_its_budget(home: Home, monkeypatch: pytest.MonkeyPatch, concurrency: int):
+def test_a_night_killed_three_times_keeps_to_its_budget(home: Home, concurrency: int):
     budget = 120_000
-
-    def judge_rows(kill_at: str) -> None:
-        with spending_of("a night"):
-            scored(make_prm(url=judge.url, model="m", budget_tokens=budget, concurrency=concurrency), *ROWS)
-
     with fake_judge(lambda system, document: verdict(system, 1)) as judge:
+        options = {"url": judge.url, "model": "m", "budget_tokens": budget, "concurrency": concurrency}
         for _ in range(3):
-            monkeypatch.setenv("CLAWPIPE_KILL_AT", "judging.before_vote#15")
-            child = get_context("fork").Process(target=judge_rows, args=("",))
-            child.start()
-            child.join()
-            assert child.exitcode == -signal.SIGKILL
-        monkeypatch.delenv("CLAWPIPE_KILL_AT")
+            assert judge_until_killed("judging.before_vote#15", ROWS, **options) == -signal.SIGKILL
         for _ in range(2):
             try:
-                judge_rows("")
+                with spending_of("a night"):
+                    scored(make_prm(**options), *ROWS)
             except BusyError as error:
                 assert "budget is spent" in error.what  # noqa: PT017
         counted = spent(home, "a night")

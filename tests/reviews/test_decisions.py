@@ -40,7 +40,7 @@ def test_what_was_taken_back_counts_no_more(decisions, tmp_path):
 
 def test_reviewers_at_once_lose_no_decision(tmp_path):
     """Each with a connection of their own, as two processes have; of those who decide about one row one is heard."""
-    refused, barrier = [], threading.Barrier(4)
+    refused, barrier = [], threading.Barrier(4, timeout=60)
 
     def review(name):
         own = Decisions.of(Home(tmp_path))
