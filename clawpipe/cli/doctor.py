@@ -46,11 +46,13 @@ def _night_checks() -> Iterable[Check]:
 def _model_checks(base: str, dtype: str, quantization: str) -> Iterable[Check]:
     from clawpipe.config.load import with_settings
     from clawpipe.config.night import NightConfig
+    from clawpipe.reporting.terminal import waiting
     from clawpipe.services.checks import run_model_checks
 
     chosen = {"model.base": base, "model.dtype": dtype, "model.quantization": quantization}
     settings = with_settings(NightConfig(), chosen)
-    return run_model_checks(settings.model, settings.train, settings.runtime)
+    with waiting(f"checking {base}: its engine, then its trainer"):
+        return list(run_model_checks(settings.model, settings.train, settings.runtime))
 
 
 def _shown(checks: Iterable[Check]) -> Iterable[Check]:

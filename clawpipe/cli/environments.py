@@ -146,12 +146,14 @@ def try_(
     the verifier. Nothing is trained or stored. A key for endpoints is taken from OPENAI_API_KEY.
     """
     from clawpipe.config.environment import EnvironmentSpec
+    from clawpipe.reporting.terminal import waiting
     from clawpipe.rollouts.trial import Limits, file_for, try_environment
 
     limits = Limits(steps, samples, max_turns, max_tokens)
     environment = EnvironmentSpec(name=name, options=options_of(options), python=python)
     files = [file_for(output, model) if output else None for model in models]
-    trials = [try_environment(environment, model, limits, file) for model, file in zip(models, files, strict=True)]
+    with waiting(f"playing {steps} items of {name} {samples} times with {', '.join(models)}"):
+        trials = [try_environment(environment, model, limits, file) for model, file in zip(models, files, strict=True)]
     if json_output:
         print_json({"environment": name, "models": [asdict(trial) for trial in trials]})
         return
