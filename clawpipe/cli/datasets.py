@@ -82,13 +82,14 @@ def waiting_(
     json_output: JsonFlag = False,
 ) -> None:
     """Show what was ingested and no night with a verdict has used: what `new` stands for in a night's config."""
+    from clawpipe.registry.names import model_name
     from clawpipe.store.datasets import dataset_ref
     from clawpipe.store.home import Home
     from clawpipe.store.open import open_store
     from flows.datasets import DATASETS, waiting
 
     home = Home.from_env()
-    store = open_store(home)
+    store, model = open_store(home), model_name(model)
     found = [dataset_ref(store, name, digest) for name in DATASETS.values() for digest in waiting(home, model, name)]
     if json_output:
         print_json({"model": model, "datasets": [ref.model_dump(include={"name", "digest", "rows"}) for ref in found]})

@@ -7,6 +7,7 @@ the command runs.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -66,6 +67,7 @@ _HELP = """Turn agent trajectories into a trained, evaluated, registered and ser
 All files are written to $CLAWPIPE_HOME (~/.clawpipe unless set); results of nights also to $CLAWPIPE_STORE, if set."""
 
 _PYDANTIC = "Value error, "  # before the message of a validator
+_SETTINGS = re.compile(r"unexpected extra argument.*\((\S+\.ya?ml)\)")
 _EPILOG = """Exit codes: 0 done; for a night: any verdict was reached · 2 wrong usage or config ·
 65 unusable data · 70 training failed, or something unexpected happened · 75 try again later · 130 interrupted.
 
@@ -193,8 +195,10 @@ def _cause(error: ClawpipeError) -> ClawpipeError:
 
 def _usage(error: typer.TyperException) -> ConfigError:
     context = getattr(error, "ctx", None)
-    command = context.command_path if context else "clawpipe"
-    return ConfigError(error.format_message().replace(_PYDANTIC, ""), where=command, fix=f"`{command} --help` lists what there is")
+    command, what = context.command_path if context else "clawpipe", error.format_message().replace(_PYDANTIC, "")
+    config = _SETTINGS.search(what)
+    fix = f"settings stand behind --config: --config {config[1]}" if config else f"`{command} --help` lists what there is"
+    return ConfigError(what, command, fix)
 
 
 def _tell(error: ClawpipeError, words: list[str]) -> int:

@@ -31,10 +31,11 @@ def list_(
 ) -> None:
     """List registered versions, the newest first: verdict, held-out figure, aliases, and the version that each started from."""
     from clawpipe.registry.listing import list_versions
+    from clawpipe.registry.names import model_name
     from clawpipe.registry.tracking import Tracking
     from clawpipe.store.home import Home
 
-    verdict = _verdict(verdict)
+    verdict, model = _verdict(verdict), model_name(model) if model else None
     found = list_versions(Tracking.of(Home.from_env(), "none"), model, verdict, limit + 1)
     shown, more = found[:limit], len(found) > limit
     if json_output:
@@ -152,11 +153,12 @@ def rollback(
     json_output: JsonFlag = False,
 ) -> None:
     """Put the previous champion back in service. The move is logged, and no night undoes it."""
+    from clawpipe.registry.names import model_name
     from clawpipe.registry.promotions import rollback as roll_back
     from clawpipe.registry.tracking import Tracking
     from clawpipe.store.home import Home
 
-    move = roll_back(Tracking.of(Home.from_env(), model), who=getpass.getuser(), reason=reason)
+    move = roll_back(Tracking.of(Home.from_env(), model_name(model)), who=getpass.getuser(), reason=reason)
     if json_output:
         print_json(move.model_dump(mode="json"))
     else:

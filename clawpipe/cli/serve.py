@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clawpipe.errors import ConfigError
+from clawpipe.errors import ConfigError, NotFoundError
 from clawpipe.messages import ToolCallFormat
 
 if TYPE_CHECKING:
@@ -168,7 +168,11 @@ def _find(home: Home, model: str, tool_call_format: ToolCallFormat | None) -> Se
     from clawpipe.serving.found import find, find_base
 
     if not model.startswith(_REGISTERED):
-        return find_base(model, tool_call_format or "pythonic")
+        try:
+            return find_base(model, tool_call_format or "pythonic")
+        except NotFoundError as error:
+            fix = f"{error.fix}; a registered model is named with its version, such as {model}@champion"
+            raise NotFoundError(error.what, "MODEL", fix) from None
     if tool_call_format:
         raise ConfigError("a registered model has its own format of tool calls", "--tool-call-format", "leave it out")
     return find(home, model)

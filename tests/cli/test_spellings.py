@@ -211,3 +211,20 @@ def test_an_empty_list_says_what_fills_it(words: str, makes: str, home: Home, ca
         run(words.split())
     assert end.value.code == 0
     assert makes in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words", ["rollback -m agent@3", "models list -m models:/agent/3", "runs list -m agent@3", "datasets waiting -m agent/3"]
+)
+def test_a_version_in_place_of_a_model_is_told(words: str, home: Home, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as end:
+        run(words.split())
+    assert end.value.code == 2
+    assert "write --model agent" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["run", "plan"])
+def test_a_config_without_its_flag_is_told(command: str, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        run([command, "night.yaml"])
+    assert "--config night.yaml" in capsys.readouterr().err
