@@ -20,7 +20,7 @@ from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
 from clawpipe.training.backends import require_backend
 from clawpipe.training.methods import weights_of
-from flows.datasets import named_datasets
+from flows.datasets import NothingNewError, named_datasets
 from tasks.extensions import extensions_of
 
 _OF_THE_NIGHT = ("start", "base", "champion")  # teachers that are no model by name
@@ -31,7 +31,6 @@ def refuse_early(home: Home, config: NightConfig) -> None:
 
     Raises:
         ConfigError, NotFoundError: a setting, a base model, an environment, or a method for which the stored rows have no tokens.
-        NothingNewError: new data are asked for, and there are none yet.
         DataError: a stored dataset is lost.
     """
     require_settings(config)
@@ -69,7 +68,10 @@ def _require_tokens(home: Home, config: NightConfig) -> None:
     if method.text != "none" or method.pairs or config.rollouts is not None:
         return
     store = open_store(home)
-    digests = {"trajectories": config.trajectories, **named_datasets(home, config)}["trajectories"]
+    try:
+        digests = {"trajectories": config.trajectories, **named_datasets(home, config)}["trajectories"]
+    except NothingNewError:
+        return  # which is no mistake: the night says it, and its run is recorded
     found = [read_dataset(store, dataset_ref(store, "trajectories", digest), ["tokens"])["tokens"] for digest in digests]
     rows = sum(len(column) for column in found)
     if rows and all(pc.all(pc.equal(column, "none")).as_py() for column in found):  # pyright: ignore[reportAttributeAccessIssue]  # made at run time

@@ -152,7 +152,7 @@ def try_(
     limits = Limits(steps, samples, max_turns, max_tokens)
     environment = EnvironmentSpec(name=name, options=options_of(options), python=python)
     files = [file_for(output, model) if output else None for model in models]
-    with waiting(f"playing {steps} items of {name} {samples} times with {', '.join(models)}"):
+    with waiting(f"playing {steps} items of {name} {samples} times with {', '.join(models)}", quiet=json_output):
         trials = [try_environment(environment, model, limits, file) for model, file in zip(models, files, strict=True)]
     if json_output:
         print_json({"environment": name, "models": [asdict(trial) for trial in trials]})

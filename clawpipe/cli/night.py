@@ -97,7 +97,7 @@ def _run_one(config: Path, override: list[str], json_output: bool) -> tuple[str,
         if not json_output:
             typer.echo(f"night {night_id(settings)} in {home.root}, run {recorder.run.id}", err=True)
         with ExitStack() as stack:
-            with waiting("starting Prefect, which runs the steps"):
+            with waiting("starting Prefect, which runs the steps", quiet=json_output):
                 api = stack.enter_context(prefect_api(home))
                 if api.service is not None:
                     ending.follow(api.service)
@@ -239,7 +239,7 @@ def _plan_check(settings: NightConfig, json_output: bool) -> None:
 
     with tempfile.TemporaryDirectory() as scratch, WorkerPool(settings.runtime, Path(scratch)) as pool:
         engine = (settings.rollouts or Rollouts()).engine
-        with waiting(f"checking {settings.model.base}: its engine, then its trainer"):
+        with waiting(f"checking {settings.model.base}: its engine, then its trainer", quiet=json_output):
             found = check_model(pool, Path(scratch), untrained_spec(settings.model), settings.train, settings.runtime, engine)
     if json_output:
         print_json({"model": settings.model.base, "check": [figures.model_dump() for figures in found]})

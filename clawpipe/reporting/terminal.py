@@ -122,10 +122,14 @@ class _Bar(BarColumn):
 
 
 @contextmanager
-def waiting(what: str) -> Iterator[None]:
-    """Say on stderr what a block waits for: on a terminal with the seconds, until the block ends; elsewhere in one line."""
-    console = Console(stderr=True)
-    if not (console.is_interactive and console.file.isatty()):
+def waiting(what: str, quiet: bool = False) -> Iterator[None]:
+    """Say on stderr what a block waits for: on a terminal with the seconds, until the block ends; elsewhere in one line.
+
+    Args:
+        quiet: say nothing, for a program that reads the output.
+    """
+    console = Console(stderr=True, quiet=quiet)
+    if quiet or not (console.is_interactive and console.file.isatty()):
         console.print(Text(what), soft_wrap=True, highlight=False)
         yield
         return

@@ -123,4 +123,6 @@ def test_a_wait_is_one_line_where_nobody_watches(capsys: pytest.CaptureFixture[s
     with waiting("loading [a] model"):
         said = capsys.readouterr()
     assert (said.out, said.err) == ("", "loading [a] model\n")
+    with waiting("loading", quiet=True):
+        pass
     assert capsys.readouterr() == ("", "")
