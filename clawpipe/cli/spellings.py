@@ -15,8 +15,8 @@ from typer.core import TyperCommand
 from clawpipe.cli.output import without_markup
 
 _NO_FLAG = ""  # the value stands by itself
-_LIMIT = {"-n": "--limit"}
 Former = Mapping[str | int, str]  # old flag, or place of an old argument (from 1) -> new flag
+_LIMIT: Former = {"-n": "--limit"}
 
 FORMER: Mapping[str, Former] = {
     "atropos": {"--out": "--output", "-o": "--output", "-n": "--batches", "--max-tokens": "--max-length"},
@@ -49,8 +49,9 @@ class PlainCommand(TyperCommand):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        for told in (self, *self.params):
-            told.help = without_markup(told.help or "")
+        told: list[Any] = [self, *self.params]
+        for one in told:
+            one.help = without_markup(one.help or "")
 
 
 def command_class(words: str) -> type[TyperCommand]:

@@ -129,7 +129,7 @@ def _verdict_word(verdict: str | None) -> Text:
     return Text(one_line(verdict or "-"), _COLOURS.get(verdict or "", ""))
 
 
-def _details(status: NightStatus) -> Table:
+def _details(status: NightStatus) -> Group:
     entries = {
         **({"candidate": elided(candidate(status.choice), WIDTH - _DETAIL_INDENT).plain} if status.choice else {}),
         "model": model_title(status.model) if status.model else "none registered",
