@@ -25,8 +25,12 @@ class Meter:
             yield
         finally:
             if expected_device(device) != "cpu":
-                with self._lock:
-                    self.seconds += count * (time.monotonic() - begun)
+                self.add(count * (time.monotonic() - begun))
+
+    def add(self, seconds: float) -> None:
+        """Add time for which accelerators elsewhere were occupied."""
+        with self._lock:
+            self.seconds += seconds
 
 
 _meter: ContextVar[Meter | None] = ContextVar("meter", default=None)

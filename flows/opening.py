@@ -56,6 +56,7 @@ from clawpipe.workers.pool import open_workers
 from flows.datasets import datasets_of, named_datasets, waiting_rows
 from flows.policies import bring_policies, teacher_of, untrained
 from flows.refusals import require_loadable, require_settings
+from tasks.cluster import on_cluster
 
 
 class Past(NamedTuple):
@@ -204,6 +205,7 @@ def open_night(config: NightConfig, ledger_home: Home | None = None) -> Iterator
         stack.enter_context(reporting_to(journal))
         stack.enter_context(metered())
         stack.enter_context(spending_of(record.night))
+        stack.enter_context(on_cluster(config.runtime))
         pool = stack.enter_context(open_workers(config.runtime, journal.run_dir / "logs"))
         stack.callback(_tell_judges, journal, home, store, record.resolve(config).scores)
         with journal.ended():

@@ -21,7 +21,7 @@ from clawpipe.store.open import open_store
 from clawpipe.training.backends import require_backend
 from clawpipe.training.methods import weights_of
 from flows.datasets import NothingNewError, named_datasets
-from tasks.extensions import extensions_of
+from tasks.keys import extensions_of
 
 _OF_THE_NIGHT = ("start", "base", "champion")  # teachers that are no model by name
 

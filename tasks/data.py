@@ -49,7 +49,7 @@ def compress(trajectories: DatasetRef, policy: ModelRef, environment: Played, co
         return compress_rows(open_store(Home.from_env()), trajectories, policy, environment, config, budget, summarise)
 
 
-@step()
+@step(anywhere=True)
 def render(trajectories: DatasetRef, policy: ModelRef, environment: Played) -> StepResult:
     """Render stored conversations that exist only as text into tokens to imitate."""
     from clawpipe.recorded.text_rows import render_text  # loads torch, which only such text needs
@@ -85,13 +85,13 @@ def clear_hints(scores: DatasetRef, items: DatasetRef) -> StepResult:
     return clear_hints_of(open_store(Home.from_env()), scores, items)
 
 
-@step()
+@step(anywhere=True)
 def sign(trajectories: DatasetRef) -> StepResult:
     """Compute the MinHash signatures of a dataset's text, once for all nights that use it."""
     return sign_dataset(open_store(Home.from_env()), trajectories)
 
 
-@step()
+@step(anywhere=True)
 def find_duplicates(
     trajectories: list[DatasetRef],
     signatures: list[DatasetRef],
@@ -104,7 +104,7 @@ def find_duplicates(
     return near_duplicates(open_store(Home.from_env()), new, earlier, threshold)
 
 
-@step()
+@step(anywhere=True)
 def find_heldout(trajectories: DatasetRef, items: DatasetRef, config: Near) -> StepResult:
     """Find trajectories or pairs that quote a held-out question or contain a near-copy of one."""
     return near_heldout(open_store(Home.from_env()), trajectories, items, config)
@@ -116,7 +116,7 @@ def edit(trajectories: list[DatasetRef], reviews: DatasetRef) -> StepResult:
     return edited_rows(open_store(Home.from_env()), trajectories, reviews)
 
 
-@step()
+@step(anywhere=True)
 def curate(
     trajectories: list[DatasetRef],
     scores: list[DatasetRef],

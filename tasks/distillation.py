@@ -16,7 +16,7 @@ from clawpipe.workers.pool import open_workers
 from tasks.step import step
 
 
-@step()
+@step(anywhere=True)
 def probe_teacher(
     items: DatasetRef,
     trajectories: list[DatasetRef],
@@ -49,7 +49,7 @@ def probe_teacher(
         )
 
 
-@step(heavy=True)
+@step(heavy=True, anywhere=True)
 def annotate(
     rows: DatasetRef,
     policies: dict[Role, ModelRef],

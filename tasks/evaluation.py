@@ -20,7 +20,7 @@ from clawpipe.workers.pool import open_workers
 from tasks.step import step
 
 
-@step()
+@step(anywhere=True)
 def evaluate(
     items: DatasetRef,
     policy: ModelRef,
@@ -35,7 +35,7 @@ def evaluate(
         return evaluate_policy(open_store(home), pool, home.work, items, policy, environment, config, seed, home.logs / LOG)
 
 
-@step()
+@step(anywhere=True)
 def probe(
     items: DatasetRef,
     ordinals: list[int],
@@ -54,7 +54,7 @@ def probe(
         )
 
 
-@step()
+@step(anywhere=True)
 def score_conversations(conversations: DatasetRef, policy: ModelRef, baseline: DatasetRef | None, runtime: Runtime) -> StepResult:
     """Compute the likelihood of held-out conversations under a policy, and compare it with the base's, `baseline`."""
     home = Home.from_env()
@@ -62,7 +62,7 @@ def score_conversations(conversations: DatasetRef, policy: ModelRef, baseline: D
         return likelihood.score_conversations(open_store(home), pool, conversations, policy, baseline)
 
 
-@step()
+@step(anywhere=True)
 def replay_calls(conversations: DatasetRef, policy: ModelRef, runtime: Runtime) -> StepResult:
     """Let a policy make tool calls of held-out conversations anew; the output has one result per conversation."""
     home = Home.from_env()
@@ -70,7 +70,7 @@ def replay_calls(conversations: DatasetRef, policy: ModelRef, runtime: Runtime) 
         return replay.replay_calls(open_store(home), pool, conversations, policy)
 
 
-@step()
+@step(anywhere=True)
 def answer_turns(conversations: DatasetRef, policy: ModelRef, runtime: Runtime) -> StepResult:
     """Let a policy answer turns of held-out conversations anew; the output has one conversation for each."""
     home = Home.from_env()
@@ -85,7 +85,7 @@ def prefer(conversations: DatasetRef, own: StepResult, other: StepResult, policy
     return preference.prefer(open_store(Home.from_env()), conversations, own, other, policy, made)
 
 
-@step()
+@step(anywhere=True)
 def score_pairs(pairs: DatasetRef, policy: ModelRef, runtime: Runtime) -> StepResult:
     """Compute which sides of held-out preference pairs are likelier under a policy."""
     home = Home.from_env()

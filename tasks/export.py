@@ -13,7 +13,7 @@ from clawpipe.workers.pool import open_workers
 from tasks.step import step
 
 
-@step()
+@step(anywhere=True)
 def export(policy: ModelRef, quantization: Quantization, runtime: Runtime) -> StepResult:
     """Merge the trained policy into whole weights, quantized as they are served."""
     home = Home.from_env()
@@ -21,7 +21,7 @@ def export(policy: ModelRef, quantization: Quantization, runtime: Runtime) -> St
         return export_policy(open_store(home), pool, policy, quantization)
 
 
-@step()
+@step(anywhere=True)
 def measure_fidelity(trained: ModelRef, served: ModelRef, base: ModelRef, heldout: DatasetRef, runtime: Runtime) -> StepResult:
     """Measure the KL divergences of the served policy and of the base from the trained policy."""
     home = Home.from_env()

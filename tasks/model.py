@@ -13,7 +13,7 @@ from clawpipe.workers.pool import open_workers
 from tasks.step import step
 
 
-@step(heavy=True)
+@step(heavy=True, anywhere=True)
 def check_model(policy: ModelRef, train: Train, engine: EngineSpec, runtime: Runtime) -> StepResult:
     """Compare the log-probs of engine and trainer with the model's on a few conversations; an error where they differ too much."""
     home = Home.from_env()

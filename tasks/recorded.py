@@ -19,7 +19,7 @@ def fit_vocabulary(trajectories: DatasetRef, policy: ModelRef) -> StepResult:
     return fit(open_store(Home.from_env()), trajectories, policy)
 
 
-@step()
+@step(anywhere=True)
 def recompute_logprobs(
     trajectories: DatasetRef,
     start: ModelRef,
@@ -35,7 +35,7 @@ def recompute_logprobs(
         return recompute(open_store(home), pool, trajectories, start, base, known, text=text, max_tokens=max_tokens)
 
 
-@step()
+@step(anywhere=True)
 def check_recorded(samples: DatasetRef, start: ModelRef, base: ModelRef, known: list[ModelRef], runtime: Runtime) -> StepResult:
     """Check on a sample of rows, for each policy version, that recorded log-probs are those of the named policy."""
     home = Home.from_env()

@@ -24,7 +24,7 @@ from clawpipe.workers.pool import open_workers
 from tasks.step import step
 
 
-@step()
+@step(anywhere=True)
 def generate_chunk(
     items: DatasetRef,
     policy: ModelRef,

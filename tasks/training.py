@@ -15,7 +15,7 @@ from clawpipe.training.produce import NightSoFar, train_policy
 from tasks.step import step
 
 
-@step(heavy=True)
+@step(heavy=True, anywhere=lambda given: given["config"].backend.is_local)
 def train(
     samples: DatasetRef,
     start: ModelRef,

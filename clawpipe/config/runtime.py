@@ -2,9 +2,29 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Literal
+
+from pydantic import Field, model_validator
 
 from clawpipe.config.block import Block
+
+
+class TaskRunner(Block):
+    """Whose workers do the work of steps."""
+
+    name: Literal["threads", "dask", "ray"] = Field(default="threads", description="threads: the night's own process does it")
+    address: str = Field(default="", description="of the cluster: Dask's scheduler, tcp://host:8786, or Ray's head, host:6379")
+    resources: dict[str, float] = Field(
+        default_factory=dict, description="what each step asks of a worker, by the cluster's names, e.g. {GPU: 1}"
+    )
+
+    @model_validator(mode="after")
+    def _is_somewhere(self) -> TaskRunner:
+        if self.name == "threads" and (self.address or self.resources):
+            raise ValueError("`threads` are this process's: `address` and `resources` belong to a cluster")
+        if self.name != "threads" and not self.address:
+            raise ValueError(f"`{self.name}` needs the address of the cluster: set `address`")
+        return self
 
 
 class Runtime(Block):
@@ -22,6 +42,7 @@ class Runtime(Block):
         pattern=r"^[1-9][0-9]*(MB|GB)$",
         description="memory of curation's tables before they spill to disk; the process takes half a gigabyte more",
     )
+    task_runner: TaskRunner = TaskRunner()
     step_timeout: float = Field(default=7200.0, gt=0, description="most seconds of a subprocess")
 
     def result_fields(self) -> frozenset[str]:

@@ -139,12 +139,18 @@ def open_workers(runtime: Runtime, logs: Path) -> Iterator[WorkerPool]:
     if (shared := _shared.get()) is not None:
         yield shared
         return
-    with WorkerPool(runtime, logs) as pool:
-        token = _shared.set(pool)
-        try:
-            yield pool
-        finally:
-            _shared.reset(token)
+    with WorkerPool(runtime, logs) as pool, lent(pool):
+        yield pool
+
+
+@contextmanager
+def lent(pool: WorkerPool) -> Iterator[None]:
+    """Let `open_workers` yield this pool in the block."""
+    token = _shared.set(pool)
+    try:
+        yield
+    finally:
+        _shared.reset(token)
 
 
 def stop_server() -> None:

@@ -13,7 +13,7 @@ from clawpipe.environments.local_tools import FunctionServer, files_of_tools
 from clawpipe.environments.play import Play
 from clawpipe.errors import ConfigError, NotFoundError
 from clawpipe.messages import Message, ToolCall
-from tasks.step import _files_of
+from tasks.keys import _files_of
 
 FUNCTIONS = """
 import os, sys, time

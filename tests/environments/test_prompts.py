@@ -16,7 +16,7 @@ from clawpipe.environments.discovery import load_environment
 from clawpipe.environments.prompts import PromptsEnvironment, read_prompts
 from clawpipe.errors import ConfigError, DataError, NotFoundError
 from clawpipe.messages import Message, ToolCall
-from tasks.step import content_key
+from tasks.keys import content_key
 
 PERSON = {"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]}
 CALL = {"name": "stock", "arguments": {"item": "lamp", "sizes": [1, {"cm": 2}]}}

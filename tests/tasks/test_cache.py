@@ -93,7 +93,7 @@ def test_damaged_record_is_a_miss(source: DatasetRef, home: Home):
 
 def test_edited_source_is_a_miss(source: DatasetRef, monkeypatch: pytest.MonkeyPatch):
     run(source, Settings())
-    monkeypatch.setattr("tasks.step.function_digest", lambda function: function_digest(function)[::-1])
+    monkeypatch.setattr("tasks.keys.function_digest", lambda function: function_digest(function)[::-1])
     assert run(source, Settings()).name == "Completed"
 
 

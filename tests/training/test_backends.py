@@ -17,7 +17,7 @@ from clawpipe.errors import ConfigError, TrainingError
 from clawpipe.store.digests import sha256_json
 from clawpipe.training.backends import BACKENDS, require_backend
 from clawpipe.training.produce import run_training
-from tasks.step import content_key, extensions_of
+from tasks.keys import content_key, extensions_of
 
 PAGE = Path("docs/extending.md").read_text(encoding="utf-8")
 [BY_COMMAND] = re.findall(r"```python\n# by_command.py\n(.*?)```", PAGE, re.DOTALL)

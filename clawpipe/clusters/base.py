@@ -1,0 +1,47 @@
+"""What a cluster is for a night, and how one is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol, TypeVar
+
+from clawpipe.config.runtime import Runtime
+
+T = TypeVar("T")
+
+
+class Cluster(Protocol):
+    """Processes on one machine or several, each of which can call a function for us. Threads may share it."""
+
+    def call(self, function: Callable[..., T], *arguments: object) -> T:
+        """Return what the function returns in a free worker. A call whose worker dies is made again by another one.
+
+        Raises:
+            BusyError: its workers died again and again, nobody took it in time, or the cluster does not answer.
+            Exception: whatever the function raised.
+        """
+        ...
+
+
+@contextmanager
+def open_cluster(runtime: Runtime) -> Iterator[Cluster | None]:
+    """Yield the cluster that the settings name; None where a night's work is done by its own process.
+
+    Raises:
+        BusyError: the cluster does not answer.
+        ConfigError: its library is not installed.
+    """
+    given = runtime.task_runner
+    if given.name == "threads":
+        yield None
+    elif given.name == "dask":
+        from clawpipe.clusters.dask import DaskCluster
+
+        with DaskCluster(given.address, given.resources, runtime.step_timeout) as cluster:
+            yield cluster
+    else:
+        from clawpipe.clusters.ray import RayCluster
+
+        with RayCluster(given.address, given.resources, runtime.step_timeout) as cluster:
+            yield cluster

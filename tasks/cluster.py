@@ -1,0 +1,95 @@
+"""Steps whose function a cluster's worker calls, where a night has a cluster."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import inspect
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
+from importlib import import_module
+from time import monotonic as _now
+from typing import ParamSpec
+
+from clawpipe.clusters.base import Cluster, open_cluster
+from clawpipe.config.runtime import Runtime
+from clawpipe.devices import meter
+from clawpipe.errors import ConfigError
+from clawpipe.json_types import Options
+from clawpipe.store.home import Home
+from clawpipe.store.permissions import keep_private
+from clawpipe.store.refs import StepResult
+from clawpipe.workers.pool import WorkerPool, lent
+from tasks.keys import content_key
+
+P = ParamSpec("P")
+Anywhere = bool | Callable[[Options], bool]
+_cluster: ContextVar[tuple[Cluster, float] | None] = ContextVar("cluster", default=None)
+_pools: dict[str, WorkerPool] = {}  # of this process, by their settings: a model stays loaded from one step to the next
+_lock = threading.Lock()
+
+
+@contextmanager
+def on_cluster(runtime: Runtime) -> Iterator[None]:
+    """Let the cluster that the settings name, if any, do the work of the steps in this block.
+
+    Raises:
+        BusyError, ConfigError: see `clawpipe.clusters.base.open_cluster`.
+    """
+    with open_cluster(runtime) as cluster:
+        token = _cluster.set((cluster, runtime.task_runner.resources.get("GPU", 0.0)) if cluster else None)
+        try:
+            yield
+        finally:
+            _cluster.reset(token)
+
+
+def placed(function: Callable[P, StepResult], anywhere: Anywhere) -> Callable[P, StepResult]:
+    """Return a step's function that is called where the enclosing block says. Its home and its store are those of that machine."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> StepResult:
+        arguments = dict(inspect.signature(function).bind(*args, **kwargs).arguments)
+        found = _cluster.get()
+        if found is None or not (anywhere is True or (anywhere and anywhere(arguments))):
+            return function(*args, **kwargs)
+        cluster, gpus = found
+        key = content_key(function.__name__, function, arguments)
+        result, seconds = cluster.call(run_step, function.__module__, function.__name__, arguments, key)
+        meter().add(gpus * seconds)
+        return result
+
+    return call
+
+
+def run_step(module: str, name: str, arguments: Options, key: str) -> tuple[StepResult, float]:
+    """Call a step's function in this process, a cluster's worker. Returns its result and the seconds that it took.
+
+    Args:
+        key: of the call, where it was asked for.
+
+    Raises:
+        ConfigError: the same call has another key here, so its result would be another one.
+        ClawpipeError: whatever the function raised.
+    """
+    keep_private()
+    begun = _now()
+    function = getattr(import_module(module), name).function
+    if content_key(name, function, arguments) != key:
+        what = f"the worker on {socket.gethostname()} has other code than this machine, or another file that the settings name"
+        raise ConfigError(what, name, "give it the same version of clawpipe and the same files, and start it again")
+    with lent(_pool(arguments["runtime"])) if "runtime" in arguments else nullcontext():
+        return function(**arguments), _now() - begun
+
+
+def _pool(runtime: Runtime) -> WorkerPool:
+    """Return this process's pool for these settings. It ends with the process."""
+    settings = runtime.model_dump_json(exclude={"task_runner"})
+    with _lock:
+        if settings not in _pools:
+            _pools[settings] = WorkerPool(runtime, Home.from_env().logs)
+            atexit.register(_pools[settings].close)
+        return _pools[settings]
