@@ -26,7 +26,11 @@ def batch(
     output: Annotated[Path, typer.Option("--output", help="JSON Lines to write; an existing file is continued.")],
     endpoint: Annotated[
         str,
-        typer.Option(envvar="OPENAI_BASE_URL", help="URL of an OpenAI-compatible server, up to /v1; clawpipe serve's by default."),
+        typer.Option(
+            envvar="OPENAI_BASE_URL",
+            show_default=False,
+            help="URL of a server with OpenAI's interface, up to /v1; by default that of `clawpipe serve`.",
+        ),
     ] = "http://127.0.0.1:8000/v1",
     model: Annotated[str, typer.Option("--model", "-m", help="Name of the model at the endpoint.")] = "clawpipe-agent",
     prompt: Annotated[str, typer.Option(help="System message before every prompt.")] = "",

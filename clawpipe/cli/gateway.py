@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 _LOAD_SECONDS = 900.0  # for a large model from a slow disk
 UpstreamOption = Annotated[
-    str, typer.Option(metavar="URL", help="The engine, such as http://127.0.0.1:8000/v1, or a YAML file that lists several.")
+    str, typer.Option(metavar="URL", help="The engine, such as http://HOST:8000/v1, or a YAML file that lists several.")
 ]
 _FOLLOW_HELP = "NAME@champion, which is followed: the version that it names answers, as an adapter of the engine."
-FollowedArgument = Annotated[str | None, typer.Argument(metavar="[MODEL]", help=_FOLLOW_HELP)]
+FollowedArgument = Annotated[str | None, typer.Argument(metavar="MODEL", help=_FOLLOW_HELP)]
 GatewayPortOption = Annotated[int, typer.Option(help="Port to listen on.", min=0, max=65535)]
 
 AtOnceOption = Annotated[int, typer.Option(help="Requests that are answered at a time; more are told to come back.", min=1)]
