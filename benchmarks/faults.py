@@ -256,7 +256,7 @@ def damaged_old_status(shop: Workshop) -> Fault:
 
 
 def damaged_status(shop: Workshop) -> Fault:
-    return shop.clawpipe(Fault("damaged-status", 65), "status", "-n", "an-old-night")
+    return shop.clawpipe(Fault("damaged-status", 65), "status", "--night", "an-old-night")
 
 
 def server_away(shop: Workshop) -> Fault:

@@ -1,6 +1,6 @@
 """Does the world `swe` judge right? Scripted agents play every planted task: one that mends, one that does nothing, two that cheat.
 
-    clawpipe env plant /tmp/swe --tasks 300
+    clawpipe env plant --output /tmp/swe --tasks 300
     python benchmarks/swe.py /tmp/swe --json --out benchmarks/swe.json
 
 Claims: the agent that applies the known patch gets 1 of every task; the others get 0 of every task. `edits` makes the failing tests

@@ -118,6 +118,11 @@ def _unit(path: str, field: dict[str, Any]) -> str:
     return (known or "-") if number or path.endswith("curation_memory") else ""
 
 
+def _plain(text: str | None) -> str:
+    """Return a help text without the marks that keep rich from reading its brackets."""
+    return (text or "").replace("\\[", "[")
+
+
 def commands() -> str:
     """Every command: what it does, its arguments and options."""
     root = typer.main.get_command(app)
@@ -136,7 +141,7 @@ def _commands(group: Any, name: str) -> Iterator[tuple[str, Any]]:
 def _command(path: str, command: Any) -> Iterator[str]:
     context = command.context_class(command, info_name=path)
     usage = " ".join([path, *command.collect_usage_pieces(context)])
-    yield from (f"## {path.removeprefix('clawpipe ')}", "", "```text", usage, "```", "", command.help, "")
+    yield from (f"## {path.removeprefix('clawpipe ')}", "", "```text", usage, "```", "", _plain(command.help), "")
     shown = [one for one in command.params if one.name != "help" and not one.hidden]
     if shown:
         yield from ("| argument or option | default | meaning |", "|---|---|---|")
@@ -146,7 +151,7 @@ def _command(path: str, command: Any) -> Iterator[str]:
         choices = get_args(one.type_descriptor.annotation) if "Literal" in str(one.type_descriptor.annotation) else ()
         allowed = f" One of {', '.join(f'`{choice}`' for choice in choices)}." if choices else ""
         default = "" if one.default in (None, False, []) or one.required else f"`{one.default}`"
-        yield f"| {names} | {default} | {((one.help or '') + allowed).replace('|', chr(92) + '|')} |"
+        yield f"| {names} | {default} | {(_plain(one.help) + allowed).replace('|', chr(92) + '|')} |"
     yield ""
 
 

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from clawpipe.errors import ClawpipeError
 from clawpipe.nights.record import REPORT, run_dir
 from clawpipe.quick_imports import quick_imports
+from clawpipe.services.sign_in import SignIn, keep_secret, lead_on
 from clawpipe.services.web import Locked, SameOrigin
 from clawpipe.store.home import Home
 
@@ -21,7 +22,7 @@ def prefect() -> ASGIApp:
     with quick_imports():
         from prefect.server.api.server import create_app
 
-        return SameOrigin(create_app())
+        return SameOrigin(SignIn(create_app(), keep_secret))
 
 
 def mlflow() -> ASGIApp:
@@ -35,7 +36,8 @@ def mlflow() -> ASGIApp:
         from mlflow.server.fastapi_app import app
 
     user, password = os.environ["MLFLOW_TRACKING_USERNAME"], os.environ["MLFLOW_TRACKING_PASSWORD"]
-    return SameOrigin(Locked(NightPages(app, Home.from_env()), f"{user}:{password}", open_path="/health"))
+    pages = SignIn(NightPages(app, Home.from_env()), lead_on)
+    return SameOrigin(Locked(pages, f"{user}:{password}", open_path="/health"))
 
 
 class NightPages:

@@ -13,14 +13,10 @@ from prefect.runtime import flow_run
 from clawpipe.config.engine import EngineSpec
 from clawpipe.config.night import Drawn, NightConfig, Rollouts
 from clawpipe.config.training import Train
-from clawpipe.devices import expected_device, metered
-from clawpipe.environments.demonstration import require_demonstrations
-from clawpipe.environments.discovery import ENVIRONMENTS
-from clawpipe.environments.several import open_environments
+from clawpipe.devices import metered
 from clawpipe.errors import ClawpipeError
 from clawpipe.evaluation.looks import Looks, SeveralLooks, looks_at
 from clawpipe.evaluation.verdict import Tally
-from clawpipe.extensions import is_reference
 from clawpipe.judging.spending import spending_of
 from clawpipe.nights.compared import compared
 from clawpipe.nights.conclude import conclude, count_evidence, evidence_warning
@@ -41,8 +37,6 @@ from clawpipe.nights.record import (
     read_record,
     run_dir,
 )
-from clawpipe.planning.architecture import require_targets
-from clawpipe.policy.quantization import require
 from clawpipe.progress import reporting_to
 from clawpipe.registry.champions import incumbent
 from clawpipe.registry.night_summary import NightSummary
@@ -57,13 +51,12 @@ from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
 from clawpipe.store.refs import DatasetRef, ModelRef
 from clawpipe.tracking.attach import tracked_by
-from clawpipe.training.backends import require_backend
 from clawpipe.workers.episodes import derive_seed
 from clawpipe.workers.pool import open_workers
 from flows.datasets import datasets_of, named_datasets, waiting_rows
 from flows.policies import bring_policies, teacher_of, untrained
+from flows.refusals import require_loadable, require_settings
 from tasks.cluster import on_cluster
-from tasks.keys import extensions_of
 
 
 class Past(NamedTuple):
@@ -195,7 +188,7 @@ def open_night(config: NightConfig, ledger_home: Home | None = None) -> Iterator
             the teacher does not exist or has another vocabulary.
         DataError: a stored dataset, or the champion to compare with, is lost.
     """
-    _require(config)
+    require_settings(config)
     home = Home.from_env()
     store = open_store(home)
     with ExitStack() as stack:
@@ -254,7 +247,7 @@ def dry_run_night(config: NightConfig) -> Night:
     Raises:
         ConfigError: the environment does not load, or LoRA targets modules that the model does not have.
     """
-    _require_loadable(config)
+    require_loadable(config)
     home = Home.from_env()
     record = read_record(home, night_id(config))
     store = open_store(home)
@@ -330,27 +323,6 @@ def _night(config: NightConfig, record: NightRecord, store: Store, ledger_home: 
 def ledger_of(home: Home, config: NightConfig) -> Looks | SeveralLooks:
     """Return the ledger that counts looks at the held-out items of this model and its environments."""
     return looks_at(home.root, config.registry.model_name, config.drawn)
-
-
-def _require_loadable(config: NightConfig) -> None:
-    """Fail early on settings that no machine can run."""
-    with open_environments(config.drawn) as environments:  # they can be made, those of the user's in processes of their own
-        if config.curation.demonstrations.share:
-            require_demonstrations(environments)
-    for point, name in extensions_of(config):
-        if point is not ENVIRONMENTS:
-            point.load(name) if is_reference(name) else point.place(name)
-    require_backend(config)
-    if config.train.adapter == "lora" and config.train.backend.is_local:
-        require_targets(config.model.base, config.train.lora)
-
-
-def _require(config: NightConfig) -> None:
-    """Fail early, before hours of training, on settings that this machine cannot run."""
-    _require_loadable(config)
-    device = expected_device(config.runtime.device)
-    require(config.model.quantization, device, "model.quantization")
-    require(config.serving.quantization, device, "serving.quantization")
 
 
 def close_night(night: OpenNight) -> NightStatus:

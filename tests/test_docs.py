@@ -33,12 +33,14 @@ def of(program):
 
 
 @pytest.mark.parametrize("command", of("clawpipe"))
-def test_clawpipe_takes_the_command(command):
-    """Parsed by the real command line, up to but not into the command's function."""
-    group = typer.main.get_command(app)
-    name, *arguments = command.split('"')[0].split()[1:]
-    command_ = group.commands[name]
-    command_.make_context(name, arguments + ([command.split('"')[1]] if '"' in command else []))
+def test_clawpipe_takes_the_command(command, capsys):
+    """Parsed by the real command line, up to but not into the command's function, in today's spelling."""
+    found = typer.main.get_command(app)
+    words = command.split('"')[0].split()[1:] + ([command.split('"')[1]] if '"' in command else [])
+    while words and hasattr(found, "commands"):
+        found = found.commands[words.pop(0)]
+    found.make_context(found.name, words)
+    assert capsys.readouterr().err == ""
 
 
 def test_no_page_gives_words_to_the_model_over_bytes():

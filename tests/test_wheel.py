@@ -116,7 +116,7 @@ def test_the_tutorial_runs_from_the_wheel(installed: Installed):
     assert not models
     [shown] = re.findall(r"```yaml\n(# Written by .*?)```", TUTORIAL, re.DOTALL)
     assert re.sub(DIGEST, "", (installed.directory / "night.yaml").read_text()) == re.sub(DIGEST, "", shown)
-    words = [*shlex.split(serve.replace("@champion", "/1")), "--port", str(port)]  # HOLD: registered, not in service
+    words = [*shlex.split(serve.replace("@champion", "@1")), "--port", str(port)]  # HOLD: registered, not in service
     log = installed.directory / "serve.log"
     words[0] = f"{installed.env['PATH'].partition(':')[0]}/clawpipe"
     with running(

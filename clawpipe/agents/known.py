@@ -56,7 +56,7 @@ class Written:
 def check_known(agent: str) -> None:
     """Raises ConfigError for a client that clawpipe connects with its tools alone."""
     if agent not in FILES and agent not in _COMMANDS:
-        raise ConfigError("clawpipe connects this client with its tools alone", agent, f"clawpipe connect {agent} --mcp")
+        raise ConfigError("clawpipe connects this client with its tools alone", agent, f"clawpipe connect {agent} --training-tools")
 
 
 def lines(agent: str, connection: Connection) -> str:

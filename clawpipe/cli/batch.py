@@ -22,12 +22,15 @@ _PRINTED = ("run", "true", "false")  # words of other systems' guides: `batch ru
 
 
 def batch(
-    input_: Annotated[Path, typer.Option("--input", "-i", help="JSON Lines of prompts, with or without answers.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="JSON Lines to write; an existing file is continued.")],
-    printed: Annotated[list[str] | None, typer.Argument(hidden=True)] = None,
+    words: Annotated[list[str], typer.Argument(metavar="FILE", help="JSON Lines of prompts, with or without answers.")],
+    output: Annotated[Path, typer.Option("--output", help="JSON Lines to write; an existing file is continued.")],
     endpoint: Annotated[
         str,
-        typer.Option(envvar="OPENAI_BASE_URL", help="URL of an OpenAI-compatible server, up to /v1; clawpipe serve's by default."),
+        typer.Option(
+            envvar="OPENAI_BASE_URL",
+            show_default=False,
+            help="URL of a server with OpenAI's interface, up to /v1; by default that of `clawpipe serve`.",
+        ),
     ] = "http://127.0.0.1:8000/v1",
     model: Annotated[str, typer.Option("--model", "-m", help="Name of the model at the endpoint.")] = "clawpipe-agent",
     prompt: Annotated[str, typer.Option(help="System message before every prompt.")] = "",
@@ -59,8 +62,8 @@ def batch(
     from clawpipe.rollouts.trial import line_of
     from clawpipe.workers.chats import chat_episodes, verified
 
-    save_tool_calls = _as_printed(printed or [], save_tool_calls)
-    environment = _environment(str(input_), check or UNCHECKED, prompt, tools)
+    file_, save_tool_calls = _as_printed(words, save_tool_calls)
+    environment = _environment(file_, check or UNCHECKED, prompt, tools)
     answered = set(_answered(output))
     tasks = [(item, index) for item in environment.every_item() for index in range(samples)]
     left = [task for task in tasks if f"{task[0].item_id}/{task[1]}" not in answered]
@@ -84,17 +87,19 @@ def batch(
     typer.echo(f"\n{counts['answered']} answers{right} in {output}; next: clawpipe ingest {output}")
 
 
-def _as_printed(words: list[str], save_tool_calls: bool) -> bool:
-    """Return whether calls are saved, by the words of a command as another system's guide prints it.
+def _as_printed(words: list[str], save_tool_calls: bool) -> tuple[str, bool]:
+    """Return the file, and whether calls are saved, also by the words of a command as another system's guide prints it.
 
     Raises:
-        ConfigError: there is another word.
+        ConfigError: there is no file, or a second one.
     """
     from clawpipe.errors import ConfigError
 
-    if unknown := [word for word in words if word not in _PRINTED]:
-        raise ConfigError(f"{unknown[0]!r} is no option", "clawpipe batch", "`clawpipe batch --help` lists what there is")
-    return save_tool_calls and "false" not in words
+    files = [word for word in words if word not in _PRINTED]
+    if len(files) != 1:
+        what = f"one file of prompts is asked for, and not {len(files)}"
+        raise ConfigError(what, "clawpipe batch", "write clawpipe batch prompts.jsonl --output answers.jsonl")
+    return files[0], save_tool_calls and "false" not in words
 
 
 def _environment(file: str, check: str, prompt: str, tools: str) -> PromptsEnvironment:
@@ -119,18 +124,18 @@ def _make(output: Path) -> None:
 
 
 def process(
-    input_: Annotated[list[str], typer.Option("--input", "-i", help="Trajectory files, folders or patterns; several times.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="JSON Lines to write.")],
+    paths: Annotated[list[str], typer.Argument(help="Trajectory files, folders or patterns.")],
+    output: Annotated[Path, typer.Option("--output", help="JSON Lines to write.")],
     filter_success_only: Annotated[
         bool, typer.Option("--filter-success-only", help="Keep only what a score calls a success.")
     ] = False,
     labels: Annotated[Path | None, typer.Option(metavar="FILE", help="JSON Lines of labels: prompt, and success or score.")] = None,
-    form: Annotated[Literal["chat", "sharegpt"], typer.Option("--format", "-f", help="OpenAI's form, or Hermes'.")] = "chat",
+    form: Annotated[Literal["chat", "sharegpt"], typer.Option("--format", help="OpenAI's form, or Hermes'.")] = "chat",
     json_output: JsonFlag = False,
 ) -> None:
     """Clean trajectory files for another tool: tool calls, outcomes as reward and success, no secrets.
 
-    It reads what `clawpipe ingest` reads and stores nothing; `clawpipe train --data` takes what it writes.
+    It reads what `clawpipe ingest` reads and stores nothing; `clawpipe train` takes what it writes.
     """
     from clawpipe.export.datasets import export_dataset
     from clawpipe.ingest.options import Options
@@ -144,13 +149,13 @@ def process(
         scratch_home = Home(Path(scratch))
         if (rules := Home.from_env().root / "privacy.yaml").is_file():
             shutil.copy(rules, scratch_home.root)
-        done = ingest(scratch_home, input_, Options(labels=labels))
+        done = ingest(scratch_home, paths, Options(labels=labels))
         written = export_dataset(open_store(scratch_home), done.datasets["trajectories"], form, output, filter_success_only)
     refused = {**done.refused, **written.filtered}
     if json_output:
         print_json({"output": str(output), "lines": done.reading.lines, "written": written.lines, "filtered": refused})
         return
-    typer.echo(f"{written.lines} of {done.reading.lines} lines in {output}; next: clawpipe train --data {output}")
+    typer.echo(f"{written.lines} of {done.reading.lines} lines in {output}; next: clawpipe train {output}")
     for reason, count in refused.items():
         typer.echo(f"  left out: {count} x {reason}")
 

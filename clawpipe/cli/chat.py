@@ -57,8 +57,9 @@ def _models(home: Home, model: str | None, beside: str | None) -> list[str]:
     """Return the models that answer, as `clawpipe serve` takes them."""
     from clawpipe.errors import NotFoundError
     from clawpipe.registry.listing import list_versions
+    from clawpipe.registry.names import version_uri
     from clawpipe.registry.tracking import Tracking
-    from clawpipe.registry.versions import resolve, version_uri
+    from clawpipe.registry.versions import resolve
 
     tracking = Tracking.of(home, "none")
     if model is None:
@@ -80,15 +81,17 @@ def _served(home: Home, model: str, captured: bool) -> Iterator[httpx.Client]:
     import httpx
 
     from clawpipe.ports import LOOPBACK, free_port
+    from clawpipe.registry.names import version_name
+    from clawpipe.reporting.terminal import waiting
     from clawpipe.services.service import running
     from clawpipe.serving.access import KEY_VARIABLE
 
     key, url = secrets.token_urlsafe(32), f"http://{LOOPBACK}:{free_port()}"
     command = [sys.executable, "-m", "clawpipe", "serve", model, "--port", url.rpartition(":")[2]]
-    typer.echo(f"loading {model.removeprefix('models:/')} ...", err=True)
     command += ["--capture"] if captured else []
     with running("the model's server", command, home.logs / "chat.log", {KEY_VARIABLE: key}) as server:
-        server.wait_healthy(f"{url}/healthz", _LOAD_SECONDS)
+        with waiting(f"loading {version_name(model)}"):
+            server.wait_healthy(f"{url}/healthz", _LOAD_SECONDS)
         with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=300.0, trust_env=False) as client:
             yield client
 

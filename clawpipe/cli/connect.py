@@ -27,13 +27,15 @@ class AgentName(StrEnum):
 AgentArgument = Annotated[
     AgentName,
     typer.Argument(
-        help="openai is any agent that takes OpenAI's environment variables. claude-code and json, any client, are for --mcp."
+        help="openai: any agent that takes OpenAI's variables. claude-code and json, which is any client: for --training-tools."
     ),
 ]
-McpFlag = Annotated[bool, typer.Option("--mcp", help="Connect the agent with the tools of `clawpipe mcp`, not with the gateway.")]
+TrainingToolsFlag = Annotated[
+    bool, typer.Option("--training-tools", help="Connect the agent with the tools of `clawpipe mcp`, not with the gateway.")
+]
 TrainingOption = Annotated[
     Path | None,
-    typer.Option("--config", "-c", help="With --mcp: what a training is, unless the agent changes it."),
+    typer.Option("--config", "-c", help="With --training-tools: what a training is, unless the agent changes it."),
 ]
 UrlOption = Annotated[str, typer.Option(metavar="URL", help="The gateway's base URL.")]
 ModelOption = Annotated[
@@ -47,27 +49,27 @@ def connect(
     url: UrlOption = "http://127.0.0.1:8100/v1",
     model: ModelOption = None,
     write: WriteFlag = False,
-    mcp: McpFlag = False,
+    training_tools: TrainingToolsFlag = False,
     config: TrainingOption = None,
     json_output: JsonFlag = False,
 ) -> None:
     """Print the lines of an agent's own config that make it ask the gateway; with --write, put them there.
 
-    With --mcp the lines make it start `clawpipe mcp` for this home: tools by which an agent trains itself.
+    With --training-tools the lines make it start `clawpipe mcp` for this home: tools by which an agent trains itself.
 
     The printed lines hold YOUR-KEY in place of a key; `clawpipe keys make NAME` makes one. --write takes the key in
     $CLAWPIPE_API_KEY, asks the gateway for one short answer first, and changes nothing if that fails.
     """
     from clawpipe.agents.connection import base_url
 
-    if mcp:
+    if training_tools:
         report = _tools(agent, config, write)
     else:
         report = _written(agent, base_url(url), model) if write else _shown(agent, base_url(url), model)
     if json_output:
         print_json(report)
     elif write:
-        typer.echo(_sentence(report, mcp))
+        typer.echo(_sentence(report, training_tools))
     else:
         typer.echo((f"in {report['file']}:\n\n" if report["file"] else "") + str(report["lines"]), nl=False)
     if report["plugin"] and not json_output:
@@ -115,7 +117,7 @@ def _tools(agent: str, config: Path | None, write: bool) -> JsonObject:
         file = str(FILES[agent].find(os.environ)) if agent in FILES else None
         return told | {"file": file, "lines": lines(agent, server)}
     if agent not in EDITS:
-        fix = f"use what `clawpipe connect {agent} --mcp` prints, without --write"
+        fix = f"use what `clawpipe connect {agent} --training-tools` prints, without --write"
         raise ConfigError("clawpipe knows no config file of this client", agent, fix)
     written = edit(agent, lambda text: EDITS[agent](text, server))
     return told | {"file": str(written.file), "changed": written.changed, "backup": written.backup and str(written.backup)}

@@ -51,9 +51,9 @@ def _summary(contract: Contract, released: list[str]) -> JsonObject:
 def check(
     data: Annotated[str, typer.Argument(help="Digest of a stored dataset (or its beginning), a Parquet file, or JSON Lines.")],
     contract: Annotated[
-        str | None, typer.Option("--contract", "-c", help="Contract of the data; recognised by the columns if left out.")
+        str | None, typer.Option("--contract", help="Contract of the data; recognised by the columns if left out.")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Faulty rows to show with all their reasons.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-l", min=0, help="Faulty rows to show with all their reasons.")] = 20,
     json_output: JsonFlag = False,
 ) -> None:
     """Check data against a contract: every reason, the number of its rows, and the first place. Nothing is written.

@@ -31,7 +31,7 @@ _SHOWN = 50  # datasets of a list
 
 @app.command("list")
 def list_(
-    name: Annotated[str | None, typer.Option("--name", "-n", help="Only datasets of this name, e.g. trajectories.")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Only datasets of this name, e.g. trajectories.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Also shards, and datasets that later runs have replaced.")] = False,
     limit: Annotated[int | None, typer.Option("--limit", "-l", min=1, help="Most to show; by default 50, with --json all.")] = None,
     json_output: JsonFlag = False,
@@ -82,13 +82,14 @@ def waiting_(
     json_output: JsonFlag = False,
 ) -> None:
     """Show what was ingested and no night with a verdict has used: what `new` stands for in a night's config."""
+    from clawpipe.registry.names import model_name
     from clawpipe.store.datasets import dataset_ref
     from clawpipe.store.home import Home
     from clawpipe.store.open import open_store
     from flows.datasets import DATASETS, waiting
 
     home = Home.from_env()
-    store = open_store(home)
+    store, model = open_store(home), model_name(model)
     found = [dataset_ref(store, name, digest) for name in DATASETS.values() for digest in waiting(home, model, name)]
     if json_output:
         print_json({"model": model, "datasets": [ref.model_dump(include={"name", "digest", "rows"}) for ref in found]})
@@ -101,7 +102,7 @@ def waiting_(
 @app.command("show")
 def show(
     dataset: DatasetArgument,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Rows to show, spread over the dataset.")] = 3,
+    limit: Annotated[int, typer.Option("--limit", "-l", min=0, help="Rows to show, spread over the dataset.")] = 3,
     json_output: JsonFlag = False,
 ) -> None:
     """Show the contents of a dataset: counts and ranges by column, filtered rows by reason, and sample rows.
@@ -184,9 +185,9 @@ def _with_logprobs(home: Home, store: Store, ref: DatasetRef, config: Path) -> D
 def export(
     dataset: DatasetArgument,
     form: Annotated[
-        Literal["chat", "sharegpt", "atropos", "parquet", "hf"], typer.Option("--format", "-f", help="What to write.")
+        Literal["chat", "sharegpt", "atropos", "parquet", "hf"], typer.Option("--format", help="What to write.")
     ] = "chat",
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="New file or directory; without it lines go to stdout.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", help="New file or directory; without it lines go to stdout.")] = None,
     config: Annotated[
         Path | None, typer.Option("--config", "-c", help="A night's settings: its policies say the log-probs that rows lack.")
     ] = None,
@@ -205,18 +206,20 @@ def export(
     from clawpipe.store.home import Home
     from clawpipe.store.open import open_store
 
-    if json_output and out is None:
-        raise ConfigError("the lines themselves would go to stdout", "--json", "name a file with --out")
+    if json_output and output is None:
+        raise ConfigError("the lines themselves would go to stdout", "--json", "name a file with --output")
     home = Home.from_env()
     store = open_store(home)
     ref = find_dataset(store, dataset)
     if config is not None:
         ref = _with_logprobs(home, store, ref, config)
-    done = export_dataset(store, ref, form, out or sys.stdout.buffer)
+    done = export_dataset(store, ref, form, output or sys.stdout.buffer)
     written = {"name": ref.name, "digest": ref.digest, "format": form, "rows": done.rows, "lines": done.lines}
     if json_output:
-        print_json(written | {"filtered": dict(done.filtered), "out": str(out)})
+        print_json(written | {"filtered": dict(done.filtered), "output": str(output)})
         return
-    typer.echo(f"{ref.name} {ref.digest[:12]}: {done.rows} of {ref.rows} rows as {form}" + (f" in {out}" if out else ""), err=True)
+    typer.echo(
+        f"{ref.name} {ref.digest[:12]}: {done.rows} of {ref.rows} rows as {form}" + (f" in {output}" if output else ""), err=True
+    )
     for reason, count in done.filtered.items():
         typer.echo(f"  left out: {count} x {reason}", err=True)

@@ -27,7 +27,7 @@ def doctor(
 
     With --model: compare the log-probs of generation and training with the model's own, as each night does first.
     """
-    checks = _model_checks(model, dtype, quantization) if model else _night_checks()
+    checks = _model_checks(model, dtype, quantization, json_output) if model else _night_checks()
     found = list(checks) if json_output else list(_shown(checks))
     well = all(check.state != "fail" for check in found)
     if json_output:
@@ -43,14 +43,16 @@ def _night_checks() -> Iterable[Check]:
     return run_checks(Home.from_env())
 
 
-def _model_checks(base: str, dtype: str, quantization: str) -> Iterable[Check]:
+def _model_checks(base: str, dtype: str, quantization: str, quiet: bool) -> Iterable[Check]:
     from clawpipe.config.load import with_settings
     from clawpipe.config.night import NightConfig
+    from clawpipe.reporting.terminal import waiting
     from clawpipe.services.checks import run_model_checks
 
     chosen = {"model.base": base, "model.dtype": dtype, "model.quantization": quantization}
     settings = with_settings(NightConfig(), chosen)
-    return run_model_checks(settings.model, settings.train, settings.runtime)
+    with waiting(f"checking {base}: its engine, then its trainer", quiet=quiet):
+        return list(run_model_checks(settings.model, settings.train, settings.runtime))
 
 
 def _shown(checks: Iterable[Check]) -> Iterable[Check]:

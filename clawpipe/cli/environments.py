@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Environments for rollouts.", no_args_is_help=True)
 
-PythonOption = Annotated[str | None, typer.Option("--python", metavar="PATH", help="Python with the environment's own packages.")]
+PythonOption = Annotated[str | None, typer.Option("--python", metavar="FILE", help="Python with the environment's own packages.")]
 FoldersOption = Annotated[list[Path], typer.Option("--dir", "-d", help="A directory with your environments; repeatable.")]
 
 
@@ -133,8 +133,10 @@ def try_(
     steps: Annotated[int, typer.Option(min=1, help="Task items.")] = 3,
     samples: Annotated[int, typer.Option(min=1, help="Episodes of each item.")] = 16,
     max_turns: Annotated[int, typer.Option(min=1, help="Turns of an episode.")] = 4,
-    max_new_tokens: Annotated[int, typer.Option(min=1, help="Tokens of a turn.")] = 64,
-    output_dir: Annotated[Path | None, typer.Option(help="Write the episodes there, one JSON Lines file per model.")] = None,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of one answer.")] = 64,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write the episodes there, one JSON Lines file per model.")
+    ] = None,
     python: PythonOption = None,
     json_output: JsonFlag = False,
 ) -> None:
@@ -144,12 +146,14 @@ def try_(
     the verifier. Nothing is trained or stored. A key for endpoints is taken from OPENAI_API_KEY.
     """
     from clawpipe.config.environment import EnvironmentSpec
+    from clawpipe.reporting.terminal import waiting
     from clawpipe.rollouts.trial import Limits, file_for, try_environment
 
-    limits = Limits(steps, samples, max_turns, max_new_tokens)
+    limits = Limits(steps, samples, max_turns, max_tokens)
     environment = EnvironmentSpec(name=name, options=options_of(options), python=python)
-    files = [file_for(output_dir, model) if output_dir else None for model in models]
-    trials = [try_environment(environment, model, limits, file) for model, file in zip(models, files, strict=True)]
+    files = [file_for(output, model) if output else None for model in models]
+    with waiting(f"playing {steps} items of {name} {samples} times with {', '.join(models)}", quiet=json_output):
+        trials = [try_environment(environment, model, limits, file) for model, file in zip(models, files, strict=True)]
     if json_output:
         print_json({"environment": name, "models": [asdict(trial) for trial in trials]})
         return
@@ -172,7 +176,7 @@ def _trials(trials: list[Trial]) -> object:
 
 @app.command("plant")
 def plant(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where tasks and repositories are written.")],
+    output: Annotated[Path, typer.Option("--output", metavar="FOLDER", help="Where tasks and repositories are written.")],
     packages: Annotated[
         list[str], typer.Option("--package", help="Package to plant faults into; repeatable; all if left out.")
     ] = [],  # noqa: B006
@@ -192,9 +196,9 @@ def plant(
     from clawpipe.environments.faults.write import write_tasks
     from clawpipe.environments.swe.workbench import DEFAULT_PLACE
 
-    archives = sdists or folder / "sdists"
+    archives = sdists or output / "sdists"
     trees = [tree_of(package, sdist(package, archives)) for package in packages_named(packages)]
-    written = write_tasks(folder, trees, DEFAULT_PLACE, tasks, seed, lambda line: typer.echo(line, err=True))
+    written = write_tasks(output, trees, DEFAULT_PLACE, tasks, seed, lambda line: typer.echo(line, err=True))
     if json_output:
         print_json({"file": str(written.file), "tasks": written.counts})
         return

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 _LOAD_SECONDS = 900.0  # for a large model from a slow disk
 UpstreamOption = Annotated[
-    str, typer.Option(metavar="URL", help="The engine, such as http://127.0.0.1:8000/v1, or a YAML file that lists several.")
+    str, typer.Option(metavar="URL", help="The engine, such as http://HOST:8000/v1, or a YAML file that lists several.")
 ]
-_FOLLOW_HELP = "Alias such as models:/clawpipe-agent@champion: the version that it names answers, as an adapter of the engine."
-FollowOption = Annotated[str | None, typer.Option(metavar="MODEL", help=_FOLLOW_HELP)]
+_FOLLOW_HELP = "NAME@champion, which is followed: the version that it names answers, as an adapter of the engine."
+FollowedArgument = Annotated[str | None, typer.Argument(metavar="MODEL", help=_FOLLOW_HELP)]
 GatewayPortOption = Annotated[int, typer.Option(help="Port to listen on.", min=0, max=65535)]
 
 AtOnceOption = Annotated[int, typer.Option(help="Requests that are answered at a time; more are told to come back.", min=1)]
@@ -47,11 +47,11 @@ WhenFullOption = Annotated[
 
 def gateway(
     upstream: UpstreamOption,
+    model: FollowedArgument = None,
     port: GatewayPortOption = 8100,
     host: HostOption = "127.0.0.1",
     when_full: WhenFullOption = WhenFull.refuse,
     at_once: AtOnceOption = 256,
-    follow: FollowOption = None,
     session_seconds: SessionOption = 3600.0,
     canary_share: ShareOption = 1.0,
     shadow_share: ShadowOption = 0.0,
@@ -63,13 +63,14 @@ def gateway(
     Point your agent at the gateway instead of the engine; nothing else changes. Clients must send a key: one of `clawpipe keys`, or
     the one in $CLAWPIPE_API_KEY. The engine is asked with the key in $CLAWPIPE_UPSTREAM_KEY, if it is set.
 
-    With --follow, requests for the model NAME are answered by the version that the alias names: vLLM loads its adapter within
+    With NAME@champion, requests for the model NAME are answered by the version that the alias names: vLLM loads its adapter within
     seconds of a promotion, new sessions get it, and a bad version goes back by itself, as `clawpipe serve` does it.
     """
     from clawpipe.gateway.adapters import Following
     from clawpipe.gateway.clients import Clients
     from clawpipe.gateway.server import serve
     from clawpipe.gateway.upstreams import Upstreams
+    from clawpipe.registry.names import version_uri
     from clawpipe.serving.access import listen
     from clawpipe.store.home import Home
 
@@ -79,8 +80,8 @@ def gateway(
     listener = listen(host, port)
     typer.echo(f"{engines} behind {_address(host, listener)}, captured in {home.root / 'captured'}")
     following = None
-    if follow:
-        followed = _followed(home, follow, base, tool_call_format)
+    if model:
+        followed = _followed(home, version_uri(model), base, tool_call_format)
         following = Following(*followed, engines, (canary_share, shadow_share), session_seconds)
     serve(home, engines, clients, listener, when_full.value, following)
 
@@ -91,7 +92,7 @@ def _followed(home: Home, uri: str, base: str | None, tool_call_format: ToolCall
     from clawpipe.errors import ConfigError
 
     if not uri.startswith("models:/") or "@" not in uri:
-        raise ConfigError(f"{uri!r} is no alias", "MODEL", "such as models:/clawpipe-agent@champion")
+        raise ConfigError(f"{uri!r} is no alias", "MODEL", "such as clawpipe-agent@champion")
     return uri.removeprefix("models:/").partition("@")[0], alias_of(home, uri, base, tool_call_format)
 
 
@@ -105,6 +106,8 @@ def serve_captured(words: Sequence[str], host: str, port: int, per_user: bool = 
     from clawpipe.gateway.server import serve
     from clawpipe.gateway.upstreams import Upstreams
     from clawpipe.ports import LOOPBACK, free_port
+    from clawpipe.registry.names import version_name
+    from clawpipe.reporting.terminal import waiting
     from clawpipe.services.keeper import Keeper
     from clawpipe.services.service import started
     from clawpipe.serving.access import BEHIND_VARIABLE, KEY_VARIABLE, listen
@@ -118,8 +121,9 @@ def serve_captured(words: Sequence[str], host: str, port: int, per_user: bool = 
     start = partial(started, "the engine", command, log, {KEY_VARIABLE: key, BEHIND_VARIABLE: "1"})
     tell, give_up = partial(typer.echo, err=True), partial(os.kill, os.getpid(), signal.SIGTERM)
     with Keeper(start(), start, tell, give_up) as engine:
-        engine.service.wait_healthy(f"{url}/healthz", _LOAD_SECONDS)
-        typer.echo(f"{words[0]} at {_address(host, listener)}, captured in {home.root / 'captured'}")
+        with waiting(f"loading {version_name(words[0])}; its log is {log}"):
+            engine.service.wait_healthy(f"{url}/healthz", _LOAD_SECONDS)
+        typer.echo(f"{version_name(words[0])} at {_address(host, listener)}, captured in {home.root / 'captured'}")
         serve(home, Upstreams.named(url, key), clients, listener, per_user=per_user)
     if engine.gave_up:
         raise BusyError("the engine ends again and again", str(log), "its log says why; a smaller model needs less memory")

@@ -44,8 +44,9 @@ def ingest(
     watch: Annotated[
         bool | None, typer.Option("--watch/--no-watch", help="Name the paths to the `ingest` deployment, or no longer.")
     ] = None,
-    night: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write a night's config that learns from all that is stored.")
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", metavar="FILE", help="Also write a night's config that learns from all that is stored."),
     ] = None,
     may_be_empty: Annotated[
         bool, typer.Option("--may-be-empty", help="Exit with 0 also where no line was accepted, and not with 65.")
@@ -73,7 +74,7 @@ def ingest(
         watch_from_now_on(home, paths or [], options)
     results = []
     for its_options, its_paths in _sources(home, paths, options):
-        results.append(_ingest(home, its_paths, its_options, again, night))
+        results.append(_ingest(home, its_paths, its_options, again, output))
         if not json_output:
             _tell(results[-1])
     if json_output:

@@ -40,7 +40,7 @@ def inspect(
         list[str] | None,
         typer.Option("--map", metavar="TARGET=PATH", help="Field of the records, e.g. messages=data.turns or reward=score."),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Conversations, preferences and prompts to show.")] = 3,
+    limit: Annotated[int, typer.Option("--limit", "-l", min=0, help="Conversations, preferences and prompts to show.")] = 3,
     tokenizer: Annotated[Path | None, typer.Option("--tokenizer", help="Folder of a tokenizer, to show tokens as text.")] = None,
     tokens: Annotated[bool, typer.Option("--tokens", help="Show rows as --model will see them, with masks and ends.")] = False,
     model: Annotated[

@@ -28,9 +28,9 @@ _SHOWN = 160  # characters of a text in the list of verdicts
 @app.command("try")
 def try_(
     file: Annotated[str, typer.Argument(metavar="FILE", help="Conversations in any format that `clawpipe ingest` reads.")],
-    scorer: Annotated[str, typer.Option("--scorer", "-s", metavar="NAME", help="rules, prm, or path/to/file.py:NAME.")] = "rules",
+    scorer: Annotated[str, typer.Option("--scorer", metavar="NAME", help="rules, prm, or path/to/file.py:NAME.")] = "rules",
     options: Annotated[list[str], typer.Option("--option", metavar="NAME=VALUE", help="Option of the judge.")] = [],  # noqa: B006
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Conversations to judge.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-l", min=1, help="Conversations to judge.")] = 20,
     json_output: JsonFlag = False,
 ) -> None:
     """Judge the turns of a file, and show each verdict with its reason, votes and hints.

@@ -55,6 +55,8 @@ def list_keys(json_output: JsonFlag = False) -> None:
         return
     for key in keys:
         typer.echo(_line(key))
+    if not keys:
+        typer.echo("no keys yet: `clawpipe keys make NAME` makes one")
 
 
 @app.command("revoke")

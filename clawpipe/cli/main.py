@@ -7,6 +7,7 @@ the command runs.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -50,7 +51,11 @@ from clawpipe.cli import (
     sweep,
     up,
 )
+from clawpipe.cli import (
+    open as open_,
+)
 from clawpipe.cli.output import escape_unencodable, paragraphs, tell, wants_json
+from clawpipe.cli.spellings import command_class
 from clawpipe.errors import ClawpipeError, ConfigError, StoppedError
 from clawpipe.machine import as_clawpipe_error, full_disk
 from clawpipe.masking import without_secrets
@@ -62,6 +67,8 @@ _HELP = """Turn agent trajectories into a trained, evaluated, registered and ser
 
 All files are written to $CLAWPIPE_HOME (~/.clawpipe unless set); results of nights also to $CLAWPIPE_STORE, if set."""
 
+_PYDANTIC = "Value error, "  # before the message of a validator
+_SETTINGS = re.compile(r"unexpected extra argument.*\((\S+\.ya?ml)\)")
 _EPILOG = """Exit codes: 0 done; for a night: any verdict was reached · 2 wrong usage or config ·
 65 unusable data · 70 training failed, or something unexpected happened · 75 try again later · 130 interrupted.
 
@@ -82,6 +89,7 @@ app.command("train", rich_help_panel="Nights")(start.train)
 app.command("plan", rich_help_panel="Nights")(night.plan)
 app.command("status", rich_help_panel="Nights")(night.status)
 app.command("report", rich_help_panel="Nights")(report.report)
+app.command("open", rich_help_panel="Nights")(open_.open_)
 app.command("sweep", rich_help_panel="Nights")(sweep.sweep)
 app.command("ingest", rich_help_panel="Data")(ingest.ingest)
 app.command("batch", rich_help_panel="Data")(batch.batch)
@@ -120,16 +128,17 @@ app.add_typer(config.app, name="config", rich_help_panel="Settings")
 app.add_typer(server.app, name="prefect", rich_help_panel="Services")
 
 
-def _join_help_lines(app: typer.Typer) -> None:
-    """Join the lines of help texts: Typer would break all but the first paragraph where the docstring's lines end."""
+def _finish(app: typer.Typer, *words: str) -> None:
+    """Let commands take old spellings, and join the lines of help texts: Typer would break them where the docstring's lines end."""
     for command in app.registered_commands:
+        command.cls = command_class(" ".join([*words, str(command.name)]))
         command.help = paragraphs(command.help or getattr(command.callback, "__doc__", None) or "")
     for group in app.registered_groups:
         if group.typer_instance:
-            _join_help_lines(group.typer_instance)
+            _finish(group.typer_instance, *words, str(group.name))
 
 
-_join_help_lines(app)
+_finish(app)
 
 
 def _print_version(wanted: bool) -> None:
@@ -190,8 +199,10 @@ def _cause(error: ClawpipeError) -> ClawpipeError:
 
 def _usage(error: typer.TyperException) -> ConfigError:
     context = getattr(error, "ctx", None)
-    command = context.command_path if context else "clawpipe"
-    return ConfigError(error.format_message(), where=command, fix=f"`{command} --help` lists what there is")
+    command, what = context.command_path if context else "clawpipe", error.format_message().replace(_PYDANTIC, "")
+    config = _SETTINGS.search(what)
+    fix = f"settings stand behind --config: --config {config[1]}" if config else f"`{command} --help` lists what there is"
+    return ConfigError(what, command, fix)
 
 
 def _tell(error: ClawpipeError, words: list[str]) -> int:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Registered models.", no_args_is_help=True)
 
-_NAMED = "NAME@champion or NAME@3; models:/... also works."
+_NAMED = "NAME@champion or NAME@3."
 NameOption = Annotated[str, typer.Option("--model", "-m", help="Name of the registered model.")]
 
 
@@ -32,10 +32,11 @@ def list_(
 ) -> None:
     """List registered versions, the newest first: verdict, held-out figure, aliases, and the version that each started from."""
     from clawpipe.registry.listing import list_versions
+    from clawpipe.registry.names import model_name
     from clawpipe.registry.tracking import Tracking
     from clawpipe.store.home import Home
 
-    verdict = _verdict(verdict)
+    verdict, model = _verdict(verdict), model_name(model) if model else None
     found = list_versions(Tracking.of(Home.from_env(), "none"), model, verdict, limit + 1)
     shown, more = found[:limit], len(found) > limit
     if json_output:
@@ -61,18 +62,20 @@ def _verdict(word: str | None) -> str | None:
 
 def _table(versions: list[Listed]) -> Table:
     from rich.table import Table
+    from rich.text import Text
 
     from clawpipe.reporting.wording import elided, one_line
 
-    table = Table("version", "verdict", "held-out", "made", "started from", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
+    table.add_column("version", no_wrap=True)
+    for name in ("verdict", "held-out", "made", "started from"):
+        table.add_column(name)
     table.add_column("night", overflow="fold")
     for one in versions:
         aliases = f" ({', '.join(one.aliases)})" if one.aliases else ""
         parent = f"version {one.parent}" if one.parent else one_line(one.base)
-        name = elided(f"{one.model} {one.version}{aliases}", 40)
-        table.add_row(
-            name, one.verdict or "-", elided(one.heldout or "-", 44), one.made[:16], elided(parent, 24), elided(one.night, 40)
-        )
+        told = (one.verdict or "-", one.heldout or "-", one.made[:16].replace("T", " "), parent, one.night)
+        table.add_row(elided(f"{one.model}@{one.version}{aliases}", 40), *(Text(one_line(text)) for text in told))
     return table
 
 
@@ -111,7 +114,9 @@ def _trace_subject(model_version: str | None, session: str | None, user: str | N
     from clawpipe.lineage.subject import Subject
     from clawpipe.store.home import Home
 
-    if model_version or not (session or user):
+    if not (model_version or session or user):
+        raise ConfigError("say what to trace: a version, such as NAME@3, or --session ID, or --user ID")
+    if model_version:
         raise ConfigError("only one thing can be traced at a time", fix="name a model version, or --session ID, or --user ID")
     found = exposure(Home.from_env(), Subject(session=session, user=user))
     if json_output:
@@ -149,11 +154,12 @@ def rollback(
     json_output: JsonFlag = False,
 ) -> None:
     """Put the previous champion back in service. The move is logged, and no night undoes it."""
+    from clawpipe.registry.names import model_name
     from clawpipe.registry.promotions import rollback as roll_back
     from clawpipe.registry.tracking import Tracking
     from clawpipe.store.home import Home
 
-    move = roll_back(Tracking.of(Home.from_env(), model), who=getpass.getuser(), reason=reason)
+    move = roll_back(Tracking.of(Home.from_env(), model_name(model)), who=getpass.getuser(), reason=reason)
     if json_output:
         print_json(move.model_dump(mode="json"))
     else:
@@ -163,8 +169,8 @@ def rollback(
 @app.command("export")
 def export(
     model_version: Annotated[str, typer.Argument(help=_NAMED)],
-    directory: Annotated[Path, typer.Argument(help="Directory to create.")],
-    form: Annotated[Form, typer.Option("--format", "-f", help="What to write.")] = "merged",
+    output: Annotated[Path, typer.Option("--output", metavar="FOLDER", help="Directory to create.")],
+    form: Annotated[Form, typer.Option("--format", help="What to write.")] = "merged",
     json_output: JsonFlag = False,
 ) -> None:
     """Write a model version as files for other engines: the adapter, merged weights, merged weights quantized as served, or a GGUF
@@ -172,7 +178,7 @@ def export(
     from clawpipe.export.files import export_version
     from clawpipe.store.home import Home
 
-    written = export_version(Home.from_env(), model_version, form, directory)
+    written = export_version(Home.from_env(), model_version, form, output)
     if json_output:
         print_json(written)
     else:

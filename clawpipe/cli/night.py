@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +15,7 @@ import typer
 from clawpipe.cli.config import OverrideOption
 from clawpipe.cli.ending import end_early
 from clawpipe.cli.output import JsonFlag, print_json, printable, tell
-from clawpipe.errors import BusyError, ClawpipeError, NotFoundError
+from clawpipe.errors import BusyError, ClawpipeError, ConfigError, NotFoundError
 from clawpipe.json_types import JsonObject
 
 if TYPE_CHECKING:
@@ -24,16 +25,20 @@ if TYPE_CHECKING:
     from clawpipe.store.home import Home
 
 ConfigOption = Annotated[Path, typer.Option("--config", "-c", help="YAML file of the night's settings.")]
+NightOption = Annotated[Path | None, typer.Option("--config", "-c", help="YAML file of the night's settings.")]
 _OF_USERS = "registry.per: these steps are run for each user who said something new, on that user's rows"
 DEFAULT_CONFIG = Path("configs/demo.yaml")
 
 
-def run(config: ConfigOption = DEFAULT_CONFIG, override: OverrideOption = [], json_output: JsonFlag = False) -> None:  # noqa: B006
+def run(config: NightOption = None, override: OverrideOption = [], json_output: JsonFlag = False) -> None:  # noqa: B006
     """Run a night to its verdict; a repeated run resumes it.
 
     Finished steps come from the cache, so the same command resumes a night that was killed, and does nothing for one that is done.
     It uses the configured Prefect API, else a private server for as long as the night runs.
     """
+    if config is None:
+        fix = "clawpipe run --config night.yaml; `clawpipe init FILES` writes one, and `clawpipe demo` shows an example"
+        raise ConfigError("a night's config is not named", "--config", fix)
     if not json_output:
         typer.echo(f"reading {config}", err=True)  # at once: imports and servers take a while
     from clawpipe.config import load_config
@@ -71,16 +76,19 @@ def _run_one(config: Path, override: list[str], json_output: bool) -> tuple[str,
     """Run a night; return the id of the run, and the night's status."""
     from clawpipe.config import load_config
     from clawpipe.nights.record import NightStatus, night_id, run_dir
+    from clawpipe.reporting.terminal import waiting
     from clawpipe.runs.recording import recorded
     from clawpipe.services.prefect_server import environment, prefect_api
     from clawpipe.store.files import exclusive
     from clawpipe.store.home import Home
     from flows.labels import labelled
+    from flows.refusals import refuse_early
 
     given = load_config(config, override)  # a mistake shows before anything starts
     home = Home.from_env()
     settings = labelled(home, given)
     run_dir(home, night_id(settings))  # and so does one of its name
+    refuse_early(home, settings)
     with (
         exclusive(home.locks / "run.lock", f"the home {home.root}"),
         recorded(home, _facts(settings, config, override)) as recorder,
@@ -88,10 +96,13 @@ def _run_one(config: Path, override: list[str], json_output: bool) -> tuple[str,
     ):
         if not json_output:
             typer.echo(f"night {night_id(settings)} in {home.root}, run {recorder.run.id}", err=True)
-        with prefect_api(home) as api:
-            if api.service is not None:
-                ending.follow(api.service)
-            os.environ.update(environment(home, api, flow_log(home)))
+        with ExitStack() as stack:
+            with waiting("starting Prefect, which runs the steps", quiet=json_output):
+                api = stack.enter_context(prefect_api(home))
+                if api.service is not None:
+                    ending.follow(api.service)
+                os.environ.update(environment(home, api, flow_log(home)))
+                _load_steps(private=api.private)
             status = NightStatus.model_validate(_night(str(config), override, private=api.private))
     return recorder.run.id, status
 
@@ -121,19 +132,26 @@ def _kept(home: Home, recorder: Recorder, why: ClawpipeError | None) -> str:
     return f"{kept}: the same command resumes there"
 
 
+def _load_steps(private: bool) -> None:
+    """Import the flow, which takes seconds, and prepare its server."""
+    from clawpipe.quick_imports import quick_imports
+
+    logging.raiseExceptions = False  # a log that cannot be written must not fill the terminal with tracebacks
+    with quick_imports():
+        from flows import nightly  # noqa: F401  (for `_night`)
+        from flows.bootstrap import prepare_night
+
+    prepare_night(fresh_server=private)
+
+
 def _night(config: str, overrides: list[str], private: bool) -> JsonObject:
     """Run the flow in this process, with its progress on stderr."""
     from clawpipe.nights.journal import watched_by
-    from clawpipe.quick_imports import quick_imports
     from clawpipe.reporting.terminal import Progress
+    from flows.bootstrap import drain
+    from flows.nightly import nightly
 
-    logging.raiseExceptions = False  # a log that cannot be written must not fill the terminal with tracebacks
     with Progress() as progress, watched_by(progress):
-        with quick_imports():
-            from flows.bootstrap import drain, prepare_night
-            from flows.nightly import nightly
-
-        prepare_night(fresh_server=private)
         try:
             return nightly(config, overrides)
         finally:
@@ -148,8 +166,8 @@ def plan(
         str | None,
         typer.Option(help="Show the memory that the night needs on rtx-4090, a100-40, a100-80, h100, h200 or a size: 48gb."),
     ] = None,
-    check: Annotated[
-        bool, typer.Option("--check", help="Only run the check of the model that a night begins with. Fetches the model.")
+    check_model: Annotated[
+        bool, typer.Option("--check-model", help="Only run the check of the model that a night begins with. Fetches the model.")
     ] = False,
     json_output: JsonFlag = False,
 ) -> None:
@@ -165,7 +183,7 @@ def plan(
     if hardware or gpu:
         _plan_hardware(settings, gpu, json_output)
         return
-    if check:
+    if check_model:
         _plan_check(settings, json_output)
         return
     from clawpipe.nights.compared import shares_note
@@ -216,11 +234,13 @@ def _plan_check(settings: NightConfig, json_output: bool) -> None:
     from clawpipe.config.night import Rollouts
     from clawpipe.evaluation.model_check import check_model
     from clawpipe.policy.spec import untrained_spec
+    from clawpipe.reporting.terminal import waiting
     from clawpipe.workers.pool import WorkerPool
 
     with tempfile.TemporaryDirectory() as scratch, WorkerPool(settings.runtime, Path(scratch)) as pool:
         engine = (settings.rollouts or Rollouts()).engine
-        found = check_model(pool, Path(scratch), untrained_spec(settings.model), settings.train, settings.runtime, engine)
+        with waiting(f"checking {settings.model.base}: its engine, then its trainer", quiet=json_output):
+            found = check_model(pool, Path(scratch), untrained_spec(settings.model), settings.train, settings.runtime, engine)
     if json_output:
         print_json({"model": settings.model.base, "check": [figures.model_dump() for figures in found]})
         return
@@ -229,7 +249,7 @@ def _plan_check(settings: NightConfig, json_output: bool) -> None:
 
 
 def status(
-    night: Annotated[str | None, typer.Option("--night", "-n", help="A night's id; by default the latest.")] = None,
+    night: Annotated[str | None, typer.Option("--night", help="A night's id; by default the latest.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-l", min=1, help="Most nights in the table of the latest ones.")] = 20,
     json_output: JsonFlag = False,
 ) -> None:
@@ -294,21 +314,22 @@ def _print_status(status: NightStatus, home: Home) -> None:
 
     _print(summary(status))
     if page := status.lineage_page:
-        typer.echo(f"lineage as a graph\n  {printable(_address(page, home))}")
+        where, address = _address(page, home)
+        typer.echo(f"lineage as a graph{where}\n  {printable(address)}")
 
 
-def _address(page: str, home: Home) -> str:
-    """Return the address of a Prefect page; a path is a page of the home's server."""
+def _address(page: str, home: Home) -> tuple[str, str]:
+    """Return where to find a Prefect page, and its address; a path is a page of the home's server."""
     from clawpipe.services.prefect_server import announced_url
 
     if not page.startswith("/"):
-        return page
+        return "", page
     url = announced_url(home)
-    return f"{url.removesuffix('/api')}{page}" if url else f"{page} of Prefect's pages, while `clawpipe up` runs"
+    return ("", f"{url.removesuffix('/api')}{page}") if url else (", on Prefect's pages while `clawpipe up` runs", page)
 
 
 def _print(what: Any) -> None:
     """Print a renderable on stdout, 80 columns wide unless it is a terminal."""
     from rich.console import Console
 
-    Console(width=None if sys.stdout.isatty() else 80).print(what)
+    Console(width=None if sys.stdout.isatty() else 80).print(what, crop=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 import textwrap
 from inspect import cleandoc
@@ -61,6 +62,11 @@ def wrapped(line: str, width: int) -> str:
 def paragraphs(text: str) -> str:
     """Join the lines of each paragraph of a docstring, so that they break at the terminal's width."""
     return "\n\n".join(" ".join(part.split()) for part in cleandoc(text).split("\n\n"))
+
+
+def without_markup(text: str) -> str:
+    """Return a help text in which rich takes no `[word]` as markup."""
+    return re.sub(r"(?<!\\)\[(?=[a-zA-Z#/@][^\[]*?\])", r"\\[", text)
 
 
 def wants_json(arguments: list[str]) -> bool:

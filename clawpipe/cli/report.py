@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def report(
-    night: Annotated[str | None, typer.Option("--night", "-n", help="A night's id; by default the latest.")] = None,
+    night: Annotated[str | None, typer.Option("--night", help="A night's id; by default the latest.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Write one page over all nights of the home.")] = False,
     json_output: JsonFlag = False,
 ) -> None:

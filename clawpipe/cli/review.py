@@ -51,7 +51,7 @@ def review(context: typer.Context) -> None:
 def list_(
     config: ConfigOption = None,
     override: OverrideOption = [],  # noqa: B006
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Rows to show.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-l", min=1, help="Rows to show.")] = 20,
     everything: Annotated[bool, typer.Option("--all", help="Show rows that are decided, too.")] = False,
     judge: JudgesFlag = False,
     json_output: JsonFlag = False,

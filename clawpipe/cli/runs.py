@@ -35,9 +35,11 @@ def list_(
 
     A run that was killed shows as failed, and the same command goes on where it was.
     """
+    from clawpipe.registry.names import model_name
     from clawpipe.runs.listing import list_runs
     from clawpipe.store.home import Home
 
+    model = model_name(model) if model else None
     found = list_runs(Home.from_env(), limit + 1, _state(state), model, _day(day))
     runs, more = found[:limit], len(found) > limit
     if json_output:

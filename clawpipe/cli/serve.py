@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clawpipe.errors import ConfigError
+from clawpipe.errors import ConfigError, NotFoundError
 from clawpipe.messages import ToolCallFormat
 
 if TYPE_CHECKING:
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from clawpipe.store.home import Home
 
 ModelArgument = Annotated[
-    str,
-    typer.Argument(help="models:/NAME@ALIAS, which is followed; models:/NAME/VERSION; or the directory of a base model."),
+    str, typer.Argument(help="NAME@ALIAS, which is followed; NAME@3; or a base or peft adapter: built-in name, hub id, directory.")
 ]
 PortOption = Annotated[int, typer.Option(help="Port to listen on.", min=0, max=65535)]
 HostOption = Annotated[str, typer.Option(help="Address to listen on; only this machine can reach the default.")]
@@ -57,7 +56,7 @@ CaptureOption = Annotated[
 
 
 def serve(
-    model: ModelArgument = "models:/clawpipe-agent@champion",
+    model: ModelArgument = "clawpipe-agent@champion",
     port: PortOption = 8000,
     host: HostOption = "127.0.0.1",
     session_seconds: SessionOption = 3600.0,
@@ -76,8 +75,11 @@ def serve(
     Clients must send the key in $CLAWPIPE_API_KEY; with --capture, that one or one of `clawpipe keys`. A version that is promoted
     or rolled back is in service within seconds.
     """
+    from clawpipe.registry.names import version_name, version_uri
+
+    model = version_uri(model)
     if per_user and (engine == EngineName.vllm or not _is_alias(model)):
-        fix = "serve models:/NAME@champion with the embedded engine"
+        fix = "serve NAME@champion with the embedded engine"
         raise ConfigError("users have models of their own beside an alias, on the embedded engine", "--per-user", fix)
     if engine == EngineName.vllm:
         from clawpipe.cli.gateway import serve_vllm
@@ -97,6 +99,7 @@ def serve(
         words += ["--per-user"] if per_user else []
         serve_captured([*words, *(["--tool-call-format", tool_call_format] if tool_call_format else [])], host, port, per_user)
         return
+    from clawpipe.reporting.terminal import waiting
     from clawpipe.serving.access import api_key, is_behind_gateway, listen
 
     key = api_key(host)
@@ -112,12 +115,14 @@ def serve(
     from clawpipe.store.home import Home
 
     home = Home.from_env()
+    quiet_libraries()
     follows = _is_alias(model)
     if base and not follows:
-        raise ConfigError("only an alias may name no version yet", "--base", "leave it out, or serve models:/NAME@ALIAS")
+        raise ConfigError("only an alias may name no version yet", "--base", "leave it out, or serve NAME@ALIAS")
     alias = alias_of(home, model, base, tool_call_format) if follows else None
-    served = alias.find(alias.version()) if alias else _find(home, model, tool_call_format)
-    versions = Versions(Live(ServedPolicy(served, apart=per_user)), session_seconds)
+    with waiting(f"loading {version_name(model)}"):
+        served = alias.find(alias.version()) if alias else _find(home, model, tool_call_format)
+        versions = Versions(Live(ServedPolicy(served, apart=per_user)), session_seconds)
     follower = Follower(versions, alias, loader(apart=per_user), canary_share, shadow_share) if alias else None
     own_models = OwnModels(partial(champion_of_user, home, served.name)) if per_user else None
     address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/v1"
@@ -125,6 +130,18 @@ def serve(
         f"{served.name} version {served.version} (digest {served.digest[:12]}, policy {served.spec.policy_version}) at {address}"
     )
     serve_versions(versions, key, listener, follower, is_behind_gateway(), own_models)
+
+
+def quiet_libraries() -> None:
+    """Keep what libraries say of themselves off the terminal: bars of weights that load, and their own deprecations."""
+    import warnings
+
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()
+    for module in ("peft", "torch", "transformers"):
+        warnings.filterwarnings("ignore", category=FutureWarning, module=module)
+        warnings.filterwarnings("ignore", category=DeprecationWarning, module=module)
 
 
 def _is_alias(model: str) -> bool:
@@ -151,7 +168,11 @@ def _find(home: Home, model: str, tool_call_format: ToolCallFormat | None) -> Se
     from clawpipe.serving.found import find, find_local
 
     if not model.startswith(_REGISTERED):
-        return find_local(model, tool_call_format or "pythonic")
+        try:
+            return find_local(model, tool_call_format or "pythonic")
+        except NotFoundError as error:
+            fix = f"{error.fix}; a registered model is named with its version, such as {model}@champion"
+            raise NotFoundError(error.what, "MODEL", fix) from None
     if tool_call_format:
         raise ConfigError("a registered model has its own format of tool calls", "--tool-call-format", "leave it out")
     return find(home, model)

@@ -30,6 +30,8 @@ def list_sessions(json_output: JsonFlag = False) -> None:
         return
     for one in found:
         typer.echo(_line(one))
+    if not found:
+        typer.echo("no sessions yet: `clawpipe gateway` and `clawpipe serve --capture` capture them")
 
 
 @app.command("show")
@@ -114,4 +116,6 @@ def _lines(one: SessionStatus, exposed: Exposure) -> Iterator[str]:
         yield from (f"       feedback: {one['value']} {one['comment'] or ''}".rstrip() for one in turn.feedback)
     yield from (f"  in {held.name} {held.digest[:12]}: {held.rows} rows" for held in exposed.datasets)
     yield from (f"  {night_line(one)}" for one in exposed.nights)
-    yield from (f"  learned from it: {model.uri} (night {model.night}), {model.rows} rows" for model in exposed.models)
+    yield from (
+        f"  learned from it: {model.name}@{model.version} (night {model.night}), {model.rows} rows" for model in exposed.models
+    )

@@ -43,7 +43,7 @@ def init(
     ] = None,
     model: ModelOption = None,
     method: MethodOption = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Config to write.")] = Path("night.yaml"),
+    output: Annotated[Path, typer.Option("--output", help="Config to write.")] = Path("night.yaml"),
     map_: MapOption = None,
     labels: LabelsOption = None,
     monoclaw: MonoclawOption = None,
@@ -84,7 +84,9 @@ def init(
 
 
 def train(
-    data: Annotated[list[str], typer.Option("--data", "-d", help="Logs, preference pairs or a file of prompts; several times.")],
+    paths: Annotated[
+        list[str], typer.Argument(help="Logs (files, folders, patterns, URLs), preference pairs, or a file of prompts.")
+    ],
     model: ModelOption = DEFAULT_MODEL,
     method: MethodOption = None,
     output: Annotated[Path | None, typer.Option("--output", help="Directory to write the trained model into.")] = None,
@@ -112,9 +114,9 @@ def train(
         raise ConfigError("it is there already", str(output), "name a directory that does not exist: --output")
     home = Home.from_env()
     options = Options(map=tuple(map_ or ()), labels=labels)
-    name = f"train-{sha256_json([sorted(absolute(data)), model, method, options.name, mcp])[:8]}"
-    made = propose(data, model or DEFAULT_MODEL, method, name, options, monoclaw, mcp)
-    config = _written(home, made, data, options)
+    name = f"train-{sha256_json([sorted(absolute(paths)), model, method, options.name, mcp])[:8]}"
+    made = propose(paths, model or DEFAULT_MODEL, method, name, options, monoclaw, mcp)
+    config = _written(home, made, paths, options)
     run(config, override, json_output)
     if output:
         _export(home, config, override, output)

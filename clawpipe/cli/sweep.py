@@ -24,7 +24,7 @@ _NOTHING_DONE = 70
 SpaceOption = Annotated[
     Path, typer.Option("--space", "-s", help="YAML file of what to vary: field: {low, high, log, step} or {choices: [...]}.")
 ]
-TrialsOption = Annotated[int, typer.Option("--trials", "-n", min=1, help="Total number of trials.")]
+TrialsOption = Annotated[int, typer.Option("--trials", min=1, help="Total number of trials.")]
 NameOption = Annotated[str, typer.Option(help="Name of the sweep; trial 7 is the night NAME-007.")]
 SeedOption = Annotated[int, typer.Option(help="Seed of the draws.")]
 ParallelOption = Annotated[int, typer.Option(min=1, help="Trials at the same time; several need a work pool.")]

@@ -134,6 +134,7 @@ MLflow    {services.mlflow_url}  asks for user and password: the secret's parts 
 Metrics   http://127.0.0.1:{metrics}/metrics  as for MLflow
 Nights    {services.mlflow_url}/nights/  one page over all of them; asks for the same
 Secret    {secret}
+Pages     `clawpipe open` shows them, signed in
 Worker    pool "clawpipe", this machine
 Nightly   {night}
 {_next_runs(services, home)}

@@ -72,7 +72,7 @@ def export_dataset(store: Store, ref: DatasetRef, form: Form, out: Path | Binary
     """
     if form not in LINES:
         if not isinstance(out, Path):
-            raise ConfigError(f"{form} is no stream of lines", "--format", "name a directory with --out")
+            raise ConfigError(f"{form} is no stream of lines", "--format", "name a directory with --output")
         return _whole(out, lambda target: _write_tables(store, ref, form, target))
     writer = _writer(ref, form)
     scores = _scores_of(store) if ref.name == "trajectories" else {}

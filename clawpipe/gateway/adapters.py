@@ -1,4 +1,4 @@
-"""Versions of a registered model as adapters of vLLM servers: `clawpipe gateway --follow models:/NAME@champion`.
+"""Versions of a registered model as adapters of vLLM servers: `clawpipe gateway NAME@champion`.
 
 The engines hold the base model. Each version is loaded beside the others under a name of its own, which is never used for other
 weights: under a name that is loaded anew, vLLM would go on with prefixes that the old weights computed. The engines read the

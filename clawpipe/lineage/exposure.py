@@ -250,7 +250,7 @@ def exposure_lines(found: Exposure) -> Iterator[str]:
     yield from (f"  {one.name} {one.digest}: {one.rows} of {one.of} rows" for one in found.datasets)
     yield from (f"  {one}: damaged, so nobody knows" for one in found.damaged)
     yield from map(night_line, found.nights)
-    yield from (f"learned from it: {model.uri} (night {model.night}), {model.rows} rows" for model in found.models)
+    yield from (f"learned from it: {model.name}@{model.version} (night {model.night}), {model.rows} rows" for model in found.models)
     yield from (f"learned from it, unregistered: {one.digest} (night {one.night})" for one in found.adapters)
     for one in found.origins:
         yield f"read from {one.file}, lines {', '.join(map(str, one.lines[:5]))}" + (", ..." if len(one.lines) > 5 else "")

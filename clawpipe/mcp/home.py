@@ -20,10 +20,10 @@ from clawpipe.json_types import JsonObject
 from clawpipe.mcp.desk import Desk
 from clawpipe.mcp.protocol import RefusedError
 from clawpipe.mcp.training import Nothing
+from clawpipe.registry.names import version_name
 from clawpipe.store.files import write_atomic
 
 _SECONDS = 600.0
-_SCHEME = "models:/"  # before a version, on the command line
 _LONGEST = 20  # entries of a list that are shown: a model pays for each
 
 
@@ -33,12 +33,8 @@ def _plain(text: str) -> str:
     return text
 
 
-def _whole(version: str) -> str:
-    return version if version.startswith(_SCHEME) else _SCHEME + version
-
-
 Plain = Annotated[str, AfterValidator(_plain)]  # no option of a command line
-Reference = Annotated[Plain, AfterValidator(_whole)]
+Reference = Annotated[Plain, AfterValidator(version_name)]
 
 
 class DataFile(BaseModel):
@@ -54,7 +50,7 @@ class Version(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    version: Reference = Field(description="A registered version, such as my-model@champion or my-model/3.")
+    version: Reference = Field(description="A registered version, such as my-model@champion or my-model@3.")
 
 
 class Promotion(Version):

@@ -75,15 +75,18 @@ def count_evidence_in(home: Home, status: NightStatus) -> NightStatus:
 
 
 def evidence_warning(status: NightStatus) -> str | None:
-    """Return a warning if held-out items run out, else None."""
+    """Return a warning if held-out items run out, else None.
+
+    A night on conversations asks about all that it holds out, so their end is no surprise: `EvidenceLeft.sentence` says it.
+    """
     looked = next((step.details for step in status.steps if step.name == "record_look"), None)
     fix = "Let the environment make more (`distinct_items`, docs/environments.md), or ask for fewer (environment.heldout_items)."
     if status.measure != "success":
-        fix = "Ingest more conversations, or ask for fewer held-out ones (environment.heldout_items)."
+        fix = "Ingest new conversations before the next night."
     if looked and looked["fresh"] < looked["identities"]:
         return f"Only {looked['fresh']} of the {looked['identities']} held-out identities were fresh. {fix}"
     left = status.evidence_left
-    if left and left.nights is not None and left.nights < 1:
+    if left and left.nights is not None and left.nights < 1 and status.measure == "success":
         return f"Held-out items run out: {left.sentence()}. {fix}"
     return None
 

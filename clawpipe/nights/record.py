@@ -161,7 +161,14 @@ class EvidenceLeft(BaseModel):
         if self.fresh is None or self.nights is None:
             return "as many fresh held-out items as a night asks for, every night"
         of = f" of {self.environment}" if self.environment else ""
-        return f"{self.fresh} of {self.available} held-out identities{of} are fresh: {self.nights:.1f} nights of {self.a_night}"
+        if not self.fresh:
+            return f"all {self.available} held-out identities{of} have been asked about: the next night needs new ones"
+        rest = (
+            f"enough for {int(self.nights)} nights of {self.a_night} items"
+            if self.nights >= 1
+            else f"a night asks for {self.a_night}"
+        )
+        return f"{self.fresh} of {self.available} held-out identities{of} are fresh, {rest}"
 
 
 class RegisteredModel(BaseModel):

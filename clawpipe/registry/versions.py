@@ -35,6 +35,7 @@ from clawpipe.registry.client import (
     unless_absent,
 )
 from clawpipe.registry.deployed import Deployed, deployed_of
+from clawpipe.registry.names import version_uri
 from clawpipe.registry.night_summary import description, readable_tags
 from clawpipe.registry.package import Package, package_digest, verify_package
 from clawpipe.registry.runs import NightRun, experiment_id, log_night, log_output
@@ -126,7 +127,7 @@ def champion(tracking: Tracking) -> ModelVersionInfo | None:
 
 
 def resolve(tracking: Tracking, uri: str) -> ModelVersionInfo:
-    """Return the version that `models:/NAME@alias` or `models:/NAME/3` names; `NAME@alias` and `NAME@3` will do.
+    """Return the version that `NAME@alias` or `NAME@3` names; MLflow's `models:/NAME@alias` and `models:/NAME/3` will do.
 
     Raises:
         ConfigError: it has another form.
@@ -135,7 +136,7 @@ def resolve(tracking: Tracking, uri: str) -> ModelVersionInfo:
     """
     parts = _URI.fullmatch(version_uri(uri))
     if not parts:
-        raise ConfigError(f"{uri!r} names no model version", fix="write models:/NAME@champion or models:/NAME/3")
+        raise ConfigError(f"{uri!r} names no model version", fix="write NAME@champion or NAME@3")
     client, name, alias = connect(tracking), parts["name"], parts["alias"]
     found = unless_absent(
         lambda: client.get_model_version_by_alias(name, alias) if alias else client.get_model_version(name, parts["version"])
@@ -143,14 +144,6 @@ def resolve(tracking: Tracking, uri: str) -> ModelVersionInfo:
     if found is None:
         raise NotFoundError("the model version does not exist", uri, "`clawpipe status` shows the models of past nights")
     return version_info(found)
-
-
-def version_uri(name: str) -> str:
-    """Return the `models:/` URI of `NAME@3` or `NAME@alias`; any other name as it is."""
-    model, _, which = name.partition("@")
-    if name.startswith("models:/") or not which:
-        return name
-    return f"models:/{model}/{which}" if which.isdigit() else f"models:/{model}@{which}"
 
 
 def download(tracking: Tracking, uri: str) -> tuple[Path, ModelVersionInfo]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.constrain import Constrain
-from rich.padding import Padding
 from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
@@ -117,17 +117,19 @@ def _heldout(status: NightStatus) -> Table:
 
 def _verdict(status: NightStatus) -> RenderableType:
     if status.verdict is None:
-        ended = [Padding(Text(one_line(line)), (0, 0, 0, 2)) for line in (status.error or "").splitlines()]
-        return Group(Text(f"No verdict: {no_verdict(status)}.", "bold"), *ended)
-    why = [Padding(Text(one_line(reason)), (0, 0, 0, 2)) for reason in status.reasons]
-    return Group(_verdict_word(status.verdict), *why)
+        return Group(Text(f"No verdict: {no_verdict(status)}.", "bold"), *_indented((status.error or "").splitlines()))
+    return Group(_verdict_word(status.verdict), *_indented(status.reasons))
+
+
+def _indented(texts: Iterable[str]) -> list[Text]:
+    return [line for text in texts for line in _row("", text, 2)]
 
 
 def _verdict_word(verdict: str | None) -> Text:
     return Text(one_line(verdict or "-"), _COLOURS.get(verdict or "", ""))
 
 
-def _details(status: NightStatus) -> Table:
+def _details(status: NightStatus) -> Group:
     entries = {
         **({"candidate": elided(candidate(status.choice), WIDTH - _DETAIL_INDENT).plain} if status.choice else {}),
         "model": model_title(status.model) if status.model else "none registered",
@@ -147,13 +149,22 @@ def _details(status: NightStatus) -> Table:
     )
 
 
-def _grid(entries: Iterable[tuple[str, str]]) -> Table:
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(no_wrap=True, style="dim", max_width=_NAME_WIDTH)
-    grid.add_column()
-    for name, text in entries:
-        grid.add_row(elided(name, _NAME_WIDTH), Text(one_line(text), overflow="fold"))
-    return grid
+def _grid(entries: Iterable[tuple[str, str]]) -> Group:
+    """Draw names, and behind them texts that break between words: a path is never broken, so that it can be copied."""
+    rows = [(elided(name, _NAME_WIDTH).plain, text) for name, text in entries]
+    indent = max((len(name) for name, _ in rows), default=0) + 2
+    return Group(*(line for name, text in rows for line in _row(name, text, indent)))
+
+
+def _row(name: str, text: str, indent: int) -> Iterator[Text]:
+    for number, part in enumerate(list(_unbroken(text, WIDTH - indent)) or [""]):
+        yield Text.assemble((("" if number else name).ljust(indent), "dim"), part, no_wrap=True, overflow="ignore")
+
+
+def _unbroken(text: str, width: int) -> Iterator[str]:
+    """Yield the lines of a text. A word that fits no line is broken unless it is a path or an address."""
+    for line in textwrap.wrap(one_line(text), width, break_long_words=False, break_on_hyphens=False):
+        yield from [line] if "/" in line else textwrap.wrap(line, width)
 
 
 def _short_path(path: Path) -> str:

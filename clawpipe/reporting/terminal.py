@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
@@ -118,6 +119,24 @@ class _Bar(BarColumn):
 
     def render(self, task: Task) -> RenderableType:  # type: ignore[override]
         return Text("") if task.total is None else super().render(task)
+
+
+@contextmanager
+def waiting(what: str, quiet: bool = False) -> Iterator[None]:
+    """Say on stderr what a block waits for: on a terminal with the seconds, until the block ends; elsewhere in one line.
+
+    Args:
+        quiet: say nothing, for a program that reads the output.
+    """
+    console = Console(stderr=True, quiet=quiet)
+    if quiet or not (console.is_interactive and console.file.isatty()):
+        console.print(Text(what), soft_wrap=True, highlight=False)
+        yield
+        return
+    columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn()
+    with LiveLines(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False) as lines:
+        lines.add_task(one_line(what), total=None)
+        yield
 
 
 def trace_tree(traced: Mapping[str, Any]) -> Tree:

@@ -214,19 +214,30 @@ def _profile_settings() -> dict[str, str]:
     return profiles.get("profiles", {}).get(active, {})
 
 
-def announce(home: Home, url: str) -> None:
-    """Record a long-lived server for nights of this home: two servers on one SQLite database would lock each other out."""
-    write_atomic(_announcement(home), json.dumps({"api_url": url, "home": str(home.root)}).encode())
+def announce(home: Home, url: str, mlflow_url: str = "") -> None:
+    """Record long-lived servers for this home: a night's own on the same SQLite database would lock Prefect's out.
+
+    Args:
+        url: of Prefect's API.
+        mlflow_url: of MLflow's server, if one runs.
+    """
+    facts = {"api_url": url, "mlflow_url": mlflow_url, "home": str(home.root)}
+    write_atomic(_announcement(home), json.dumps(facts).encode())
 
 
 def announced_url(home: Home) -> str | None:
     """Return the API that `announce` recorded, if it still answers. In a copy of a home it is ignored."""
+    url = announced(home, "api_url")
+    return url if url and answers(f"{url}/health") else None
+
+
+def announced(home: Home, name: str) -> str | None:
+    """Return a fact that `announce` recorded of this home: `api_url` or `mlflow_url`."""
     try:
-        announced = json.loads(_announcement(home).read_bytes())
-        url = announced["api_url"] if announced["home"] == str(home.root) else None
+        facts = json.loads(_announcement(home).read_bytes())
+        return facts[name] if facts["home"] == str(home.root) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return url if url and answers(f"{url}/health") else None
 
 
 def _announcement(home: Home) -> Path:

@@ -179,7 +179,7 @@ def stack(
         watch = _watcher_command(watcher_port, deployments)
         watcher = Restarted(lambda: running("watcher", watch, logs(home) / "watcher.log", env), say, failing)
         restarted = (open_.enter_context(worker), open_.enter_context(watcher))
-        prefect_server.announce(home, url)
+        prefect_server.announce(home, url, mlflow_url)
         yield Stack(url, mlflow_url, (prefect, mlflow), restarted)
 
 

@@ -133,13 +133,21 @@ def test_what_process_writes_comes_back_as_it_was(play, tmp_path, base, server):
     named = ("--policy-version", version(), "--temperature", 1)
     report = json.loads(clawpipe(home, "ingest", folder, *named, "--json"))
     assert (report["trajectories"], report["with_tokens"], report["quarantined"]) == (8, 8, {})
-    clawpipe(home, "export", "trajectories", "--format", "atropos", "--out", tmp_path / "back.jsonl")
+    clawpipe(home, "export", "trajectories", "--format", "atropos", "--output", tmp_path / "back.jsonl")
     back = groups_of(tmp_path / "back.jsonl")
     assert by_tokens(back) == by_tokens(given)
 
     (tmp_path / "night.yaml").write_text("model: {base: random}\n")
     clawpipe(
-        home, "export", "trajectories", "--format", "atropos", "--out", tmp_path / "full.jsonl", "--config", tmp_path / "night.yaml"
+        home,
+        "export",
+        "trajectories",
+        "--format",
+        "atropos",
+        "--output",
+        tmp_path / "full.jsonl",
+        "--config",
+        tmp_path / "night.yaml",
     )
     engine = EmbeddedEngine(base, None, device="cpu")
     for group in groups_of(tmp_path / "full.jsonl"):
@@ -163,13 +171,13 @@ def test_run_api_hands_on_what_an_environment_serves(atropos, play, tmp_path, ba
         "clawpipe",
         "atropos",
         url,
-        "--out",
+        "--output",
         folder,
-        "-n",
+        "--batches",
         "3",
         "--batch-size",
         "8",
-        "--max-tokens",
+        "--max-length",
         "256",
     ]
     settings = {

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from clawpipe.services.pages import Pages, write_links
 from clawpipe.services.stack import project_directory
 
 CHROMIUM = shutil.which("chromium")
@@ -86,6 +87,17 @@ def signed_in(browser: Browser, pages: str, secret: str) -> Page:
     page.keyboard.press("Enter")
     page.get_by_text("nightly", exact=True).first.wait_for()
     return page
+
+
+def test_the_links_of_open_need_no_password(up):
+    file = write_links(up.home, Pages(up.prefect.removesuffix("/api"), up.mlflow), None)
+    with chromium() as browser:
+        for title, shown in {"All nights": "nights", "Runs (Prefect)": "Flow Runs", "Models (MLflow)": "Experiments"}.items():
+            page = browser.new_page()
+            page.goto(file.as_uri())
+            page.get_by_text(title).click()
+            page.get_by_text(shown).first.wait_for()
+            assert up.secret.partition(":")[2] not in page.url
 
 
 def everything(up) -> dict[str, list[str]]:

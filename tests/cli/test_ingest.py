@@ -86,7 +86,7 @@ def test_a_mapping_and_an_importer_of_ones_own_read_any_form(home, tmp_path):
 def test_a_config_that_learns_from_what_was_ingested(file, home, tmp_path):
     """Whoever wanted to train on a log had to copy 64 characters a dataset into `-o`."""
     night = tmp_path / "night.yaml"
-    words = ["ingest", str(file), "--night", str(night), "--json"]
+    words = ["ingest", str(file), "--output", str(night), "--json"]
     told = json.loads(CliRunner().invoke(app, words).output)
     config = load_config(night)
     assert (config.trajectories, config.rollouts, config.train.method) == ((told["dataset"]["digest"],), None, "sft")
@@ -100,7 +100,7 @@ def test_a_config_that_learns_from_what_was_ingested(file, home, tmp_path):
 
 
 def test_calls_are_replayed_where_half_of_the_chats_have_some(home, tmp_path):
-    """`init` set it and `ingest --night` did not, so that its verdict was about likelihood, which promotes nothing."""
+    """`init` set it and `ingest --output` did not, so that its verdict was about likelihood, which promotes nothing."""
     call = {"id": "c1", "type": "function", "function": {"name": "stock", "arguments": '{"item": "mug"}'}}
     asked = [{"role": "user", "content": "Mugs?"}, {"role": "assistant", "content": None, "tool_calls": [call]}]
     calls = [*asked, {"role": "tool", "tool_call_id": "c1", "content": "3"}, {"role": "assistant", "content": "Three."}]
@@ -108,7 +108,7 @@ def test_calls_are_replayed_where_half_of_the_chats_have_some(home, tmp_path):
     for number, messages in enumerate([calls, CHAT["messages"], CHAT["messages"]]):  # 1 of 1, 1 of 2, 1 of 3
         with (tmp_path / "a.jsonl").open("a") as file:
             file.write(json.dumps({"messages": messages, "session_id": str(number)}) + "\n")
-        words = ["ingest", str(tmp_path / "a.jsonl"), "--night", str(tmp_path / "night.yaml"), "--json"]
+        words = ["ingest", str(tmp_path / "a.jsonl"), "--output", str(tmp_path / "night.yaml"), "--json"]
         assert CliRunner().invoke(app, words).exit_code == 0
         measures.append(load_config(tmp_path / "night.yaml").measure)
     assert measures == ["tool calls", "tool calls", "likelihood"]
@@ -120,7 +120,7 @@ def test_what_is_held_out_is_enough_for_a_verdict(home, tmp_path, users, share, 
     chats = [CHAT | {"session_id": str(number), "user": f"user-{number % users}"} for number in range(users)]
     (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps(chat)}\n" for chat in chats))
     night = tmp_path / "night.yaml"
-    done = CliRunner().invoke(app, ["ingest", str(tmp_path / "a.jsonl"), "--night", str(night), "--json"])
+    done = CliRunner().invoke(app, ["ingest", str(tmp_path / "a.jsonl"), "--output", str(night), "--json"])
     assert load_config(night).evaluation.heldout_share == share
     warnings = json.loads(done.output)["warnings"]
     assert warned == any("20 users, sessions or prompts are too few for a verdict" in warning for warning in warnings)
@@ -132,7 +132,7 @@ def test_preference_pairs_alone_are_for_dpo(home, tmp_path):
     pair |= {side: [{"role": "assistant", "content": side}] for side in ("chosen", "rejected")}
     (tmp_path / "pairs.jsonl").write_text(json.dumps(pair) + "\n")
     night = tmp_path / "night.yaml"
-    told = json.loads(CliRunner().invoke(app, ["ingest", str(tmp_path / "pairs.jsonl"), "--night", str(night), "--json"]).output)
+    told = json.loads(CliRunner().invoke(app, ["ingest", str(tmp_path / "pairs.jsonl"), "--output", str(night), "--json"]).output)
     config = load_config(night)
     assert (config.train.method, config.preferences) == ("dpo", (told["preferences"]["digest"],))
     assert config.measure == "preference accuracy"
@@ -141,7 +141,7 @@ def test_preference_pairs_alone_are_for_dpo(home, tmp_path):
 def test_a_config_of_ones_own_is_not_overwritten(file, tmp_path, capsys):
     night = tmp_path / "night.yaml"
     night.write_text("seed: 1\n")
-    assert _outcome(["ingest", str(file), "--night", str(night), "--json"]) == 2
+    assert _outcome(["ingest", str(file), "--output", str(night), "--json"]) == 2
     assert json.loads(capsys.readouterr().out)["where"] == str(night)
     assert night.read_text() == "seed: 1\n"
 

@@ -249,7 +249,7 @@ def test_doctor_checks_a_base_model(home: Home, capsys: pytest.CaptureFixture[st
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick_children")
 def test_plan_runs_the_check_of_the_model(home: Home, capsys: pytest.CaptureFixture[str]):
-    assert outcome("plan", "--config", "configs/tiny.yaml", "--check", "--json") == 0
+    assert outcome("plan", "--config", "configs/tiny.yaml", "--check-model", "--json") == 0
     found = json.loads(capsys.readouterr().out)["check"]
     assert [figures["part"] for figures in found] == ["engine", "trainer"]
     assert all(figures["largest"] < 1e-3 for figures in found)
@@ -286,7 +286,7 @@ def test_one_damaged_old_status_is_said_and_the_others_are_shown(home: Home, cap
     assert f"night {new}" in told.out
     assert told.err.startswith(f"clawpipe: {path}: the file is damaged")
     assert "run the night again" in told.err
-    assert outcome("status", "-n", old) == 65
+    assert outcome("status", "--night", old) == 65
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "ascii", "utf-8"])

@@ -33,7 +33,7 @@ def file(tmp_path: Path) -> Path:
 
 def processed(file: Path, *words: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     out = file.with_name("clean.jsonl")
-    done = CliRunner().invoke(app, ["process", "--input", str(file), "--output", str(out), *words, "--json"])
+    done = CliRunner().invoke(app, ["process", str(file), "--output", str(out), *words, "--json"])
     assert done.exit_code == 0, done.output
     return json.loads(done.output), [json.loads(line) for line in out.read_text().splitlines()]
 

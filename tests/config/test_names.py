@@ -64,7 +64,7 @@ def test_a_system_names_each_thing_once():
         ("--eps-clip-c", ("train.loss.dual_clip",)),
         ("actor_rollout_ref.rollout.n", ("rollouts.group_size",)),
         ("kl_loss_coef", ("train.loss.kl_coef",)),
-        ("python -m tinker.process --input a.jsonl --output b.jsonl", ("clawpipe process --input FILE --output FILE",)),
+        ("python -m tinker.process --input a.jsonl --output b.jsonl", ("clawpipe process FILE --output FILE",)),
     ],
 )
 def test_a_name_is_found_however_it_is_written(asked, targets):

@@ -105,7 +105,7 @@ def test_a_running_server_is_left_alone():
 def test_init_writes_config_and_tasks(server_of, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     server_of(WRITE, READ)
-    done = CliRunner().invoke(app, ["init", "--mcp", "tools.json", "--tasks", "8", "--model", "random", "-o", "mine.yaml"])
+    done = CliRunner().invoke(app, ["init", "--mcp", "tools.json", "--tasks", "8", "--model", "random", "--output", "mine.yaml"])
     assert done.exit_code == 0, done.output
     options = load_config(tmp_path / "mine.yaml", []).environment.options
     environment = load_environment("tools", options)

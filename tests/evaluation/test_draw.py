@@ -217,7 +217,7 @@ def test_looks_at_an_environment_count_wherever_it_is_played(store, tmp_path, ho
     }
     status = count_evidence(NightStatus(night="two", run_dir="", steps=[step_of(drawn)]), both, 12)
     assert status.evidence_left
-    assert status.evidence_left.sentence() == "6 of 29 held-out identities of finite are fresh: 2.0 nights of 3"
+    assert status.evidence_left.sentence() == "6 of 29 held-out identities of finite are fresh, enough for 2 nights of 3 items"
 
 
 def own(store, drawn):

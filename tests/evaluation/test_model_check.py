@@ -12,6 +12,7 @@ from clawpipe.config.training import Train
 from clawpipe.errors import DataError
 from clawpipe.evaluation.model_check import check_model
 from clawpipe.policy.spec import untrained_spec
+from clawpipe.progress import reporting_to
 from clawpipe.workers.pool import WorkerPool
 
 RUNTIME = Runtime(device="cpu", workers=1, train_threads=1)
@@ -37,6 +38,22 @@ def families(monkeypatch):
 
 
 @pytest.mark.parametrize("train", [Train(), Train(adapter="full", method="ppo"), None])
+class Told(list):
+    """What a step reported while it ran."""
+
+    def progress(self, done: float, total: float, note: str = "") -> None:
+        self.append((done, total, note))
+
+    def update(self, metrics: object) -> None: ...
+
+
+def test_a_check_says_what_it_loads(check):
+    """It was mute for minutes."""
+    with reporting_to(told := Told()):
+        check("random")
+    assert told == [(0, 2, "loading engine"), (1, 2, "loading trainer")]
+
+
 def test_engine_and_trainer_pass_however_the_policy_is_trained(check, train):
     engine, trainer = check("random", train)
     assert (engine.part, trainer.part) == ("engine", "trainer")

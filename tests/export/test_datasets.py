@@ -195,7 +195,7 @@ def test_the_command_line_lists_shows_and_exports(tmp_path, monkeypatch, capsys)
         ("scores", 1, True),
         ("quarantine", 1, True),
     }
-    assert main(["datasets", "show", "trajectories", "--json", "-n", "1"]) == 0
+    assert main(["datasets", "show", "trajectories", "--json", "-l", "1"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["columns"]["tokens"] == {"none": 2}
     assert shown["columns"]["messages"] == {"min length": 2, "median length": 3.5, "max length": 5}
@@ -206,6 +206,6 @@ def test_the_command_line_lists_shows_and_exports(tmp_path, monkeypatch, capsys)
     assert "rows.jsonl:3" in told
     assert main(["datasets", "show", "trajectories"]) == 0
     assert "1 + 2?" in capsys.readouterr().out
-    assert main(["export", "trajectories", "--out", str(tmp_path / "x.jsonl"), "--json"]) == 0
+    assert main(["export", "trajectories", "--output", str(tmp_path / "x.jsonl"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"] == 2
     assert len((tmp_path / "x.jsonl").read_text().splitlines()) == 2

@@ -33,10 +33,10 @@ def test_the_policy_that_is_named_says_missing_log_probs(tmp_path, monkeypatch, 
     for policy, known in ((version, True), ("another", False)):
         made = ingest(home, [str(rows)], Options(policy_version=policy, temperature=0.5)).datasets["trajectories"]
         out = tmp_path / f"{policy}.jsonl"
-        assert main(["export", made.digest, "--format", "atropos", "--config", str(night), "--out", str(out)]) == 0
+        assert main(["export", made.digest, "--format", "atropos", "--config", str(night), "--output", str(out)]) == 0
         written = json.loads(out.read_text())
         assert (written["tokens"], written["scores"]) == (GROUP["tokens"], GROUP["scores"])
         assert (written["inference_logprobs"] is not None) == known
         for ids, logprobs in zip(written["tokens"], written["inference_logprobs"] or (), strict=False):
             assert logprobs == pytest.approx([1.0, 1.0, 1.0, *engine.score(ids, 3, 0.5)], abs=1e-4)
-    assert main(["export", "scores", "--format", "parquet", "--config", str(night), "--out", str(tmp_path / "scores")]) == 2
+    assert main(["export", "scores", "--format", "parquet", "--config", str(night), "--output", str(tmp_path / "scores")]) == 2

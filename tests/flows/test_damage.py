@@ -146,7 +146,7 @@ def test_a_lost_champion_comes_back_from_the_registry(finished):
     lost = clawpipe.run(*following)
     assert (lost.code, lost.json["where"]) == (DATA, str(adapter))
     assert "version 1" in lost.json["what"]
-    assert clawpipe("status", "--json", "-n", status["night"]).json["verdict"] == status["verdict"]
+    assert clawpipe("status", "--json", "--night", status["night"]).json["verdict"] == status["verdict"]
 
     assert essence(clawpipe.night()) == essence(first)  # the night that made it makes it again
     assert clawpipe.night(*following)["verdict"] == status["verdict"]

@@ -85,7 +85,7 @@ def test_a_home_is_closed_to_other_users(new_clawpipe, tmp_path):
         assert (clawpipe.home.root / written).exists(), written
     assert open_to_others(clawpipe.home.root) == []
     exported = tmp_path / "exported"
-    assert clawpipe("models", "export", "clawpipe-tiny@1", str(exported), "-f", "adapter").code == 0
+    assert clawpipe("models", "export", "clawpipe-tiny@1", "--output", str(exported), "--format", "adapter").code == 0
     assert open_to_others(clawpipe.home.root) == []
     usual = 0o666 & ~umask()
     assert {bits(path) for path in exported.iterdir()} == {usual}
@@ -338,7 +338,7 @@ def test_a_night_with_nothing_to_learn_uses_no_held_out_question(finished):
     assert re.search(r"none was left for grpo to train on \(\d+ x zero-variance group", done.json["what"])
     assert "rollouts.temperature" in done.json["fix"]
     [night] = finished.clawpipe.home.runs.glob("flat-*")
-    status = finished.clawpipe("status", "--json", "-n", night.name).json
+    status = finished.clawpipe("status", "--json", "--night", night.name).json
     assert (status["verdict"], status["model"]) == (None, None)
     assert done.json["what"] in status["error"]
     assert list(states(status)) == [

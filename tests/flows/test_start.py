@@ -18,7 +18,7 @@ def test_one_command_from_pairs_to_a_model(new_clawpipe, tmp_path):
     file = tmp_path / "pairs.jsonl"
     file.write_text("".join(f"{json.dumps(pair)}\n" for pair in pairs))
     overrides = [word for setting in FEW for word in ("-o", setting)]
-    words = ["train", "--data", str(file), "--model", "random", *overrides, "--json"]
+    words = ["train", str(file), "--model", "random", *overrides, "--json"]
     done = clawpipe(*words, "--output", str(tmp_path / "model"))
     assert done.code == 0, done.stderr
     steps = {step["name"]: step for step in done.json["steps"]}

@@ -32,7 +32,7 @@ def sweeper(new_clawpipe) -> Iterator[Callable]:
     space.write_text(SPACE)
 
     def sweep(trials: int, *words: str, kill_at: str = ""):
-        return clawpipe("sweep", *clawpipe.options(), "-s", str(space), "-n", str(trials), *words, kill_at=kill_at)
+        return clawpipe("sweep", *clawpipe.options(), "-s", str(space), "--trials", str(trials), *words, kill_at=kill_at)
 
     sweep.clawpipe = clawpipe
     yield sweep

@@ -19,7 +19,7 @@ from tests.gateway.conftest import FAKE, KEY
 from tests.serving.test_command import MLFLOW, PEFT, publish_adapter, put_in_service
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings(MLFLOW, PEFT)]
-NAME, ALIAS = "clawpipe-agent", "models:/clawpipe-agent@champion"
+NAME, ALIAS = "clawpipe-agent", "clawpipe-agent@champion"
 
 
 def answered(gateway, session):
@@ -51,7 +51,7 @@ def test_new_sessions_get_a_promoted_version_and_old_ones_stay(start, start_fake
     untrained = base_ref("random", base.digest, "pythonic", "float32")
     with (
         start_fake(tmp_path / "fake", "--lora") as fake,
-        start(home, fake.url, "--follow", ALIAS, "--base", str(base.path)) as gateway,
+        start(home, fake.url, ALIAS, "--base", str(base.path)) as gateway,
     ):
         wait_for(gateway, "base")
         assert answered(gateway, "old") == ("base", "base-model")
@@ -78,7 +78,7 @@ def test_a_version_that_people_dislike_goes_back_by_itself(start, start_fake, tm
     untrained = base_ref("random", base.digest, "pythonic", "float32")
     put_in_service(home, publish_adapter(Store(home.store), untrained, base.path), tmp_path / "first")
     bob = make_key(home, "bob")
-    with start_fake(tmp_path / "fake", "--lora") as fake, start(home, fake.url, "--follow", ALIAS) as gateway:
+    with start_fake(tmp_path / "fake", "--lora") as fake, start(home, fake.url, ALIAS) as gateway:
         wait_for(gateway, "1")
         rate(gateway, 1, 12, "a")
         rate(gateway, 1, 6, "a", bob)
@@ -95,7 +95,7 @@ def test_a_version_answers_unseen_before_anybody_gets_it(start, start_fake, tmp_
     home.root.mkdir()
     untrained = base_ref("random", base.digest, "pythonic", "float32")
     first = publish_adapter(Store(home.store), untrained, base.path)
-    words = ("--follow", ALIAS, "--base", str(base.path), "--shadow-share", "1")
+    words = (ALIAS, "--base", str(base.path), "--shadow-share", "1")
     with start_fake(tmp_path / "fake", "--lora") as fake, start(home, fake.url, *words) as gateway:
         wait_for(gateway, "base")
         put_in_service(home, first, tmp_path / "first")
@@ -149,7 +149,7 @@ def rate(gateway, value, times, begun, key=KEY):
 
 
 def test_a_model_that_no_version_serves_yet_is_refused_for_now(start, start_fake, tmp_path):
-    with start_fake(tmp_path / "fake", "--lora") as fake, start(Home(tmp_path / "home"), fake.url, "--follow", ALIAS) as gateway:
+    with start_fake(tmp_path / "fake", "--lora") as fake, start(Home(tmp_path / "home"), fake.url, ALIAS) as gateway:
         body = {"model": NAME, "messages": [{"role": "user", "content": "Hi"}]}
         refused = gateway.post("/v1/chat/completions", body)
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "model_not_loaded")

@@ -183,7 +183,19 @@ def served():
 def test_a_killed_reader_goes_on_and_takes_no_batch_twice(served, tmp_path, monkeypatch, point, lost):
     """What the server had given away when the reader died is lost: it gives a batch once. Nothing else is."""
     fake, url = served
-    command = [sys.executable, "-m", "clawpipe", "atropos", url, "--out", str(tmp_path / "taken"), "-n", "3", "--batch-size", "2"]
+    command = [
+        sys.executable,
+        "-m",
+        "clawpipe",
+        "atropos",
+        url,
+        "--output",
+        str(tmp_path / "taken"),
+        "--batches",
+        "3",
+        "--batch-size",
+        "2",
+    ]
     monkeypatch.setenv("CLAWPIPE_KILL_AT", point)
     assert subprocess.run(command, capture_output=True, check=False).returncode == -9
     assert [one["tokens"][0][2] for one in groups_in(tmp_path / "taken")] == [5]

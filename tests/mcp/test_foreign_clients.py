@@ -68,7 +68,7 @@ def test_hermes_starts_watches_and_reads_a_training(hermes, home, night, tmp_pat
     place = tmp_path / "hermes"
     place.mkdir()
     monkeypatch.setenv("HERMES_HOME", str(place))
-    connected(capsys, "hermes", "--mcp", "--config", str(night), "--write")
+    connected(capsys, "hermes", "--training-tools", "--config", str(night), "--write")
     config = yaml.safe_load((place / "config.yaml").read_text())
     config["mcp_servers"]["clawpipe"]["args"] += ["--status-minutes", "0"]
     with scripted_agent() as url:
@@ -87,7 +87,7 @@ def test_hermes_starts_watches_and_reads_a_training(hermes, home, night, tmp_pat
 
 @pytest.mark.skipif(shutil.which("npx") is None, reason="no npx")
 def test_the_inspector_lists_and_calls_the_tools(home, night, tmp_path, capsys):
-    (tmp_path / "mcp.json").write_text(connected(capsys, "json", "--mcp", "--config", str(night)))
+    (tmp_path / "mcp.json").write_text(connected(capsys, "json", "--training-tools", "--config", str(night)))
     command = ["npx", "--yes", "@modelcontextprotocol/inspector", "--cli", "--config", str(tmp_path / "mcp.json")]
     command += ["--server", "clawpipe", "--method"]
     env = os.environ | {"HOME": str(tmp_path), "npm_config_cache": str(tmp_path / "npm"), "MCP_INSPECTOR_SECRET_STORE": "memory"}

@@ -132,9 +132,9 @@ def test_files_outside_the_data_directory_are_refused(home, tmp_path):
 
 
 def test_a_version_is_named_as_the_command_takes_it():
-    for name in ("tiny/3", "models:/tiny/3"):
-        assert home_tools.Version(version=name).version == "models:/tiny/3"
-    assert home_tools.Promotion(version="tiny@champion", reason="x").version == "models:/tiny@champion"
+    for name in ("tiny/3", "models:/tiny/3", "tiny@3"):
+        assert home_tools.Version(version=name).version == "tiny@3"
+    assert home_tools.Promotion(version="tiny@champion", reason="x").version == "tiny@champion"
 
 
 def test_long_lists_are_cut_for_a_model_that_pays_for_each():

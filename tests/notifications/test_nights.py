@@ -60,7 +60,7 @@ def test_nights_in_a_row_are_told_until_one_promotes(home: Home):
 def test_signs_of_hacking_and_low_evidence_are_told(home: Home):
     found = told(home, a_night(home, "a", "REJECT", ("Length drifts.", "The reward rose."), left=60))
     assert found["signs.hacking"] == "Length drifts. The reward rose."
-    assert "60 of 1000 held-out identities are fresh: 0.6 nights of 100" in found["evidence.low"]
+    assert "60 of 1000 held-out identities are fresh, a night asks for 100" in found["evidence.low"]
 
 
 def test_one_failure_is_told_once_and_another_one_again(home: Home):

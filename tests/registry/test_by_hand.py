@@ -32,7 +32,7 @@ def command(*words):
     return end.value.code
 
 
-@pytest.mark.parametrize("name", ["models:/agent/2", "agent@2"])
+@pytest.mark.parametrize("name", ["models:/agent/2", "models:/agent@2", "agent@2"])
 def test_a_held_version_is_put_in_service(two, new_adapter, facts, capsys, name):
     assert command("promote", name, "--reason", "shorter answers") == 0
     assert capsys.readouterr().out == "agent: version 2 is champion, in place of version 1\n"

@@ -68,6 +68,7 @@ def test_the_command_filters_and_says_what_it_leaves_out(two, capsys):
     assert [one["version"] for one in json.loads(command(capsys, "--json", "--verdict", "hold"))["versions"]] == ["2"]
     text = command(capsys, "--limit", "1")
     assert "version 1" in text  # which it started from
+    assert "agent@2" in text  # as every command takes it
     assert "the newest 1; --limit shows more" in text
     assert "no such versions" in command(capsys, "--model", "other")
     with pytest.raises(SystemExit, match="2"):

@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from clawpipe.nights.record import NightStatus, StepEntry
-from clawpipe.reporting.terminal import Progress
+from clawpipe.reporting.terminal import Progress, waiting
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -117,3 +117,12 @@ def test_standard_output_stays_free(capsys: pytest.CaptureFixture[str]) -> None:
     out, err = capsys.readouterr()
     assert out == '{"json": true}\n'
     assert "gate" in err
+
+
+def test_a_wait_is_one_line_where_nobody_watches(capsys: pytest.CaptureFixture[str]):
+    with waiting("loading [a] model"):
+        said = capsys.readouterr()
+    assert (said.out, said.err) == ("", "loading [a] model\n")
+    with waiting("loading", quiet=True):
+        pass
+    assert capsys.readouterr() == ("", "")

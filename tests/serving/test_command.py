@@ -197,7 +197,7 @@ def test_merged_quantized_weights_give_the_evaluated_tokens(home, merged_champio
     [evaluated] = engine.begin([prompt]).sample({0: 0}, Sampling(0.0, 16, (257,))).values()
     shutil.rmtree(home.store)  # served from the registry alone
     port = free_port()
-    service = command("serve", "models:/clawpipe-agent/2", "--port", str(port), log=tmp_path / "log")
+    service = command("serve", "clawpipe-agent@2", "--port", str(port), log=tmp_path / "log")
     service.wait_healthy(f"http://127.0.0.1:{port}/healthz", 60)
     with openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="sk-a-test-key", max_retries=0) as client:
         [model] = client.models.list().data
@@ -210,7 +210,14 @@ def test_merged_quantized_weights_give_the_evaluated_tokens(home, merged_champio
     assert said == [token for token in evaluated.ids if token != 257]
     assert [entry.logprob for entry in entries] == pytest.approx(evaluated.logprobs[: len(entries)], abs=1e-5)
     exporting = command(
-        "models", "export", "clawpipe-agent@champion", str(tmp_path / "out"), "-f", "quantized", log=tmp_path / "export"
+        "models",
+        "export",
+        "clawpipe-agent@champion",
+        "--output",
+        str(tmp_path / "out"),
+        "--format",
+        "quantized",
+        log=tmp_path / "export",
     )
     assert exporting.process.wait(60) == 0
     *_, written, measured = exporting.log.read_text().splitlines()
@@ -256,7 +263,7 @@ def test_a_base_answers_until_the_alias_names_a_version(home, base, command, tmp
 def test_a_base_is_for_an_alias(home, base, command, tmp_path):
     ended = command("serve", str(base.path), "--base", "random", log=tmp_path / "log")
     assert ended.process.wait(60) == ConfigError.exit_code
-    assert "models:/NAME@ALIAS" in ended.log.read_text()
+    assert "NAME@ALIAS" in ended.log.read_text()
 
 
 def await_version(port, version, digest):
@@ -324,7 +331,11 @@ def test_a_package_that_was_tampered_with_is_not_served(home, champion, base, mo
 @pytest.mark.filterwarnings(MLFLOW, PEFT)
 @pytest.mark.parametrize(
     "arguments",
-    [["serve"], ["models", "export", "clawpipe-agent@champion", "out", "-f", "merged"], ["plan", "--check", "-c", "tiny.yaml"]],
+    [
+        ["serve"],
+        ["models", "export", "clawpipe-agent@champion", "--output", "out", "--format", "merged"],
+        ["plan", "--check-model", "-c", "tiny.yaml"],
+    ],
     ids=["serve", "export", "night"],
 )
 def test_flipped_bits_of_the_base_are_seen_when_it_is_loaded(command, champion, base, tmp_path, monkeypatch, arguments):
@@ -340,7 +351,8 @@ def test_flipped_bits_of_the_base_are_seen_when_it_is_loaded(command, champion, 
     assert service.process.wait(120) == 65
     said = service.log.read_text()
     assert f"{weights}: this file of a base model has changed" in said
-    assert len(said.splitlines()) == 2  # what, and what to do about it
+    told = [line for line in said.splitlines() if not line.startswith(("loading ", "checking "))]
+    assert len(told) == 2  # what, and what to do about it
     assert not (Path.cwd() / "out").exists()
 
 

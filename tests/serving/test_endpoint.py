@@ -155,7 +155,7 @@ def test_tools_are_offered_as_openais_client_would():
 
 def test_a_batch_goes_on_where_it_was_stopped(tmp_path, capsys):
     file, out = prompts(tmp_path), tmp_path / "out.jsonl"
-    words = ["batch", "-i", str(file), "-o", str(out), "-m", "m", "--check", "numeric", "--prompt", "Be brief.", "--json"]
+    words = ["batch", str(file), "--output", str(out), "-m", "m", "--check", "numeric", "--prompt", "Be brief.", "--json"]
     with answering((200, SAID)) as (url, asked):
         app([*words, "--endpoint", url], standalone_mode=False)
         first = json.loads(capsys.readouterr().out)
@@ -176,7 +176,7 @@ def test_prompts_without_answers_are_asked_and_not_judged(tmp_path, capsys):
     file, out = tmp_path / "p.jsonl", tmp_path / "out.jsonl"
     file.write_text('{"prompt": "Hello?"}\n')
     with answering((200, SAID)) as (url, _):
-        app(["batch", "-i", str(file), "-o", str(out), "-m", "m", "--endpoint", url, "--json"], standalone_mode=False)
+        app(["batch", str(file), "--output", str(out), "-m", "m", "--endpoint", url, "--json"], standalone_mode=False)
     [row] = map(json.loads, out.read_text().splitlines())
     assert row["messages"][-1]["content"] == "It is 4."
     assert "success" not in row
@@ -259,7 +259,7 @@ def test_an_endpoint_that_tells_no_tokens_is_an_error_at_once():
 def test_an_environment_is_tried_here_and_at_an_endpoint(random_server, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-a-test-key")
     options = ["--option", f"file={prompts(tmp_path, 20)}", "--option", "check=numeric"]
-    sizes = ["--steps", "2", "--samples", "2", "--max-new-tokens", "4", "--output-dir", str(tmp_path / "rows"), "--json"]
+    sizes = ["--steps", "2", "--samples", "2", "--max-tokens", "4", "--output", str(tmp_path / "rows"), "--json"]
     models = ["--model", "random", "--model", f"agent@{random_server.url}/v1"]
     app(["env", "test", "prompts", *options, *models, *sizes], standalone_mode=False)
     here, there = json.loads(capsys.readouterr().out)["models"]
@@ -277,8 +277,8 @@ def test_a_batch_runs_as_monoclaw_prints_it(tmp_path, capsys, monkeypatch):
         app(["batch", "run", "--input", str(file), "--output", str(out), "--save-tool-calls", "true"], standalone_mode=False)
     assert len(out.read_text().splitlines()) == 3
     assert asked[0]["model"] == "clawpipe-agent"
-    with pytest.raises(ConfigError, match="'what' is no option"):
-        app(["batch", "what", "-i", str(file), "-o", str(out)], standalone_mode=False)
+    with pytest.raises(ConfigError, match="one file of prompts is asked for, and not 2"):
+        app(["batch", "what", str(file), "--output", str(out)], standalone_mode=False)
 
 
 def test_a_batch_runs_the_tools_that_name_functions(tmp_path, capsys):
@@ -292,7 +292,7 @@ def test_a_batch_runs_the_tools_that_name_functions(tmp_path, capsys):
     for tools, roles in (("run", ["user", "assistant", "tool", "assistant"]), ("offered", ["user", "assistant"])):
         out = tmp_path / f"{tools}.jsonl"
         with answering((200, called), (200, SAID)) as (url, _):
-            words = ["batch", "-i", str(tmp_path / "p.jsonl"), "-o", str(out), "--tools", str(tmp_path / f"{tools}.json")]
+            words = ["batch", str(tmp_path / "p.jsonl"), "--output", str(out), "--tools", str(tmp_path / f"{tools}.json")]
             app([*words, "-m", "m", "--endpoint", url], standalone_mode=False)
         [row] = map(json.loads, out.read_text().splitlines())
         assert [message["role"] for message in row["messages"]] == roles

@@ -1,8 +1,8 @@
 """Names of Hermes and Atropos: the batch runner, the `rl_*` tools, environments' configs, the trajectory API and its trainer."""
 
 TABLE = """
-python batch_runner.py | clawpipe batch --input FILE --output FILE --endpoint URL --model NAME | or its own: its rows are read
-dataset_file | clawpipe batch --input FILE |
+python batch_runner.py | clawpipe batch FILE --output FILE --endpoint URL --model NAME | or its own: its rows are read
+dataset_file | clawpipe batch FILE |
 run_name | clawpipe batch --output FILE | a file in place of a folder; the same command resumes
 distribution | clawpipe batch --tools FILE | sets of tools are not drawn by chance: name the tools
 base_url | clawpipe batch --endpoint URL | of rollouts: rollouts.engine.url
@@ -68,7 +68,7 @@ slurm | runtime.accelerate | processes of several machines are accelerate's affa
 testing | - | configs/tiny.yaml is a whole night in half a minute
 lora_rank | train.lora.rank |
 learning_rate | train.learning_rate |
-checkpoint_dir | clawpipe models export NAME | versions are in the registry, checkpoints in the night's folder
+checkpoint_dir | clawpipe models export NAME@3 --output FOLDER | versions are in the registry, checkpoints in the night's folder
 save_checkpoint_interval | train.checkpoint_steps |
 wandb_project | tracking.wandb |
 wandb_group | tracking.wandb |
@@ -85,8 +85,8 @@ advantages | ingest.md | of a group: kept in extra, and computed anew
 distill_logprobs | ingest.md | of a group: kept in extra; a teacher of the night is train.opd.teacher
 set_advantage_to_zero | ingest.md | read: turns of that sequence are side turns
 run-api | - | a night needs no server between its steps
-atropos-sft-gen | clawpipe train --data FILE | with --method sft on ingested groups
-atropos-dpo-gen | clawpipe train --data FILE | with --method dpo: pairs are made of attempts at one prompt
+atropos-sft-gen | clawpipe train FILE | with --method sft on ingested groups
+atropos-dpo-gen | clawpipe train FILE | with --method dpo: pairs are made of attempts at one prompt
 view-run | clawpipe report | a page of the night
 train/loss | tracking.md | loss/total
 train/learning_rate | tracking.md | learning_rate

@@ -1,11 +1,11 @@
 """Names of MonoClaw's guide: its commands, and the `rl:` block of its config."""
 
 TABLE = """
-monoclaw batch run | clawpipe batch run --input FILE --output FILE --endpoint URL --model NAME | the same flags besides
---save-tool-calls | clawpipe batch run --input FILE --output FILE --save-tool-calls true | the same flag
-python -m tinker.process | clawpipe process --input FILE --output FILE | the same flags
---filter-success-only | clawpipe process --input FILE --output FILE --filter-success-only | the same flag
-python -m atropos.train | clawpipe train --model NAME --data FILE --method grpo --output FOLDER | the same flags
+monoclaw batch run | clawpipe batch FILE --output FILE --endpoint URL --model NAME | its printed flags work, too
+--save-tool-calls | clawpipe batch FILE --output FILE --save-tool-calls true | the same flag
+python -m tinker.process | clawpipe process FILE --output FILE | its printed flags work, too
+--filter-success-only | clawpipe process FILE --output FILE --filter-success-only | the same flag
+python -m atropos.train | clawpipe train --model NAME FILE --method grpo --output FOLDER | its printed flags work, too
 --wandb-project | tracking.wandb | the same flag of clawpipe train
 rl.training.batch_size | train.batch_rows | rows per optimizer step
 rl.training.learning_rate | train.learning_rate |

@@ -74,7 +74,7 @@ PRM_GPUS | scorers | a judge is an endpoint: it runs wherever its URL leads
 PRM_TEACHER_GPUS | train.opd.teacher | the teacher is loaded after the rollouts, in turn
 HF_CKPT | model.base |
 REF_LOAD | train.start_from | the policy that the penalty of train.loss.kl_coef pulls to is the one that the night starts from
-SAVE_CKPT | clawpipe models export NAME | versions are in the registry
+SAVE_CKPT | clawpipe models export NAME@3 --output FOLDER | versions are in the registry
 PRM_MODEL_PATH | scorers | the model of a judge
 PRM_M | scorers | votes of a judge
 PRM_TEMPERATURE | scorers | an option of a judge

@@ -26,7 +26,7 @@ weight_decay | train.weight_decay |
 grad_clip_norm | train.max_grad_norm |
 save_state | train.checkpoint_steps | with the optimizer
 load_state | clawpipe run | a killed night goes on
-save_weights_for_sampler | clawpipe models export NAME |
+save_weights_for_sampler | clawpipe models export NAME@3 --output FOLDER |
 sample | rollouts.temperature | an engine samples; asked from outside: clawpipe serve
 compute_logprobs | curation.md | log-probs are recomputed inside a night
 max_tokens | rollouts.max_new_tokens |

@@ -2,7 +2,7 @@
 
 TRL = """
 model_name_or_path | model.base |
-dataset_name | clawpipe train --data FILE | hf:org/name names a data set of the hub
+dataset_name | clawpipe train FILE | hf:org/name names a data set of the hub
 learning_rate | train.learning_rate |
 num_train_epochs | train.epochs |
 per_device_train_batch_size | train.batch_rows | rows per optimizer step, over all devices
@@ -61,8 +61,8 @@ report_to | tracking.wandb | MLflow always
 save_steps | train.checkpoint_steps |
 eval_strategy | train.validation |
 seed | seed |
-output_dir | clawpipe models export NAME | versions are in the registry
-push_to_hub | clawpipe models export NAME | the exported folder is what the hub takes
+output_dir | clawpipe models export NAME@3 --output FOLDER | versions are in the registry
+push_to_hub | clawpipe models export NAME@3 --output FOLDER | the exported folder is what the hub takes
 trust_remote_code | - | off: no code of a model is run
 early_stopping_patience | train.patience |
 value_coef | train.ppo.value_coef |
@@ -76,8 +76,8 @@ entropy_coef | train.loss.entropy_coef |
 """
 AXOLOTL = """
 base_model | model.base |
-datasets | trajectories | or clawpipe train --data FILE
-datasets.path | clawpipe train --data FILE |
+datasets | trajectories | or clawpipe train FILE
+datasets.path | clawpipe train FILE |
 datasets.type | inspect.md | recognised by content; other fields: --map
 field_messages | clawpipe ingest FILE --map messages=PATH |
 message_property_mappings | clawpipe ingest FILE --map messages.role=NAME |
@@ -108,14 +108,14 @@ rl_beta | train.dpo.beta |
 wandb_project | tracking.wandb |
 deepspeed | runtime.accelerate | a config of accelerate
 fsdp | runtime.accelerate | configs/accelerate/fsdp2.yaml
-output_dir | clawpipe models export NAME |
+output_dir | clawpipe models export NAME@3 --output FOLDER |
 saves_per_epoch | train.checkpoint_steps |
 axolotl preprocess | clawpipe inspect FILE --tokenizer FOLDER | what is trained, in colours
-axolotl merge-lora | clawpipe models export NAME | or serving.artifact: merged
+axolotl merge-lora | clawpipe models export NAME@3 --output FOLDER | or serving.artifact: merged
 """
 VERL = """
 actor_rollout_ref.model.path | model.base |
-data.train_files | clawpipe train --data FILE |
+data.train_files | clawpipe train FILE |
 data.train_batch_size | environment.train_items | prompts a round
 data.max_prompt_length | curation.max_tokens |
 data.max_response_length | rollouts.max_new_tokens |
@@ -158,7 +158,7 @@ trainer.project_name | tracking.wandb |
 SLIME = """
 --hf-checkpoint | model.base |
 --ref-load | train.start_from |
---save | clawpipe models export NAME |
+--save | clawpipe models export NAME@3 --output FOLDER |
 --save-interval | train.checkpoint_steps |
 --prompt-data | environment.options | the file of the environment prompts
 --num-rollout | rounds |
