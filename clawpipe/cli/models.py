@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import getpass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from clawpipe.cli.forget import SessionOption, UserOption
 from clawpipe.cli.output import JsonFlag, print_json, print_table
+from clawpipe.export.forms import Form
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -169,10 +170,11 @@ def rollback(
 def export(
     model_version: Annotated[str, typer.Argument(help=_NAMED)],
     output: Annotated[Path, typer.Option("--output", metavar="FOLDER", help="Directory to create.")],
-    form: Annotated[Literal["adapter", "merged", "quantized"], typer.Option("--format", help="What to write.")] = "merged",
+    form: Annotated[Form, typer.Option("--format", help="What to write.")] = "merged",
     json_output: JsonFlag = False,
 ) -> None:
-    """Write a model version as files for other engines: the adapter, merged weights, or merged weights quantized as served."""
+    """Write a model version as files for other engines: the adapter, merged weights, merged weights quantized as served, or a GGUF
+    file with an Ollama Modelfile."""
     from clawpipe.export.files import export_version
     from clawpipe.store.home import Home
 
@@ -184,3 +186,5 @@ def export(
         if distance := written["distance"]:
             where = f"at most {distance['largest']:.2g} nats off the policy's, {distance['mean']:.2g} on average"
             typer.echo(f"log-probs of the written weights, loaded again: {where} (over {distance['tokens']} tokens)")
+        for what in written["left_out"]:
+            typer.echo(f"not in the Modelfile: {what}", err=True)

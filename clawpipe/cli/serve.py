@@ -164,12 +164,12 @@ def alias_of(home: Home, model: str, base: str | None, tool_call_format: ToolCal
 
 
 def _find(home: Home, model: str, tool_call_format: ToolCallFormat | None) -> Served:
-    """Return the registered version or the base model that is named."""
-    from clawpipe.serving.found import find, find_base
+    """Return the registered version, the adapter or the base model that is named."""
+    from clawpipe.serving.found import find, find_local
 
     if not model.startswith(_REGISTERED):
         try:
-            return find_base(model, tool_call_format or "pythonic")
+            return find_local(model, tool_call_format or "pythonic")
         except NotFoundError as error:
             fix = f"{error.fix}; a registered model is named with its version, such as {model}@champion"
             raise NotFoundError(error.what, "MODEL", fix) from None

@@ -6,15 +6,17 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import Literal
+from typing import NamedTuple, cast
 
 from clawpipe.errors import ConfigError
+from clawpipe.export.forms import GGUF_FORMS, Form, GgufForm
+from clawpipe.export.ollama import Episode
 from clawpipe.json_types import JsonObject
 from clawpipe.policy.base import copy_companions
 from clawpipe.policy.spec import PolicySpec, policy_spec
-from clawpipe.registry.package import restore_policy
+from clawpipe.registry.package import Package, restore_policy, verify_package
 from clawpipe.registry.tracking import Tracking
-from clawpipe.registry.versions import download
+from clawpipe.registry.versions import ModelVersionInfo, download
 from clawpipe.store.artifacts import Store
 from clawpipe.store.files import MANIFEST
 from clawpipe.store.home import Home
@@ -22,11 +24,22 @@ from clawpipe.store.open import open_store
 from clawpipe.store.permissions import give_to_user
 from clawpipe.store.refs import ModelRef
 
-Format = Literal["adapter", "merged", "quantized"]
 _CONFIG = "adapter_config.json"
 
 
-def export_version(home: Home, name: str, form: Format, directory: Path) -> JsonObject:
+class Written(NamedTuple):
+    """What is known of an export.
+
+    Attributes:
+        distance: how far the written weights are from the policy, see `clawpipe.export.measured`; None where files were copied.
+        left_out: what the files do not hold, a sentence each.
+    """
+
+    distance: JsonObject | None = None
+    left_out: tuple[str, ...] = ()
+
+
+def export_version(home: Home, name: str, form: Form, directory: Path) -> JsonObject:
     """Write a registered version into `directory`, see `write_files`.
 
     Args:
@@ -39,20 +52,19 @@ def export_version(home: Home, name: str, form: Format, directory: Path) -> Json
     package, info = download(Tracking.of(home, "none"), name)  # which holds the model's name
     store = open_store(home)
     policy = restore_policy(store, package)
-    distance = write_files(store, policy, form, directory)
+    written = write_files(store, policy, form, directory, _episode(verify_package(package), info))
     summary = {"name": info.name, "version": info.version, "format": form, "directory": str(directory)}
-    return summary | {"policy_version": policy.policy_version, "distance": distance}
+    return summary | {"policy_version": policy.policy_version, **written._asdict()}
 
 
-def write_files(store: Store, policy: ModelRef, form: Format, directory: Path) -> JsonObject | None:
+def write_files(store: Store, policy: ModelRef, form: Form, directory: Path, episode: Episode = Episode()) -> Written:  # noqa: B008
     """Write a policy into `directory`, which appears when it is complete.
 
     Args:
         form: `adapter` as peft reads it, `merged` weights in full precision, or `quantized`: the merged weights in the bits
-            that were evaluated, as transformers and vLLM read them (bitsandbytes or torchao tensors in safetensors).
-
-    Returns:
-        How far the written weights are from the policy, see `clawpipe.export.measured`; None where files were copied.
+            that were evaluated, as transformers and vLLM read them (bitsandbytes or torchao tensors in safetensors); `gguf-...`:
+            the merged weights as one GGUF file of that type, with an Ollama Modelfile.
+        episode: how the policy's episodes began, for the Modelfile.
 
     Raises:
         ConfigError: the directory exists, or the policy has no such form.
@@ -61,19 +73,22 @@ def write_files(store: Store, policy: ModelRef, form: Format, directory: Path) -
     if directory.exists():
         raise ConfigError("it is there already", str(directory), "name a directory that does not exist")
     _require(policy, form)
+    spec = policy_spec(store, policy)
+    if form in GGUF_FORMS:
+        _require_family(Path(spec.base))
     staging = directory.with_name(f".{directory.name}.partial")
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
     try:
-        distance = _fill(staging, policy, policy_spec(store, policy), form)
+        written = _fill(staging, policy, spec, form, episode)
         give_to_user(staging)
         os.replace(staging, directory)
-        return distance
+        return written
     finally:
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _require(policy: ModelRef, form: Format) -> None:
+def _require(policy: ModelRef, form: Form) -> None:
     if form == "adapter" and not policy.adapter:
         raise ConfigError("this version is whole weights and has no adapter", "--format", "export it merged")
     if form == "quantized" and (policy.adapter or policy.quantization == "none"):
@@ -84,25 +99,38 @@ def _require(policy: ModelRef, form: Format) -> None:
         )
 
 
-def _fill(directory: Path, policy: ModelRef, spec: PolicySpec, form: Format) -> JsonObject | None:
+def _require_family(base: Path) -> None:
+    from clawpipe.export.gguf.write import require_writable  # loads torch, which other forms do not need
+
+    require_writable(base)
+
+
+def _episode(package: Package, info: ModelVersionInfo) -> Episode:
+    return Episode(f"{info.name} version {info.version}", package.tools, package.preamble)
+
+
+def _fill(directory: Path, policy: ModelRef, spec: PolicySpec, form: Form, episode: Episode) -> Written:
     if form == "adapter":
         assert spec.adapter
         _copy(Path(spec.adapter), directory)
         summary = json.loads((directory / _CONFIG).read_bytes()) | {"base_model_name_or_path": policy.base_name}
         (directory / _CONFIG).write_text(json.dumps(summary, indent=2, sort_keys=True) + "\n")
-        return None
+        return Written()
     if form == "merged" and not spec.adapter:
         _copy(Path(spec.base), directory)
-        return None
-    return _made(directory, spec, form)
+        return Written()
+    return _made(directory, spec, form, episode)
 
 
-def _made(directory: Path, spec: PolicySpec, form: Format) -> JsonObject:
+def _made(directory: Path, spec: PolicySpec, form: Form, episode: Episode) -> Written:
     """Write weights that are not in the store, and measure them."""
-    from clawpipe.export.measured import require_same  # loads torch, which a cached night does not need
+    from clawpipe.export.gguf.policy import write_measured  # loads torch, which other forms do not need
+    from clawpipe.export.measured import require_same
     from clawpipe.policy.load import load_base, resolve_device
     from clawpipe.workers.merge import merge
 
+    if form in GGUF_FORMS:
+        return Written(*write_measured(spec, cast(GgufForm, form), directory, episode))
     if form == "quantized":
         model = load_base(Path(spec.base), spec.dtype, resolve_device("auto"), quantization=spec.quantization)
         model.save_pretrained(directory)
@@ -110,7 +138,7 @@ def _made(directory: Path, spec: PolicySpec, form: Format) -> JsonObject:
     else:
         assert spec.adapter
         merge(Path(spec.base), Path(spec.adapter), spec.dtype, directory)
-    return require_same(spec, directory, quantized=form == "quantized")
+    return Written(require_same(spec, directory, quantized=form == "quantized"))
 
 
 def _copy(source: Path, directory: Path) -> None:

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from clawpipe.errors import TrainingError
+from clawpipe.export.forms import GgufForm
+from clawpipe.export.gguf.write import read_back
 from clawpipe.json_types import JsonObject
-from clawpipe.policy.agreement import Agreement, agreement, bound_of
+from clawpipe.policy.agreement import Agreement, Bound, agreement, bound_of
 from clawpipe.policy.load import load_policy, resolve_device
 from clawpipe.policy.probe import forward_logprobs, probe_for
 from clawpipe.policy.quantization import align_training_with_inference
 from clawpipe.policy.spec import PolicySpec
+
+GGUF_BOUNDS: dict[GgufForm, Bound] = {
+    "gguf-f16": Bound(0.1, 0.01),
+    "gguf-q8_0": Bound(1.0, 0.15),
+    "gguf-q4_1": Bound(10.0, 1.2),
+}
 
 
 def require_same(policy: PolicySpec, directory: Path, quantized: bool) -> JsonObject:
@@ -29,26 +38,42 @@ def require_same(policy: PolicySpec, directory: Path, quantized: bool) -> JsonOb
     Raises:
         TrainingError: they are further apart than the dtype's rounding explains.
     """
-    quantization = policy.quantization if quantized else "none"
+    whole = policy if quantized else policy.model_copy(update={"quantization": "none"})
+    found = _distance(whole, lambda device: _written(directory, policy.dtype, device))
+    fix = "export it merged" if quantized else "export the adapter, which an engine puts on the base unmerged"
+    return _within(found, bound_of(whole.dtype, whole.quantization), directory, fix)
+
+
+def require_near(policy: PolicySpec, directory: Path, form: GgufForm) -> JsonObject:
+    """Return how far a GGUF file, read back by transformers, is from the policy in float32, as `require_same` does.
+
+    Raises:
+        TrainingError: it is further than the bits of its form explain.
+    """
+    whole = policy.model_copy(update={"quantization": "none", "dtype": "float32"})
+    config = AutoConfig.from_pretrained(policy.base, trust_remote_code=False)
+    found = _distance(whole, lambda device: read_back(directory, config, device))
+    return _within(found, GGUF_BOUNDS[form], directory, "export it with more bits, or merged")
+
+
+def _distance(policy: PolicySpec, written: Callable[[torch.device], Any]) -> Agreement:
     device, adapter = resolve_device("auto"), Path(policy.adapter) if policy.adapter else None
-    model = load_policy(Path(policy.base), adapter, policy.dtype, device, quantization)
+    model = load_policy(Path(policy.base), adapter, policy.dtype, device, policy.quantization)
     probe = probe_for(model, Path(policy.base))
     expected = _logprobs(model, probe.prompts)
     del model  # one of them at a time is in memory
-    found = agreement("export", "apart", _logprobs(_written(directory, policy.dtype, device), probe.prompts), expected)
-    _require(found, policy, directory, quantized)
-    return {"largest": found.largest, "mean": found.mean, "tokens": found.tokens}
+    return agreement("export", "apart", _logprobs(written(device), probe.prompts), expected)
 
 
-def _require(found: Agreement, policy: PolicySpec, directory: Path, quantized: bool) -> None:
-    bound = bound_of(policy.dtype, policy.quantization if quantized else "none")
+def _within(found: Agreement, bound: Bound, directory: Path, fix: str) -> JsonObject:
     if not found.within(bound):
         raise TrainingError(
             f"the written weights' log-probs are {found.largest:.3g} nats off the policy's, {found.mean:.2g} on average (over "
             f"{found.tokens} tokens; allowed {bound.largest:g} and {bound.mean:g})",
             str(directory),
-            "export it merged" if quantized else "export the adapter, which an engine puts on the base unmerged",
+            fix,
         )
+    return {"largest": found.largest, "mean": found.mean, "tokens": found.tokens}
 
 
 def _logprobs(model: Any, rows: list[list[int]]) -> list[float]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from clawpipe.errors import DataError
+from clawpipe.store.sqlite import closed_with
 
 _TABLE = """create table if not exists spent (
     night text not null, judge text not null, requests integer not null default 0, failed integer not null default 0,
@@ -118,6 +119,7 @@ class Ledger:
         if path:
             path.parent.mkdir(parents=True, exist_ok=True)
         self._database = sqlite3.connect(path or ":memory:", timeout=60, check_same_thread=False, isolation_level=None)
+        closed_with(self, self._database)
         with self._transaction():
             self._database.execute(_TABLE)
 

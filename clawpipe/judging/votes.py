@@ -12,7 +12,7 @@ from pathlib import Path
 
 from clawpipe.errors import DataError
 from clawpipe.store.home import Home
-from clawpipe.store.sqlite import open_shared
+from clawpipe.store.sqlite import closed_with, open_shared
 
 _TABLE = """create table if not exists votes (
     key text primary key, model text not null, prompt_version text not null, number integer not null, subject text not null,
@@ -72,6 +72,7 @@ class VoteStore:
         self.path, self._lock = path, threading.Lock()
         with self._readable():
             self._database = open_shared(path)
+            closed_with(self, self._database)
             self._database.execute(_TABLE)
             self._add_columns()
             self._database.commit()

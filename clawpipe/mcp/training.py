@@ -19,6 +19,7 @@ from clawpipe.json_types import JsonObject
 from clawpipe.mcp.desk import Desk
 from clawpipe.mcp.protocol import RefusedError
 from clawpipe.nights.record import night_id, read_status, run_dir
+from clawpipe.registry.night_summary import run_title
 from clawpipe.runs.launch import launch, output_of
 from clawpipe.runs.listing import find_run, list_runs
 from clawpipe.runs.logs import log_files
@@ -152,7 +153,12 @@ def _named(run: Run, desk: Desk) -> JsonObject:
     settings = _settings(desk.home, run)
     project = settings.get("tracking", {}).get("wandb")
     environment = settings.get("environment", {}).get("name", "")
-    return {"run_id": run.id, "environment": environment, "wandb_project": project, "wandb_run_name": run.night}
+    return {
+        "run_id": run.id,
+        "environment": environment,
+        "wandb_project": project,
+        "wandb_run_name": run_title(run.night, settings),
+    }
 
 
 def _settings(home: Home, run: Run) -> JsonObject:

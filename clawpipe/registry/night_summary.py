@@ -49,6 +49,12 @@ def readable_tags(method: str, base: str, environment: str, verdict: Verdict) ->
     return {"verdict": verdict.decision.value, "method": method, "base": base, "environment": environment, **figures}
 
 
+def run_title(night: str, settings: Mapping[str, Any]) -> str:
+    """Return the name of a night's run: its id and its method, so that a list of runs says what trained them."""
+    method = (settings.get("train") or {}).get("method")
+    return f"{night} {method}" if method else night
+
+
 def tags_of_settings(settings: Mapping[str, Any]) -> dict[str, str]:
     """Return the tags of a night that begins, by which a list of runs can be read; a verdict takes the place of `none yet`."""
     train, model, environment = (settings.get(part) or {} for part in ("train", "model", "environment"))

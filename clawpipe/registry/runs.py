@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from clawpipe.json_types import JsonObject
 from clawpipe.registry.client import changes
-from clawpipe.registry.night_summary import tags_of_settings
+from clawpipe.registry.night_summary import run_title, tags_of_settings
 from clawpipe.registry.tracking import Tracking
 from clawpipe.store.digests import sha256_json
 from clawpipe.store.refs import DatasetRef
@@ -141,7 +141,7 @@ def _night_run(client: MlflowClient, tracking: Tracking, night: str, settings: M
 def _create_run(client: MlflowClient, tracking: Tracking, night: str, settings: Mapping[str, Any]) -> Run:
     """Create a run. Its page lists tags in the order in which they were made, so those that people read come first."""
     tags = tags_of_settings(settings) | {_RUN_KEY: _key(night), "clawpipe.night": night}
-    return client.create_run(experiment_id(client, tracking), run_name=night, tags=tags)
+    return client.create_run(experiment_id(client, tracking), run_name=run_title(night, settings), tags=tags)
 
 
 def _key(night: str) -> str:

@@ -14,7 +14,7 @@ from typing import Literal
 from clawpipe.errors import ConfigError, DataError
 from clawpipe.reporting.wording import moment
 from clawpipe.store.home import Home
-from clawpipe.store.sqlite import open_shared
+from clawpipe.store.sqlite import closed_with, open_shared
 
 Verdict = Literal["approved", "rejected", "edited", "open"]  # open: an earlier decision was taken back
 _COLUMNS = "number, row_id, verdict, by, at, reason, turn, text"
@@ -65,6 +65,7 @@ class Decisions:
         self._path, self._lock = path, threading.Lock()
         with self._readable():
             self._database = open_shared(path)
+            closed_with(self, self._database)
             self._database.execute("pragma secure_delete = on")
             self._database.execute(_TABLE)
 

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from clawpipe.config.registry import Registry, model_of_user
-from clawpipe.errors import DataError, NotFoundError
+from clawpipe.errors import ConfigError, DataError, NotFoundError
 from clawpipe.messages import ToolCallFormat
-from clawpipe.policy.base import resolve_base
+from clawpipe.policy.base import BaseModel, resolve_base
 from clawpipe.policy.spec import PolicySpec, policy_spec
-from clawpipe.policy.version import base_ref
+from clawpipe.policy.version import adapter_ref, base_ref
 from clawpipe.registry.package import restore_policy, verify_package
 from clawpipe.registry.promotions import TrialAction, log_trial, rollback
 from clawpipe.registry.tracking import Tracking
 from clawpipe.registry.versions import CHAMPION, download, resolve
-from clawpipe.serving.served import BASE, Served
+from clawpipe.serving.served import ADAPTER, BASE, Served
+from clawpipe.store.digests import sha256_file, sha256_json
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
 
+_ADAPTER_CONFIG = "adapter_config.json"
 _REGISTERED = "models:/"
 
 
@@ -55,6 +58,50 @@ def find_base(name: str, tool_call_format: ToolCallFormat) -> Served:
         base=str(base.path), adapter=None, dtype="float32", tool_call_format=tool_call_format, policy_version=policy.policy_version
     )
     return Served(Path(name).expanduser().name, BASE, base.digest, spec)
+
+
+def find_local(name: str, tool_call_format: ToolCallFormat) -> Served:
+    """Return what no registry holds: the adapter in a directory, see `find_adapter`, else a base model, see `find_base`."""
+    directory = Path(name).expanduser()
+    if (directory / _ADAPTER_CONFIG).is_file():
+        return find_adapter(directory, tool_call_format)
+    return find_base(name, tool_call_format)
+
+
+def find_adapter(directory: Path, tool_call_format: ToolCallFormat) -> Served:
+    """Return an adapter that no registry holds, as peft writes it, on the base that it names; its version is called "adapter".
+
+    Raises:
+        ConfigError: its weights are no safetensors, or it does not say where its base is.
+        NotFoundError: there is no such base.
+    """
+    weights = directory / "adapter_model.safetensors"
+    if not weights.is_file():
+        raise ConfigError("this adapter holds no adapter_model.safetensors", str(directory), "save it with peft as safetensors")
+    base = _base_of(directory / _ADAPTER_CONFIG)
+    start = base_ref(base.name, base.digest, tool_call_format, "float32")
+    digest = sha256_json([sha256_file(directory / name) for name in (_ADAPTER_CONFIG, weights.name)])
+    spec = PolicySpec(
+        base=str(base.path),
+        adapter=str(directory.resolve()),
+        dtype="float32",
+        tool_call_format=tool_call_format,
+        policy_version=adapter_ref(start, digest, ()).policy_version,
+    )
+    return Served(directory.resolve().name, ADAPTER, digest, spec)
+
+
+def _base_of(config: Path) -> BaseModel:
+    """Return the base model that an adapter's config names; a folder is looked for from the adapter's own, too."""
+    try:
+        named = str(json.loads(config.read_bytes()).get("base_model_name_or_path") or "")
+    except ValueError:
+        named = ""
+    if not named or named.startswith("sha256:"):
+        fix = "write a directory or a hub id into its base_model_name_or_path"
+        raise ConfigError("this adapter does not say where its base model is", str(config), fix)
+    beside = config.parent / named
+    return resolve_base(str(beside) if beside.is_dir() else named)
 
 
 def champion_of_user(home: Home, name: str, user: str) -> Alias:

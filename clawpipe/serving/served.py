@@ -8,6 +8,7 @@ from clawpipe.messages import Message, ToolSpec
 from clawpipe.policy.spec import PolicySpec
 
 BASE = "base"  # the version of a base model
+ADAPTER = "adapter"  # the version of an adapter that no registry holds
 
 
 @dataclass(frozen=True)

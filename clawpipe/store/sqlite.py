@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
+import weakref
 from contextlib import closing
 from pathlib import Path
 
@@ -22,6 +23,11 @@ def open_shared(path: Path) -> sqlite3.Connection:
     while not _has_log(database, last_try=time.monotonic() > end):
         time.sleep(0.01)
     return database
+
+
+def closed_with(owner: object, database: sqlite3.Connection) -> None:
+    """Close a database when the object that holds it is collected: Python from 3.13 on warns of one that nobody has closed."""
+    weakref.finalize(owner, database.close).atexit = False
 
 
 def _has_log(database: sqlite3.Connection, last_try: bool) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 from clawpipe.errors import ConfigError
 from clawpipe.evaluation.verdict import Verdict
-from clawpipe.registry.night_summary import final_metrics
+from clawpipe.registry.night_summary import final_metrics, run_title
 from clawpipe.store.digests import sha256_json
 from clawpipe.tracking.names import PROBE_STEP
 from clawpipe.tracking.tracker import Marks
@@ -46,7 +46,7 @@ class WandbSink:
             entity=self._entity or None,
             project=self._project,
             id=run_id(self._night, attempt),
-            name=self._night,
+            name=run_title(self._night, self._settings),
             config=self._settings,
             resume="allow",
             dir=str(self._run_dir),

@@ -162,7 +162,7 @@ def test_peft_loads_an_exported_adapter_on_its_base(base, store, trained, tmp_pa
 def test_merged_weights_are_equal_for_adapters_and_weights(store, pool, trained, tmp_path, kind):
     policy = trained()
     weights = export_policy(store, pool, policy, "nf4").model
-    distance = write_files(store, policy if kind == "adapter" else weights, "merged", tmp_path / "out")
+    distance = write_files(store, policy if kind == "adapter" else weights, "merged", tmp_path / "out").distance
     assert (distance is None) is (kind == "weights")  # which are copied
     stored, written = (load_file(place / "model.safetensors") for place in (store.path(weights), tmp_path / "out"))
     assert all(torch.equal(stored[name], written[name]) for name in stored)
@@ -174,7 +174,7 @@ def test_merged_weights_are_equal_for_adapters_and_weights(store, pool, trained,
 @pytest.mark.parametrize("bits", ["nf4", "int8", "int8-torchao"])
 def test_transformers_loads_exported_quantized_weights(store, pool, trained, tmp_path, bits):
     policy = export_policy(store, pool, trained(), bits).model
-    distance = write_files(store, policy, "quantized", tmp_path / "out")
+    distance = write_files(store, policy, "quantized", tmp_path / "out").distance
     assert distance["largest"] < 1e-4
     assert (tmp_path / "out" / "model.safetensors").stat().st_size < 0.6 * (store.path(policy) / "model.safetensors").stat().st_size
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "out", device_map={"": "cpu"}).eval()
@@ -185,7 +185,7 @@ def test_transformers_loads_exported_quantized_weights(store, pool, trained, tmp
 
 def test_written_weights_are_measured_and_refused(store, trained, tmp_path, monkeypatch):
     policy = trained(rate=3e-2)
-    distance = write_files(store, policy, "merged", tmp_path / "right")
+    distance = write_files(store, policy, "merged", tmp_path / "right").distance
     assert 0 < distance["mean"] <= distance["largest"] < 1e-3
     assert distance["tokens"] > 100
 

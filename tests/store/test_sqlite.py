@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import sqlite3
 import threading
 from contextlib import closing
 
-from clawpipe.store.sqlite import open_shared
+import pytest
+
+from clawpipe.store.sqlite import closed_with, open_shared
 
 
 def test_those_who_make_a_file_at_once_all_open_it(tmp_path):
@@ -28,3 +32,17 @@ def test_those_who_make_a_file_at_once_all_open_it(tmp_path):
             thread.join()
     assert errors == []
     assert opened == [("wal",)] * 1200
+
+
+class Holder:
+    """An object that holds a database for as long as it lives."""
+
+
+def test_a_database_is_closed_with_the_object_that_holds_it(tmp_path):
+    holder, database = Holder(), open_shared(tmp_path / "a.sqlite")
+    closed_with(holder, database)
+    assert database.execute("select 1").fetchone() == (1,)
+    del holder
+    gc.collect()
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        database.execute("select 1")

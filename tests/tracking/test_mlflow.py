@@ -47,7 +47,7 @@ def test_a_night_is_one_run_however_often_it_was_killed(tell, new_sink, client, 
     night.tracker.close(failed=False)
 
     [run] = runs(client, tracking)
-    assert (run.info.run_name, run.info.status) == (NIGHT, "FINISHED")
+    assert (run.info.run_name, run.info.status) == (f"{NIGHT} sft", "FINISHED")
     assert run.data.params == {"train.learning_rate": "0.1", "train.method": "sft"}
     assert curve(client, run) == [(1, 1.0), (2, 0.5), (3, pytest.approx(1 / 3)), (4, 1.0)]
     assert [point.value for point in client.get_metric_history(run.info.run_id, "step")] == [1, 2, 3, 4]

@@ -68,7 +68,7 @@ def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
 
 @pytest.fixture
 def new_sink(run_dir):
-    return lambda: WandbSink("team/retraining", NIGHT, {"train": {"learning_rate": 0.1}}, run_dir)
+    return lambda: WandbSink("team/retraining", NIGHT, {"train": {"learning_rate": 0.1, "method": "grpo"}}, run_dir)
 
 
 def test_a_night_is_one_run_however_often_it_was_killed(tell, new_sink, run_dir, capfd):
@@ -93,7 +93,7 @@ def test_a_night_is_one_run_however_often_it_was_killed(tell, new_sink, run_dir,
     assert summary(run_dir)["heldout/candidate"] == verdict.models["candidate"].success
     assert summary(run_dir)["verdict"] == "PROMOTE"
     [run, *_] = [record.run for record in records(files(run_dir)[0]) if record.WhichOneof("record_type") == "run"]
-    assert (run.entity, run.project, run.display_name, run.run_id) == ("team", "retraining", NIGHT, run_id(NIGHT))
+    assert (run.entity, run.project, run.display_name, run.run_id) == ("team", "retraining", f"{NIGHT} grpo", run_id(NIGHT))
     assert capfd.readouterr() == ("", "")
 
 

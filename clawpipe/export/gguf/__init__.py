@@ -1,0 +1,1 @@
+"""Write a policy as one GGUF file, which llama.cpp and Ollama load."""
