@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo live test long test-hermes test-openclaw clients check portable test-vllm up docs lint clean
+.PHONY: help demo live test long test-hermes test-openclaw test-fireworks clients check portable test-vllm up docs lint clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -70,6 +70,15 @@ up: $(STAMP) ## start Prefect, MLflow and a worker on loopback, and deploy prefe
 test-hermes: $(STAMP) .venv-hermes/.installed ## let the real Hermes take a turn through a gateway and start a training, in an environment of its own
 	CLAWPIPE_HERMES_PYTHON=$(CURDIR)/.venv-hermes/bin/python $(BIN)/python -m pytest tests/gateway/test_hermes.py
 	CLAWPIPE_HERMES_PYTHON=$(CURDIR)/.venv-hermes/bin/python $(BIN)/python -m pytest tests/mcp/test_foreign_clients.py -k hermes
+
+# Fireworks' library needs an older pydantic than clawpipe does.
+.venv-fireworks/.installed:
+	$(PYTHON) -m venv .venv-fireworks
+	.venv-fireworks/bin/python -m pip install --quiet 'fireworks-ai[training-sdk]==1.2.30'
+	@touch $@
+
+test-fireworks: $(STAMP) .venv-fireworks/.installed ## let Fireworks' own library train at a fake of the service, in an environment of its own
+	CLAWPIPE_FIREWORKS_PYTHON=$(CURDIR)/.venv-fireworks/bin/python $(BIN)/python -m pytest tests/training/remote/test_fireworks.py -k library_itself
 
 # OpenClaw wants Node 24; with an older one npm installs an empty package of its name. That Node's own npm does not work.
 .openclaw/.installed:

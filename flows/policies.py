@@ -25,8 +25,9 @@ _TEACHER = "train.opd.teacher"
 
 def untrained(model: Model) -> ModelRef:
     """Return the base model as a policy; the digest of a model that is not fetched yet is UNFETCHED."""
-    digest = resolve_base(model.base).digest if is_ready(model.base) else UNFETCHED
-    return base_ref(model.base, digest, model.tool_call_format, model.dtype, model.quantization)
+    ready = model.elsewhere or is_ready(model.base)
+    digest = resolve_base(model.base, model.elsewhere).digest if ready else UNFETCHED
+    return base_ref(model.base, digest, model.tool_call_format, model.dtype, model.quantization, model.elsewhere)
 
 
 def teacher_of(config: NightConfig, base: ModelRef, champion: Incumbent | None) -> ModelRef | None:
@@ -56,7 +57,8 @@ def bring_policies(config: NightConfig, tracking: Tracking, store: Store, pool: 
     """
     if champion is not None:
         _bring_champion(tracking, store, pool, champion)
-    _bring_base(pool, config.model.base)
+    if not config.model.elsewhere:
+        _bring_base(pool, config.model.base)
     teacher = teacher_of(config, untrained(config.model), champion)
     if teacher is not None:
         if not teacher.stored:
@@ -79,7 +81,7 @@ def _bring_base(pool: WorkerPool, name: str) -> None:
 
 def _bring_champion(tracking: Tracking, store: Store, pool: WorkerPool, champion: Incumbent) -> None:
     policy = champion.policy
-    if not policy.weights:  # merged weights need no base
+    if not policy.weights and not policy.elsewhere:  # merged weights need no base
         _bring_base(pool, policy.base_name)
     if policy.stored and not store.intact(policy) and not restore(tracking, store, champion):
         raise DataError(

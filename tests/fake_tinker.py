@@ -16,7 +16,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import numpy as np
@@ -27,9 +30,13 @@ from tinker.proto import tinker_public_pb2 as proto
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-KEY = "tml-of-the-fake"
+from clawpipe.engines.base import Sampling
+from clawpipe.engines.embedded import EmbeddedEngine
+
+KEY, FIREWORKS_KEY = "tml-of-the-fake", "fw-of-the-fake"
 _PROTO = "application/x-protobuf"
 _ALPHA = 32
+Spoil = Callable[[dict[str, Tensor]], dict[str, Tensor]]
 
 
 @dataclass
@@ -50,6 +57,17 @@ class Fault:
 
 class RefusedError(Exception):
     """The request cannot be done, by the user's fault."""
+
+
+class NoSuchError(Exception):
+    """Nothing has this name."""
+
+
+class Sampler(NamedTuple):
+    """What a sampling client samples from: a base, or an adapter on it."""
+
+    base: str
+    path: str | None
 
 
 class Model:
@@ -109,6 +127,18 @@ def _with_adapter(directory: str, rank: int, seed: int) -> PeftModel:
     return get_peft_model(model, LoraConfig(r=rank, lora_alpha=_ALPHA, target_modules="all-linear", task_type="CAUSAL_LM")).train()
 
 
+def _exported(
+    net: PeftModel, spoil: Callable[[dict[str, Tensor]], dict[str, Tensor]] = lambda tensors: tensors
+) -> dict[str, bytes]:
+    """Return the files of an adapter."""
+    tensors = {name: tensor.detach().clone() for name, tensor in get_peft_model_state_dict(net).items()}
+    about = {"r": net.peft_config["default"].r, "lora_alpha": _ALPHA, "target_modules": "all-linear", "peft_type": "LORA"}
+    return {
+        "adapter_model.safetensors": save(spoil(tensors)),
+        "adapter_config.json": json.dumps(about | {"task_type": "CAUSAL_LM"}).encode(),
+    }
+
+
 def _loss(name: str, config: dict[str, float], logprobs: Tensor, inputs: dict[str, Tensor]) -> Tensor:
     if name == "cross_entropy":
         return -inputs["weights"] * logprobs
@@ -127,6 +157,16 @@ def _loss(name: str, config: dict[str, float], logprobs: Tensor, inputs: dict[st
 def _tensor(message: Any) -> Tensor:
     kind = {proto.DTYPE_INT64: np.int64, proto.DTYPE_FLOAT32: np.float32}[message.dtype]
     return torch.from_numpy(np.frombuffer(message.dense, kind).copy())
+
+
+def _as_json(output: bytes) -> dict[str, Any]:
+    """Return a result as servers wrote it in JSON."""
+    [record] = (found := proto.ForwardBackwardOutput.FromString(output)).loss_fn_outputs
+    field = record.fields["logprobs"]
+    values, ends = np.frombuffer(field.data, np.float32), np.frombuffer(field.offsets, np.int64) // 4
+    rows = [values[start:end].tolist() for start, end in pairwise(ends)]
+    logprobs = [{"logprobs": {"data": row, "dtype": "float32", "shape": [len(row)]}} for row in rows]
+    return {"loss_fn_output_type": "ArrayRecord", "loss_fn_outputs": logprobs, "metrics": dict(found.metrics)}
 
 
 def _output(rows: list[Tensor], total: float) -> bytes:
@@ -154,6 +194,9 @@ class FakeTinker:
         spoil: changes an exported adapter's tensors.
         vocabulary: of its models, where that is not the bases' own.
         poison: the number of the optimizer step whose gradient is not finite.
+        sampled: turns that were sampled, whatever became of them.
+        stale: it samples from the base, whatever adapter is asked for.
+        off: what is added to the log-probs of what it samples.
     """
 
     bases: dict[str, str]
@@ -162,14 +205,21 @@ class FakeTinker:
     requests: Counter[str] = field(default_factory=Counter)
     losses: Counter[tuple[str, bool]] = field(default_factory=Counter)
     steps: int = 0
-    spoil: Callable[[dict[str, Tensor]], dict[str, Tensor]] = lambda tensors: tensors
+    spoil: Spoil = lambda tensors: tensors
     vocabulary: int | None = None
     poison: int = 0
+    sampled: int = 0
+    stale: bool = False
+    off: float = 0.0
     url: str = ""
     lock: Any = field(default_factory=threading.RLock)
     models: dict[str, Model] = field(default_factory=dict)
     saved: dict[str, dict[str, Any]] = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)
+    kept: dict[str, tuple[str, dict[str, bytes]]] = field(default_factory=dict)
+    ttl: dict[str, int | None] = field(default_factory=dict)
+    samplers: dict[str, Sampler] = field(default_factory=dict)
+    engines: dict[Sampler, EmbeddedEngine] = field(default_factory=dict)
     results: dict[str, bytes | dict[str, Any]] = field(default_factory=dict)
     waiting: dict[tuple[str, int], Callable[[], Any]] = field(default_factory=dict)
     done: Counter[str] = field(default_factory=Counter)
@@ -178,14 +228,20 @@ class FakeTinker:
     def answer(self, path: str, body: bytes) -> bytes | dict[str, Any]:
         """Answer a request; bytes are a result in protobuf, or a file."""
         with self.lock:
+            if path.startswith("/v1/"):
+                return self._fireworks(path.removeprefix("/v1/"), json.loads(body or b"{}"))
             parts = path.split("/")
+            if parts[0] == "training_runs" and parts[-1] == "ttl":
+                return self._set_ttl(f"tinker://{parts[1]}/{parts[3]}/{parts[4]}", json.loads(body)["ttl_seconds"])
             if parts[0] == "training_runs":
                 return self._addresses(f"tinker://{parts[1]}/{parts[3]}/{parts[4]}")
             if parts[0] == "download":
                 return self.files[path.removeprefix("download/")]
             if parts[0] == "sessions":
                 return {}
-            if parts[0] == "forward_backward":
+            if parts[0] == "samplers":
+                return self._sampler(parts[1])
+            if parts[0] == "forward_backward" and not body.startswith(b"{"):
                 message = proto.ForwardBackwardRequest.FromString(body)
                 return self._numbered(message.model_id, message.seq_id, lambda: self._forward_backward(message))
             return getattr(self, f"on_{'_'.join(parts)}")(json.loads(body or b"{}"))
@@ -201,7 +257,7 @@ class FakeTinker:
 
     def on_create_session(self, given: dict[str, Any]) -> dict[str, Any]:
         self.sessions += 1
-        return {"type": "create_session", "session_id": f"session{self.sessions}"}
+        return {"type": "create_session", "session_id": f"ts-{self.sessions}"}
 
     def on_session_heartbeat(self, given: dict[str, Any]) -> dict[str, Any]:
         return {"type": "session_heartbeat"}
@@ -235,6 +291,41 @@ class FakeTinker:
         base = self.models[given["model_id"]].base
         return {"model_id": given["model_id"], "model_data": {"model_name": self.named.get(base, base)}}
 
+    def on_forward(self, given: dict[str, Any]) -> dict[str, Any]:
+        return self._in_json(given, given["forward_input"], forward_only=True)
+
+    def on_forward_backward(self, given: dict[str, Any]) -> dict[str, Any]:
+        return self._in_json(given, given["forward_backward_input"], forward_only=False)
+
+    def _in_json(self, given: dict[str, Any], inputs: dict[str, Any], forward_only: bool) -> dict[str, Any]:
+        """Take a request as Fireworks' library writes it, which is what Tinker's wrote before 0.25."""
+        message = proto.ForwardBackwardRequest(model_id=given["model_id"], loss_fn=inputs["loss_fn"], forward_only=forward_only)
+        for one in inputs["data"]:
+            datum, [chunk] = message.data.add(), one["model_input"]["chunks"]
+            datum.model_input.add().encoded_text.tokens = np.asarray(chunk["tokens"], np.int32).tobytes()
+            for name, value in one["loss_fn_inputs"].items():
+                kind = {"int64": (proto.DTYPE_INT64, np.int64), "float32": (proto.DTYPE_FLOAT32, np.float32)}[value["dtype"]]
+                datum.loss_fn_inputs[name].dtype = kind[0]
+                datum.loss_fn_inputs[name].dense = np.asarray(value["data"], kind[1]).tobytes()
+        return self._numbered(message.model_id, given["seq_id"], lambda: _as_json(self._forward_backward(message)))
+
+    def _fireworks(self, path: str, given: dict[str, Any]) -> dict[str, Any]:
+        """Answer what Fireworks' control plane is asked: accounts, a session's checkpoints, models that are made of them."""
+        place, _, verb = path.partition(":") if path.endswith((":promote", ":getDownloadEndpoint")) else (path, "", "")
+        name = place.rpartition("/")[2]
+        if verb == "promote":
+            files = [files for kept, (_, files) in self.kept.items() if kept.rpartition("/")[2] == name][-1]
+            output = given["output_model"].rpartition("/")[2]
+            self.files |= {f"promoted/{output}/{file}": data for file, data in files.items()}
+            return {"model": {"name": given["output_model"]}}
+        if verb == "getDownloadEndpoint":
+            files = [file for file in self.files if file.startswith(f"promoted/{name}/")]
+            urls = {file.rpartition("/")[2]: f"{self.url}/api/v1/download/{file}?signature=secret" for file in files}
+            return {"filenameToSignedUrls": urls}
+        if name == "checkpoints":
+            return {"trainingSessionCheckpoints": [{"name": f"{place}/{kept.rpartition('/')[2]}"} for kept in self.kept]}
+        return {"accounts": [{"name": "accounts/mine"}]}
+
     def _forward_backward(self, message: Any) -> bytes:
         self.losses[message.loss_fn, message.forward_only] += 1
         return self.models[message.model_id].forward_backward(message)
@@ -258,15 +349,81 @@ class FakeTinker:
 
         return self._numbered(given["model_id"], given["seq_id"], keep)
 
+    def on_save_weights_for_sampler(self, given: dict[str, Any]) -> dict[str, Any]:
+        path = f"tinker://{given['model_id']}/sampler_weights/{given['path']}"
+
+        def keep() -> dict[str, Any]:
+            model = self.models[given["model_id"]]
+            self.kept[path] = (model.base, _exported(model.net))
+            return {"type": "save_weights_for_sampler", "path": path}
+
+        return self._numbered(given["model_id"], given["seq_id"], keep)
+
+    def on_create_sampling_session(self, given: dict[str, Any]) -> dict[str, Any]:
+        name, path, base = f"{given['session_id']}:sample:{given['sampling_session_seq_id']}", given.get("model_path"), None
+        if (path and path not in self.kept) or (not path and given["base_model"] not in self.bases):
+            raise NoSuchError(f"nothing to sample from at {path or given['base_model']}")
+        base = self.kept[path][0] if path else given["base_model"]
+        self.samplers[name] = Sampler(base, None if path is None or self.stale else path)
+        return {"type": "create_sampling_session", "sampling_session_id": name}
+
+    def on_weights_info(self, given: dict[str, Any]) -> dict[str, Any]:
+        base, _ = self._kept(given["tinker_path"])
+        return {"base_model": base, "is_lora": True, "lora_rank": 4}
+
+    def _set_ttl(self, path: str, seconds: int | None) -> dict[str, Any]:
+        self._kept(path)
+        self.ttl[path] = seconds
+        return {}
+
+    def _kept(self, path: str) -> tuple[str, dict[str, bytes]]:
+        if path not in self.kept:
+            raise NoSuchError(f"nothing is kept at {path}")
+        return self.kept[path]
+
+    def _sampler(self, name: str) -> dict[str, Any]:
+        sampler = self.samplers[name]
+        return {"sampler_id": name, "base_model": self.named.get(sampler.base, sampler.base), "model_path": sampler.path}
+
+    def on_asample(self, given: dict[str, Any]) -> dict[str, Any]:
+        name, number = given["sampling_session_id"], given["seq_id"]
+        told = self._promised(f"{name}-{number}", lambda: self._sampled(self.samplers[name], given))
+        return told | {"sample_sequence_ids": [f"{name}-{number}-0"]}
+
+    def _sampled(self, sampler: Sampler, given: dict[str, Any]) -> bytes:
+        [chunk], params = given["prompt"]["chunks"], given["sampling_params"]
+        engine, ids = self._engine(sampler), chunk["tokens"]
+        if max(ids) >= (self.vocabulary or engine.model.config.vocab_size):
+            raise RefusedError("a token id is beyond the vocabulary of this model")
+        self.sampled += 1
+        sampling = Sampling(params["temperature"], params["max_tokens"], tuple(params.get("stop") or ()), params["top_p"])
+        [turn] = engine.begin([ids]).sample({0: params.get("seed") or 0}, sampling).values()
+        out = proto.SampleResponse()
+        logprobs = np.asarray(engine.score([*ids, *turn.ids], len(ids)), np.float32) + self.off  # temperature 1, as documented
+        out.sequences.add(
+            stop_reason=["stop", "length"].index(turn.finish_reason),
+            tokens=np.asarray(turn.ids, np.int32).tobytes(),
+            logprobs=logprobs.tobytes(),
+        )
+        if given.get("prompt_logprobs"):
+            out.prompt_logprobs = np.asarray([np.nan, *engine.score(ids, 1)], np.float32).tobytes()
+        return out.SerializeToString()
+
+    def _engine(self, sampler: Sampler) -> EmbeddedEngine:
+        if sampler not in self.engines:
+            with TemporaryDirectory() as place:
+                for name, data in self.kept[sampler.path][1].items() if sampler.path else ():
+                    (Path(place) / name).write_bytes(data)
+                adapter = Path(place) if sampler.path else None
+                self.engines[sampler] = EmbeddedEngine(Path(self.bases[sampler.base]), adapter, device="cpu")
+        return self.engines[sampler]
+
     def on_save_weights_external(self, given: dict[str, Any]) -> dict[str, Any]:
         path = f"tinker://{given['model_id']}/external_weights/{given['path']}"
 
         def export() -> dict[str, Any]:
-            net = self.models[given["model_id"]].net
-            tensors = {name: tensor.detach().clone() for name, tensor in get_peft_model_state_dict(net).items()}
-            about = {"r": net.peft_config["default"].r, "lora_alpha": _ALPHA}
-            self.files[f"{path}/adapter_model.safetensors"] = save(self.spoil(tensors))
-            self.files[f"{path}/adapter_config.json"] = json.dumps(about).encode()
+            exported = _exported(self.models[given["model_id"]].net, self.spoil)
+            self.files |= {f"{path}/{name}": data for name, data in exported.items()}
             return {"type": "save_weights_external", "path": path}
 
         return self._numbered(given["model_id"], given["seq_id"], export)
@@ -313,6 +470,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:  # the base class's name
         self._do(self.rfile.read(int(self.headers.get("content-length", 0))))
 
+    def do_PUT(self) -> None:
+        self.do_POST()
+
     def do_GET(self) -> None:
         self._do(b"")
 
@@ -321,9 +481,13 @@ class _Handler(BaseHTTPRequestHandler):
         fault = self.fake.fault_of(path)
         if fault and not fault.late and fault.status >= 0:
             return self._fail(fault.status)
-        if self.headers.get("X-API-Key") != KEY and not path.startswith("download/"):
+        keys = {self.headers.get("X-API-Key"), (self.headers.get("Authorization") or "").removeprefix("Bearer ")}
+        if not keys & {KEY, FIREWORKS_KEY} and not path.startswith("download/"):
             return self._send(401, json.dumps({"detail": "no such key"}).encode(), "application/json")
-        answer = self.fake.answer(path, body)
+        try:
+            answer = self.fake.answer(path, body)
+        except NoSuchError as error:
+            return self._send(404, json.dumps({"detail": str(error)}).encode(), "application/json")
         kind = _PROTO if isinstance(answer, bytes) else "application/json"
         sent = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
         if fault and fault.late:

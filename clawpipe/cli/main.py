@@ -25,6 +25,7 @@ from clawpipe.cli import (
     contract,
     datasets,
     demo,
+    deploy,
     doctor,
     environments,
     explain,
@@ -106,6 +107,9 @@ app.command("connect", rich_help_panel="Models")(connect.connect)
 app.command("mcp", rich_help_panel="Nights")(mcp.mcp)
 app.command("trace", rich_help_panel="Models")(models.trace)
 app.command("promote", rich_help_panel="Models")(models.promote)
+app.command("deploy", rich_help_panel="Models")(deploy.deploy)
+app.command("undeploy", rich_help_panel="Models")(deploy.undeploy)
+app.command("deployments", rich_help_panel="Models")(deploy.deployments)
 app.command("rollback", rich_help_panel="Models")(models.rollback)
 app.command("up", rich_help_panel="Services")(up.up)
 app.command("metrics", rich_help_panel="Services")(metrics.metrics)

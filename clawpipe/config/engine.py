@@ -9,8 +9,8 @@ from pydantic import Field, field_validator, model_validator
 from clawpipe.config.block import Extension, plain_url
 from clawpipe.json_types import Options
 
-SERVERS = ("vllm", "openai")  # engines that are asked over HTTP
-KEYS = {"vllm": "VLLM_API_KEY", "openai": "OPENAI_API_KEY"}  # environment variables with their keys
+SERVERS = ("vllm", "openai", "tinker")  # engines that are asked over HTTP
+KEYS = {"vllm": "VLLM_API_KEY", "openai": "OPENAI_API_KEY", "tinker": "TINKER_API_KEY"}  # environment variables with their keys
 TIS_CAP = 2.0  # of the importance weight between trainer and engine, where they compute differently
 
 Dtype = Literal["float32", "bfloat16", "float16"]
@@ -21,12 +21,16 @@ class EngineSpec(Extension):
 
     name: str = Field(
         default="embedded",
-        description="embedded (transformers, in this process), vllm, openai (an endpoint), or path/to/file.py:ClassName",
+        description="embedded (transformers, in this process), vllm, openai (an endpoint), tinker (a service that speaks Tinker's "
+        "API), or path/to/file.py:ClassName",
     )
     options: Options = Field(default_factory=dict, description="arguments of the engine's constructor")
-    url: tuple[str, ...] = Field(default=(), description="URLs of the servers of vllm or openai; those of openai end with /v1")
+    url: tuple[str, ...] = Field(
+        default=(),
+        description="URLs of the servers; those of openai end with /v1; tinker has one, or none: the one that its library knows",
+    )
     model: str | None = Field(
-        default=None, description="name of the model at the server; null: the only one that it serves; openai needs a name"
+        default=None, description="name of the model at the server; null: the only one that it serves; openai and tinker need one"
     )
     dtype: Dtype | None = Field(default=None, description="dtype in which the server computes; null: model.dtype")
     python: str | None = Field(
@@ -43,7 +47,12 @@ class EngineSpec(Extension):
     @property
     def is_policy_server(self) -> bool:
         """Whether the engine is a server that loads the night's policies, and whose computation differs from the trainer's."""
-        return self.name == "vllm"
+        return self.name in ("vllm", "tinker")
+
+    @property
+    def is_service(self) -> bool:
+        """Whether the engine is a service that keeps the policies itself, and has log-probs at temperature 1 alone."""
+        return self.name == "tinker"
 
     @property
     def is_endpoint(self) -> bool:
@@ -57,7 +66,12 @@ class EngineSpec(Extension):
 
     def differs(self, dtype: str) -> bool:
         """Whether the engine's log-probs differ from those of a trainer in `dtype` by more than the order of summation explains."""
-        return (self.is_policy_server or self.tokens) and (self.dtype or dtype, dtype) != ("float32", "float32")
+        apart = (self.is_policy_server and not self.is_service) or self.tokens  # a service samples and trains by one computation
+        return apart and (self.dtype or dtype, dtype) != ("float32", "float32")
+
+    def computes_in(self, dtype: str) -> str:
+        """Return the dtype in which the engine computes a policy of `dtype`."""
+        return self.dtype or ("bfloat16" if self.is_service else dtype)
 
     def result_fields(self) -> frozenset[str]:
         """Return the fields that can change a result; the server's place and the request rate cannot."""
@@ -75,7 +89,7 @@ class EngineSpec(Extension):
 
     @model_validator(mode="after")
     def _is_where_it_can_be(self) -> EngineSpec:
-        if self.name in SERVERS and not self.url and not self.python:
+        if self.name in ("vllm", "openai") and not self.url and not self.python:
             raise ValueError(f"`{self.name}` is a server: set `url`, e.g. url: http://127.0.0.1:8000")
         if self.name not in SERVERS and (self.url or self.model or self.dtype):
             raise ValueError(f"`{self.name}` is no server: `url`, `model` and `dtype` belong to {' and '.join(SERVERS)}")
@@ -83,6 +97,8 @@ class EngineSpec(Extension):
             raise ValueError("`python` starts a server of vllm in place of one at `url`: set one of them")
         if self.tokens and not self.is_endpoint:
             raise ValueError("`tokens` belongs to `openai`: other engines always give them")
-        if self.is_endpoint and not self.model:
-            raise ValueError("`openai` needs the name of the model there: set `model`")
+        if (self.is_endpoint or self.is_service) and not self.model:
+            raise ValueError(f"`{self.name}` needs the name of the model there: set `model`")
+        if self.is_service and len(self.url) > 1:
+            raise ValueError("`tinker` is one service: set one `url`, or none")
         return self

@@ -20,6 +20,14 @@ class Model(Block):
     )
     dtype: Literal["float32", "bfloat16"] = Field(default="float32", description="dtype of the weights and of the arithmetic")
     quantization: Quantization = Field(default="none", description="quantization of the frozen base in generation and training")
+    elsewhere: str | None = Field(
+        default=None,
+        description="name of the base at the service that samples and trains; then `base` needs config and tokenizer, no weights",
+    )
+
+    def result_fields(self) -> frozenset[str]:
+        """Return the fields that can change a result."""
+        return super().result_fields() - (set() if self.elsewhere else {"elsewhere"})
 
     @field_validator("dtype", mode="before")
     @classmethod

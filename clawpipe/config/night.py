@@ -326,6 +326,29 @@ class NightConfig(Block):
         return self
 
     @model_validator(mode="after")
+    def _is_sampled_at_one_temperature(self) -> NightConfig:
+        if self.rollouts and self.rollouts.engine.is_service and self.rollouts.temperature != 1:
+            raise ValueError(
+                f"rollouts.engine {self.rollouts.engine.name} has log-probs at temperature 1 alone: set rollouts.temperature to 1"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _samples_where_it_trains(self) -> NightConfig:
+        engine, backend = self.rollouts.engine if self.rollouts else EngineSpec(), self.train.backend
+        if engine.is_service and (engine.name, engine.model) != (backend.name, backend.model):
+            raise ValueError(
+                f"rollouts.engine {engine.name} samples what was trained there, from {engine.model}: set train.backend to "
+                f"{{name: {engine.name}, model: {engine.model}}}, or sample with another engine"
+            )
+        if self.model.elsewhere and (not engine.is_service or engine.model != self.model.elsewhere):
+            raise ValueError(
+                f"model.elsewhere says that the base's weights are at a service, as {self.model.elsewhere}: set rollouts.engine "
+                f"and train.backend to {{name: tinker, model: {self.model.elsewhere}}}, or leave it out"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _can_go_on_from_the_champion(self) -> NightConfig:
         if (self.train.start_from, self.serving.artifact, self.train.adapter) == ("champion", "merged", "lora"):
             raise ValueError(

@@ -91,12 +91,17 @@ class Engine(Protocol):
 
 
 @runtime_checkable
-class Scores(Protocol):
+class Rescores(Protocol):
     """An engine that also computes the log-probs of given tokens."""
 
     def score(self, ids: Sequence[int], start: int, temperature: float = 1.0) -> list[float]:
         """Return the natural log-probs of `ids[start:]` (start >= 1), each given the tokens before it."""
         ...
+
+
+@runtime_checkable
+class Scores(Rescores, Protocol):
+    """An engine that computes the log-probs of all tokens as well."""
 
     def distributions(self, ids: Sequence[int], positions: Sequence[int], temperature: float = 1.0) -> Tensor:
         """Return float32 log-probs [P, V] of every token of the vocabulary at P positions (>= 1), given the tokens before each."""
@@ -108,6 +113,15 @@ class Closes(Protocol):
     """An engine with resources outside of this process, such as an adapter on a server, which `close` releases."""
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class Remembers(Protocol):
+    """An engine whose turns cost money: what it answered is kept in a file, so that a killed shard does not pay for it again."""
+
+    def remember(self, file: Path | None) -> None:
+        """Keep turns in this file from now on, and take those that it holds; None: keep none."""
+        ...
 
 
 @runtime_checkable
@@ -128,7 +142,8 @@ class HoldsModel(Protocol):
     layout: Layout
 
 
-_SERVERS = {"vllm": "vllm:VllmEngine", "openai": "chat:ChatModel"}  # the latter gives text and is no Engine
+# An endpoint gives text, and is no Engine.
+_SERVERS = {"vllm": "vllm:VllmEngine", "openai": "chat:ChatModel", "tinker": "tinker:TinkerEngine"}
 _BUILT_IN = {
     # Named in full, so that every step with workers has it in its key: it scores tokens, whatever engine has sampled them.
     "embedded": "clawpipe.engines.embedded:EmbeddedEngine",
@@ -146,4 +161,5 @@ def open_engine(engine: EngineSpec, policy: PolicySpec, device: str) -> Engine:
     """
     adapter = Path(policy.adapter) if policy.adapter else None
     where = {"server": engine, "version": policy.policy_version} if engine.is_policy_server else {}
+    where |= {"remote": policy.remote} if engine.is_service else {}
     return ENGINES.make(engine.name, engine.options | where, Path(policy.base), adapter, policy.dtype, device, policy.quantization)

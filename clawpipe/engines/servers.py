@@ -83,9 +83,13 @@ class Servers:
         """
         return self._tried(lambda url: self._client.post(f"{url}{path}", json=body), at, allowed, tries or self.tries)
 
-    def get(self, path: str, *, at: str) -> httpx.Response:
-        """Get a path of the server at the URL `at`. Errors as for `post`."""
-        return self._tried(lambda url: self._client.get(f"{url}{path}"), at, (), self.tries)
+    def get(self, path: str, *, at: str, allowed: Collection[int] = ()) -> httpx.Response:
+        """Get a path of the server at the URL `at`. Arguments and errors as for `post`."""
+        return self._tried(lambda url: self._client.get(f"{url}{path}"), at, allowed, self.tries)
+
+    def delete(self, path: str, *, at: str, allowed: Collection[int] = ()) -> httpx.Response:
+        """Delete a path of the server at the URL `at`. Arguments and errors as for `post`."""
+        return self._tried(lambda url: self._client.delete(f"{url}{path}"), at, allowed, self.tries)
 
     def map(self, function: Callable[[T], R], values: Iterable[T]) -> list[R]:
         """Return `function` of each value, computed by `concurrency` threads; the first error ends those that have not begun."""
@@ -122,8 +126,10 @@ class Servers:
                     failed = f"it does not answer: {type(error).__name__}"
                     server.avoided_until = time.monotonic() + _AVOIDED_SECONDS
                     continue
+            if answer.status_code in allowed:
+                return answer
             if answer.status_code not in _LATER:
-                return answer if answer.status_code in allowed else self._accepted(answer, url)
+                return self._accepted(answer, url)
             failed, wait = f"it answers {answer.status_code}", _asked_to_wait(answer, wait)
         raise BusyError(f"{failed}, {tries} times", url, "start it, or try again later: what was answered is kept")
 

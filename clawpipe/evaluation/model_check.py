@@ -14,7 +14,16 @@ from clawpipe.config.training import Train
 from clawpipe.devices import meter
 from clawpipe.errors import ClawpipeError, DataError
 from clawpipe.json_types import JsonObject
-from clawpipe.policy.agreement import OTHER_MODEL, OTHER_SERVER, OTHER_SERVICE, Agreement, Bound, Part, require_agreement
+from clawpipe.policy.agreement import (
+    OTHER_MODEL,
+    OTHER_SERVER,
+    OTHER_SERVICE,
+    Agreement,
+    Bound,
+    EngineAgreement,
+    Part,
+    require_agreement,
+)
 from clawpipe.policy.spec import PolicySpec
 from clawpipe.progress import report
 from clawpipe.rollouts.generate import engine_bound
@@ -57,8 +66,9 @@ def compare_model(
     those of `check_model`."""
     request = TrainerCheckRequest(policy=policy, train=train, device=runtime.device, threads=runtime.train_threads)
     report(0, 1 + request.has_scores, "loading engine")
-    of_engine = pool.run(Job(request=CheckRequest(policy=policy, engine=engine)))
-    yield Agreement.model_validate(of_engine), engine_bound(policy, engine)
+    of_engine = EngineAgreement.model_validate(pool.run(Job(request=CheckRequest(policy=policy, engine=engine))))
+    yield of_engine.figures, engine_bound(policy, engine)
+    request = request.model_copy(update={"sampled": of_engine.sampled})
     if request.has_scores:
         report(1, 2, "loading trainer")
         yield _ask_trainer(request, work, runtime.step_timeout), request.bound

@@ -105,6 +105,7 @@ class TracedModel(BaseModel):
     aliases: list[str]
     night: str
     policy_version: str
+    deployed: list[JsonObject] = Field(default=[], description="where services serve it, or did")
 
 
 class VersionTrace(Trace):
@@ -126,6 +127,8 @@ class Version(Protocol):
     def night(self) -> str: ...
     @property
     def policy(self) -> ModelRef: ...
+    @property
+    def deployed(self) -> Sequence[BaseModel]: ...
 
 
 class _Graph:
@@ -219,6 +222,7 @@ def trace_version(home: Home, version: Version) -> JsonObject:
         aliases=list(version.aliases),
         night=version.night,
         policy_version=version.policy.policy_version,
+        deployed=[record.model_dump(mode="json") for record in version.deployed],
     )
     found = trace(home, version.night, version.policy.digest)
     return VersionTrace(model=model, **found.model_dump()).model_dump(mode="json")

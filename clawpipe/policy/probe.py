@@ -6,9 +6,11 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
+from transformers import AutoConfig
 
 from clawpipe.errors import ClawpipeError, DataError
 from clawpipe.policy.agreement import OTHER_MODEL, Part
@@ -43,9 +45,18 @@ def probe_of(ids: Sequence[int], window: int | None = None) -> Probe:
 
 
 def probe_for(model: Any, base: Path) -> Probe:
-    """Build a probe of English text in the tokens of the model at `base`, long enough for a small sliding window."""
+    """Build a probe of English text in the tokens of the model at `base`, long enough for a small sliding window.
+
+    Args:
+        model: anything with the model's config.
+    """
     config = model.config.get_text_config()
     return probe_of(load_tokenizer(base)(_TEXT, add_special_tokens=False)["input_ids"], getattr(config, "sliding_window", None))
+
+
+def probe_at(base: Path) -> Probe:
+    """Build the same for the model whose config and tokenizer are in a directory, without loading it."""
+    return probe_for(SimpleNamespace(config=AutoConfig.from_pretrained(base, trust_remote_code=False)), base)
 
 
 def forward_logprobs(model: Any, rows: Sequence[Sequence[int]], temperature: float = 1.0) -> list[list[float]]:

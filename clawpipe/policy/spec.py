@@ -33,17 +33,20 @@ class PolicySpec(BaseModel):
     tool_call_format: ToolCallFormat
     quantization: Quantization = Field(default="none", description="quantization of the weights in `base`")
     policy_version: str
+    elsewhere: str | None = Field(default=None, description="name of the base at the service that holds its weights; null: here")
+    remote: str | None = Field(default=None, description="where a service keeps the adapter for sampling")
 
 
 def untrained_spec(model: Model) -> PolicySpec:
     """Return the base model in a night's settings as a policy, fetched or converted if needed."""
     return PolicySpec(
-        base=str(resolve_base(model.base).path),
+        base=str(resolve_base(model.base, model.elsewhere).path),
         adapter=None,
         dtype=model.dtype,
         tool_call_format=model.tool_call_format,
         quantization=model.quantization,
         policy_version="",
+        elsewhere=model.elsewhere,
     )
 
 
@@ -60,11 +63,13 @@ def policy_spec(store: Store, policy: ModelRef) -> PolicySpec:
         tool_call_format=policy.tool_call_format,
         quantization=cast(Quantization, policy.quantization),
         policy_version=policy.policy_version,
+        elsewhere=policy.elsewhere,
+        remote=policy.remote,
     )
 
 
 def _base(policy: ModelRef) -> str:
-    base = resolve_base(policy.base_name)
+    base = resolve_base(policy.base_name, policy.elsewhere)
     if base.digest != policy.base:
         raise DataError(
             f"the base model {policy.base_name!r} is not the one that policy {policy.policy_version} was trained on",
@@ -96,8 +101,10 @@ class Origin:
     licence: str
 
 
-def origin_of(name: str) -> Origin | None:
-    """Return the origin of a base model that is on this machine, else None."""
+def origin_of(name: str, elsewhere: str | None = None) -> Origin | None:
+    """Return the origin of a base model that is on this machine, or at a service under the name `elsewhere`; else None."""
+    if elsewhere:
+        return Origin(elsewhere, elsewhere, None, _licence(resolve_base(name, elsewhere).path))
     if not is_ready(name):
         return None
     path = resolve_base(name).path

@@ -32,7 +32,14 @@ def policy_version(policy: ModelRef) -> str:
     return sha256_json(parts)[:16]
 
 
-def base_ref(name: str, digest: str, tool_call_format: ToolCallFormat, dtype: str, quantization: str = "none") -> ModelRef:
+def base_ref(
+    name: str,
+    digest: str,
+    tool_call_format: ToolCallFormat,
+    dtype: str,
+    quantization: str = "none",
+    elsewhere: str | None = None,
+) -> ModelRef:
     """Return the untrained policy."""
     ref = ModelRef(
         name="base",
@@ -44,18 +51,23 @@ def base_ref(name: str, digest: str, tool_call_format: ToolCallFormat, dtype: st
         policy_version="",
         adapter=False,
         quantization=quantization,
+        elsewhere=elsewhere,
     )
     return _versioned(ref)
 
 
-def adapter_ref(start: ModelRef, digest: str, parents: Iterable[str]) -> ModelRef:
-    """Return the policy of an adapter artifact on the base of `start`, with the quantization of `start`."""
-    return _derived(start, "adapter", digest, parents, adapter=True, weights=False)
+def adapter_ref(start: ModelRef, digest: str, parents: Iterable[str], remote: str | None = None) -> ModelRef:
+    """Return the policy of an adapter artifact on the base of `start`, with the quantization of `start`.
+
+    Args:
+        remote: where a service keeps the adapter for sampling. The adapter's bytes decide the version; the place does not.
+    """
+    return _derived(start, "adapter", digest, parents, adapter=True, weights=False, remote=remote)
 
 
 def weights_ref(start: ModelRef, digest: str, parents: Iterable[str]) -> ModelRef:
     """Return the policy of an artifact of whole weights, in full precision, derived from the base of `start`."""
-    return _derived(start, "model", digest, parents, adapter=False, weights=True, quantization="none")
+    return _derived(start, "model", digest, parents, adapter=False, weights=True, quantization="none", remote=None)
 
 
 def quantized_ref(policy: ModelRef, quantization: str) -> ModelRef:

@@ -124,7 +124,7 @@ def write_package(directory: Path, store: Store, package: Package) -> Package:
         raise DataError("the untrained base cannot be registered", package.policy.policy_version)
     shutil.copytree(store.require(package.policy), directory, dirs_exist_ok=True)
     package = package.model_copy(update={"renderer": renderer_digest(package.policy.tool_call_format)})
-    origin = origin_of(package.policy.base_name)
+    origin = origin_of(package.policy.base_name, package.policy.elsewhere)
     if package.policy.adapter and origin:
         _name_base(directory / _CONFIG, origin)
     (directory / CARD).write_text(_model_card(package, origin), encoding="utf-8")

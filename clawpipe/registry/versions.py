@@ -34,6 +34,7 @@ from clawpipe.registry.client import (
     require_ledger,
     unless_absent,
 )
+from clawpipe.registry.deployed import Deployed, deployed_of
 from clawpipe.registry.names import version_uri
 from clawpipe.registry.night_summary import description, readable_tags
 from clawpipe.registry.package import Package, package_digest, verify_package
@@ -65,6 +66,7 @@ class ModelVersionInfo(BaseModel):
     night: str
     run_id: str = Field(description="MLflow run of the night")
     model_id: str = Field(description="MLflow logged model that holds the files")
+    deployed: tuple[Deployed, ...] = Field(default=(), description="where services serve it, or did")
     files_removed: str = Field(default="", description="date on which `clawpipe gc` removed the files; empty: they are there")
 
     @property
@@ -303,5 +305,6 @@ def version_info(version: ModelVersion, aliases: Iterable[str] | None = None) ->
         night=tags[_NIGHT],
         run_id=version.run_id or "",
         model_id=tags[_MODEL_ID],
+        deployed=deployed_of(version),
         files_removed=version.tags.get(FILES_REMOVED, ""),
     )

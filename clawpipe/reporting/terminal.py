@@ -148,6 +148,8 @@ def trace_tree(traced: Mapping[str, Any]) -> Tree:
     tree.add(_line(counts, "dim"))
     if found.choice:
         tree.add(_line(found.choice, "dim"))
+    for place in found.model.deployed:
+        tree.add(_line(f"{place['target']}: {place['state']} by {place['by']}, {place['at']}, as {place['model']}", "dim"))
     for training in found.trainings:
         samples = training.samples
         branch = tree.add(_line(f"{training.step}: {samples.rows} samples {short(samples.digest)} (night {training.night})"))

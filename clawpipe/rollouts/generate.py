@@ -25,7 +25,7 @@ from clawpipe.environments.discovery import source_digest
 from clawpipe.environments.several import Named, named
 from clawpipe.errors import DataError
 from clawpipe.json_types import JsonObject, Row
-from clawpipe.policy.agreement import OTHER_SERVER, Agreement, Bound, bound_of, coarser, require_agreement
+from clawpipe.policy.agreement import OTHER_SERVER, Bound, EngineAgreement, bound_of, coarser, require_agreement
 from clawpipe.policy.spec import PolicySpec, policy_spec
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import publish_dataset, read_dataset
@@ -34,7 +34,7 @@ from clawpipe.store.files import exclusive, fsync
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.store.source import code_digest
 from clawpipe.workers.pool import WorkerPool
-from clawpipe.workers.request import CheckRequest, Job, ShardRequest
+from clawpipe.workers.request import CheckRequest, Job, ShardRequest, turns_of
 
 _AGREED: set[str] = set()  # policies on servers that this process has seen to be right
 
@@ -187,6 +187,7 @@ def _shard(pool: WorkerPool, work: Path, request: ShardRequest) -> Path:
         faults.kill_point("rollouts.before_rename")
         final = directory / f"{sha256_file(fresh)}.parquet"
         fresh.rename(final)
+        turns_of(fresh).unlink(missing_ok=True)
         return final
 
 
@@ -203,14 +204,14 @@ def require_engine(pool: WorkerPool, policy: PolicySpec, engine: EngineSpec) -> 
     asked = sha256_json([policy.model_dump(), engine.model_dump(mode="json")])
     with _maker(asked):
         if asked not in _AGREED:
-            found = Agreement.model_validate(pool.run(Job(request=CheckRequest(policy=policy, engine=engine))))
-            require_agreement(found, engine_bound(policy, engine), ", ".join(engine.url) or "vLLM", OTHER_SERVER)
+            found = EngineAgreement.model_validate(pool.run(Job(request=CheckRequest(policy=policy, engine=engine))))
+            require_agreement(found, engine_bound(policy, engine), ", ".join(engine.url) or engine.name, OTHER_SERVER)
             _AGREED.add(asked)
 
 
 def engine_bound(policy: PolicySpec, engine: EngineSpec) -> Bound:
     """Return how far an engine's log-probs may be from those of the policy."""
-    return bound_of(coarser(engine.dtype or policy.dtype, policy.dtype), policy.quantization)
+    return bound_of(coarser(engine.computes_in(policy.dtype), policy.dtype), policy.quantization)
 
 
 @cache

@@ -44,6 +44,8 @@ class ModelRef(_Ref):
     adapter: bool = Field(default=True, description="the artifact is an adapter beside the base")
     weights: bool = Field(default=False, description="the artifact is a whole model, tokenizer included, that came of the base")
     quantization: str = Field(default="none", description="how the base, or the whole weights, are held when it is loaded")
+    elsewhere: str | None = Field(default=None, description="name of the base at the service that holds its weights; null: here")
+    remote: str | None = Field(default=None, description="where a service keeps the adapter for sampling; a place, and no content")
 
     @property
     def stored(self) -> bool:

@@ -17,6 +17,7 @@ from clawpipe.config.quantization import Quantization
 from clawpipe.config.training import Train
 from clawpipe.errors import ConfigError
 from clawpipe.extensions import ExtensionPoint
+from clawpipe.training.methods import needs
 
 if TYPE_CHECKING:
     from clawpipe.config.night import NightConfig
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 OnStep = Callable[[dict[str, float]], None]
 # Named in full, so that every training's key holds it; a service's code is in the keys of the trainings that name it.
 _LOCAL = "clawpipe.training.local:LocalBackend"
-_SERVICES = {"tinker": "remote.tinker:TinkerBackend"}
+_SERVICES = {"tinker": "remote.tinker:TinkerBackend", "fireworks": "remote.fireworks:FireworksBackend"}
 BACKENDS = ExtensionPoint(
     "backend",
     "train.backend",
@@ -170,5 +171,18 @@ def _beyond(can: Capabilities, config: NightConfig) -> Iterator[Refusal]:
         yield Refusal("it cannot go on from an earlier round", "rounds=1")
     if config.train.start_from == "champion" and not can.starts_from_adapter:
         yield Refusal("it cannot start from an adapter that lies here", "train.start_from=base")
+    if config.model.elsewhere:
+        yield from _without_weights(config)
     if can.elsewhere and (config.runtime.train_processes > 1 or config.runtime.accelerate):
         yield Refusal("no process of this machine trains", "runtime.train_processes=1 runtime.accelerate=null")
+
+
+def _without_weights(config: NightConfig) -> Iterator[Refusal]:
+    """Yield what takes log-probs of policies whose weights are not on this machine."""
+    scored = " and ".join(sorted(needs(config.train)))
+    if scored:
+        why = f"the base's weights are elsewhere, and the log-probs of the {scored} policy are computed here"
+        yield Refusal(why, "train.method=grpo train.loss.kl_coef=0, or sft")
+    if (config.trajectories or config.curation.sampling.replay_nights) and config.train.spec.uses_ratios:
+        why = "the base's weights are elsewhere, and recorded log-probs are compared with them here"
+        yield Refusal(why, "train.method=sft, or trajectories=[] curation.sampling.replay_nights=0")

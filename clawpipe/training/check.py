@@ -16,7 +16,7 @@ from clawpipe.children.answer import answer, memory_may_run_out, prepare, read_r
 from clawpipe.config.quantization import Quantization
 from clawpipe.config.training import Train
 from clawpipe.errors import DataError
-from clawpipe.policy.agreement import Bound, bound_of, coarser
+from clawpipe.policy.agreement import Bound, SampledRow, bound_of, coarser
 from clawpipe.policy.spec import PolicySpec
 from clawpipe.processes import quick_exit
 from clawpipe.training.backends import Scores, open_backend
@@ -30,6 +30,7 @@ class TrainerCheckRequest(BaseModel):
 
     policy: PolicySpec
     train: Train | None
+    sampled: tuple[SampledRow, ...] = Field(default=(), description="rows to compare with, where the weights are elsewhere")
     device: str = "auto"
     threads: int = Field(default=0, ge=0, description="CPU threads; 0 uses every core")
 

@@ -36,12 +36,22 @@ def check_trainer(request: TrainerCheckRequest) -> Agreement:
 
 
 def _compare_backend(request: TrainerCheckRequest, backend: Any, train: Train) -> Agreement:
-    """Compare the log-probs of a service with those of the model here."""
+    """Compare the log-probs of a service with those of the model here, or of what the night's engine has sampled."""
+    if request.policy.elsewhere:
+        return _compare_sampled(request, backend, train)
     model = _load_for_annotation(request)
     rows = _rows(probe_for(base_of(model), Path(request.policy.base)))
     found = backend.logprobs(request.training(train), rows)
     expected = forward_logprobs(base_of(model), rows)
     return agreement("trainer", "apart", [one for row in found for one in row], [one for row in expected for one in row])
+
+
+def _compare_sampled(request: TrainerCheckRequest, backend: Any, train: Train) -> Agreement:
+    """Compare the service's log-probs of sampled tokens with those that were recorded."""
+    scored = backend.logprobs(request.training(train), [list(row.ids) for row in request.sampled])
+    found = [scores[place - 1] for scores, row in zip(scored, request.sampled, strict=True) for place in row.logprobs]
+    expected = [logprob for row in request.sampled for logprob in row.logprobs.values()]
+    return agreement("trainer", "apart", found, expected)
 
 
 def _rows(probe: Probe) -> list[list[int]]:

@@ -34,7 +34,8 @@ def commit_outcome(
     Args:
         steps: metrics of each optimizer step: clawpipe.training.metrics says what they are called.
         summary: `samples`, the rows that were trained on; `filtered`, counts of others by reason; `moved`, the relative norm of the
-            weights' change, where it is known; `stopped`, why training ended early, or None.
+            weights' change, where it is known; `stopped`, why training ended early, or None; `remote`, where a service keeps the
+            policies for sampling, by the names of their directories, if it does.
         write_weights: fills the directory of the adapter, or of the whole weights.
         write_optimizer: adds to the state that the night's next round is given, as far as another may follow; the number of steps
             so far is there already.

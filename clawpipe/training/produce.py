@@ -221,13 +221,14 @@ def _publish_policies(
     store: Store, request: TrainRequest, outcome: Path, start: ModelRef, parents: set[str]
 ) -> tuple[ModelRef, dict[str, ModelRef]]:
     """Publish the trained policy, and those after every `train.probe_steps` optimizer steps by their names."""
-    name, make_ref = ("model", weights_ref) if request.config.adapter == "full" else ("adapter", adapter_ref)
+    whole = request.config.adapter == "full"
+    name, remote = "model" if whole else "adapter", _summary(outcome).get("remote", {})
     manifest = {"kind": "model", "name": name, "base": start.base, "calls": start.tool_call_format, "dtype": start.dtype}
     ordered = tuple(sorted(parents))
 
     def publish(weights: Path) -> ModelRef:
         digest, _ = store.publish(name, lambda directory: _fill(directory, weights, manifest))
-        return make_ref(start, digest, ordered)
+        return weights_ref(start, digest, ordered) if whole else adapter_ref(start, digest, ordered, remote.get(weights.name))
 
     return publish(request.weights), {kept.name: publish(kept) for kept in sorted((outcome / SNAPSHOTS).glob("*"))}
 
@@ -240,7 +241,7 @@ def _publish_optimizer(store: Store, outcome: Path, course: Course, policy: Mode
 
 
 def _result(outcome: Path, rows: int, policy: ModelRef, extras: dict[str, Ref]) -> StepResult:
-    summary = json.loads((outcome / SUMMARY).read_bytes())
+    summary = _summary(outcome)
     steps = [json.loads(line) for line in (outcome / METRICS).read_text().splitlines()]
     signs = signs_of(steps)
     return StepResult(
@@ -253,6 +254,10 @@ def _result(outcome: Path, rows: int, policy: ModelRef, extras: dict[str, Ref]) 
         | {"updates": steps}
         | ({"signs": signs} if signs else {}),
     )
+
+
+def _summary(outcome: Path) -> JsonObject:
+    return json.loads((outcome / SUMMARY).read_bytes())
 
 
 def _rendering(environment: Played, spec: PolicySpec) -> Rendering:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -73,6 +74,11 @@ class ShardRequest(_Request):
     def played(self) -> EnvironmentSpec:
         """The environment, as settings name it."""
         return EnvironmentSpec(name=self.environment, options=self.options, call_timeout=self.call_timeout, python=self.python)
+
+
+def turns_of(output: Path) -> Path:
+    """Return the file in which turns of a shard are kept until it is done; it outlives the shard's directory."""
+    return output.parent.with_suffix(".turns")
 
 
 class ScoreRequest(_Request):

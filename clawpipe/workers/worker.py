@@ -9,7 +9,8 @@ import os
 import signal
 import sys
 import traceback
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -22,7 +23,7 @@ from clawpipe import faults
 from clawpipe.config.engine import EngineSpec
 from clawpipe.config.environment import EnvironmentSpec
 from clawpipe.contracts.schema import schema_of
-from clawpipe.engines.base import ENGINES, Closes, Described, Engine, HoldsModel, Sampling, Scores, open_engine
+from clawpipe.engines.base import ENGINES, Closes, Described, Engine, HoldsModel, Remembers, Sampling, Scores, open_engine
 from clawpipe.environments.base import TaskItem
 from clawpipe.environments.discovery import PLAYERS
 from clawpipe.environments.play import Plays
@@ -33,14 +34,14 @@ from clawpipe.machine import as_clawpipe_error
 from clawpipe.messages import Message, ToolCallFormat
 from clawpipe.policy.base import resolve_base
 from clawpipe.policy.load import load_policy, resolve_device
-from clawpipe.policy.probe import probe_for, runs
+from clawpipe.policy.probe import probe_at, probe_for, runs
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.spec import PolicySpec
 from clawpipe.policy.template import open_renderer
 from clawpipe.policy.vocabulary import load_tokenizer
 from clawpipe.store.datasets import write_parquet
 from clawpipe.workers.chats import chat_episodes, endpoint_rows
-from clawpipe.workers.compare import compare_engine
+from clawpipe.workers.compare import COOL, compare_engine, compare_with_itself
 from clawpipe.workers.episodes import EpisodeLimits, run_episodes, trajectory_rows
 from clawpipe.workers.merge import divergences, merge
 from clawpipe.workers.request import (
@@ -52,6 +53,7 @@ from clawpipe.workers.request import (
     ResolveRequest,
     ScoreRequest,
     ShardRequest,
+    turns_of,
 )
 
 _EMBEDDED = EngineSpec()
@@ -88,10 +90,21 @@ class Worker:
                 return self._shard(request, Path(job.output))
 
     def _shard(self, request: ShardRequest, output: Path) -> int:
-        rows = self._rows(request)
+        with self._remembering(request, turns_of(output)):
+            rows = self._rows(request)
         faults.kill_point("rollouts.before_write")
         write_parquet(pa.Table.from_pylist(rows, schema=schema_of("trajectories")), output)
         return len(rows)
+
+    @contextmanager
+    def _remembering(self, request: ShardRequest, turns: Path) -> Iterator[None]:
+        """Let an engine whose turns cost money keep those of a shard, so that a killed one does not pay for them again."""
+        engine = self._engine(request.policy, request.engine) if request.engine.is_service else None
+        if isinstance(engine, Remembers):
+            engine.remember(turns)
+        yield
+        if isinstance(engine, Remembers):
+            engine.remember(None)
 
     def _rows(self, request: ShardRequest) -> list[Row]:
         if request.environment in PLAYERS.built_in and not request.engine.is_endpoint:
@@ -147,8 +160,11 @@ class Worker:
     def _check(self, policy: PolicySpec, spec: EngineSpec) -> JsonObject:
         with runs("engine", policy.base):
             engine = self._engine(policy, spec)
+            if policy.elsewhere:
+                return compare_with_itself(engine, probe_at(Path(policy.base))).model_dump(mode="json")
             model = engine.model if isinstance(engine, HoldsModel) else _load(policy, self._device)
-            return compare_engine(engine, model, probe_for(model, Path(policy.base))).model_dump()
+            temperature = 1.0 if spec.is_service else COOL
+            return compare_engine(engine, model, probe_for(model, Path(policy.base)), temperature).model_dump()
 
     def _scoring(self, policy: PolicySpec) -> Scores:
         """Return the embedded engine, which scores all given tokens, with the policy."""

@@ -107,6 +107,8 @@ loss/binary | tracking.md | loss/policy
 loss/opd | tracking.md | the same name
 reward/mean | tracking.md | the same name
 gradient/norm | tracking.md | the same meaning: grad_norm
+deploy_to_tinker.sh | clawpipe deploy | --to tinker: a version that was trained there is kept and served there
+deploy_to_fireworks.sh | clawpipe deploy | --to fireworks --gpus N --method lora or merged; the price and a question come first
 run_qwen3_4b_openclaw_rl.sh | clawpipe up | the gateway, the nights and the served model, in place of a script that starts all of it
 run_qwen3_4b_openclaw_opd.sh | clawpipe up | with train.method: opd
 run_qwen3_4b_openclaw_combine.sh | clawpipe up | with train.method: combine

@@ -18,6 +18,7 @@ class _Entries(BaseModel):
     state: str | None = None
     steps: list[Metrics] = []
     scores: list[list[list[float]]] = []
+    samplers: dict[str, str] = {}
 
 
 class Journal:
@@ -26,6 +27,7 @@ class Journal:
     Attributes:
         state: path of the weights and the optimizer at the service after the last step in `steps`; None before the first.
         steps: metrics of the optimizer steps so far.
+        samplers: where the service keeps policies for sampling, by name.
     """
 
     def __init__(self, file: Path, identity: dict[str, str]) -> None:
@@ -41,6 +43,14 @@ class Journal:
     @property
     def steps(self) -> list[Metrics]:
         return self._entries.steps
+
+    @property
+    def samplers(self) -> dict[str, str]:
+        return self._entries.samplers
+
+    def add_sampler(self, name: str, path: str) -> None:
+        self._entries.samplers[name] = path
+        self._write()
 
     def add_step(self, metrics: Metrics, state: str) -> None:
         self._entries.steps.append(metrics)

@@ -28,7 +28,7 @@ from clawpipe.training.remote.adapter import movement
 from clawpipe.training.remote.journal import Journal, Metrics
 from clawpipe.training.remote.losses import named_loss
 from clawpipe.training.remote.session import OpenSession, Session, StepLoss
-from clawpipe.training.request import TrainRequest, snapshot_name
+from clawpipe.training.request import ADAPTER, TrainRequest, snapshot_name
 from clawpipe.training.run import job_of
 from clawpipe.training.trainers.accumulator import Accumulator
 from clawpipe.training.trainers.early_stopping import Limits, stop_reason
@@ -55,13 +55,14 @@ def train_at(open_session: OpenSession, request: TrainRequest, work: Path, on_st
     if not exported.exists():
         session = open_session(journal.state or _state_before(request))
         _Training(session, open_session, request, job, journal).run(on_step)
-        session.export("adapter", exported)
+        _keep_policy(session, journal, ADAPTER, exported)
     job.check(journal.steps)
     summary = {
         "samples": len(job.rows) // job.rows_each,
         "filtered": job.filtered | away,
         "stopped": stop_reason(journal.steps, Limits(request.config.max_kl)),
         "moved": movement(exported, request.init_adapter),
+        "remote": journal.samplers,
     }
     fill = partial(shutil.copytree, exported)
     commit_outcome(request, journal.steps, summary, fill, partial(_write_state, state=str(journal.state)))
@@ -151,7 +152,7 @@ class _Training:
         """Keep the policy after every `train.probe_steps` steps."""
         every, directory = self._request.config.probe_steps, self._request.snapshots / snapshot_name(number)
         if every and number % every == 0 and not directory.exists():
-            self._session.export(directory.name, directory)
+            _keep_policy(self._session, self._journal, directory.name, directory)
 
     def _score(self, rows: Rows, *, reference: bool = False) -> list[np.ndarray]:
         """Return log-probs from before the first step, which are computed once."""
@@ -162,6 +163,13 @@ class _Training:
             found = [row.tolist() for row in session.logprobs(rows)]
             self._journal.add_scores(found)
         return [np.asarray(row, np.float32) for row in found]
+
+
+def _keep_policy(session: Session, journal: Journal, name: str, directory: Path) -> None:
+    """Let the service keep the present weights for sampling, and write them into a new directory here."""
+    if name not in journal.samplers:
+        journal.add_sampler(name, session.save_for_sampling(name))
+    session.export(name, directory)
 
 
 def _finished(objective: Objective, accumulator: Accumulator) -> Metrics:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
 from torch import Tensor
 
 from clawpipe.training.data.samples import Sample
@@ -61,6 +62,10 @@ class Session(Protocol):
         """Save weights and optimizer, and return by which path a later session goes on from them."""
         ...
 
+    def save_for_sampling(self, name: str) -> str:
+        """Save the present weights, and return by which path the service samples from them."""
+        ...
+
     def export(self, name: str, directory: Path) -> None:
         """Write the present weights into a new directory, as an adapter in peft's files."""
         ...
@@ -70,3 +75,8 @@ class OpenSession(Protocol):
     """Opens a session, from a saved path, or with a new adapter on the base."""
 
     def __call__(self, state: str | None) -> Session: ...
+
+
+def whole_rows(rows: Sequence[Sequence[int]]) -> list[Sample]:
+    """Return token ids as rows all of whose tokens but the first are trained."""
+    return [Sample("", np.asarray(row), np.arange(1, len(row)), 1.0, 1.0, {}) for row in rows]

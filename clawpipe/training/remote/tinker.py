@@ -8,11 +8,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from clawpipe.config.quantization import Quantization
-from clawpipe.config.training import Lora, Train
+from clawpipe.config.training import Train
 from clawpipe.errors import ConfigError
 from clawpipe.quick_imports import quick_imports
 from clawpipe.training.backends import Capabilities, OnStep, Refusal
-from clawpipe.training.methods import weights_of
+from clawpipe.training.remote.refusals import of_adapters, of_services
 from clawpipe.training.request import TrainRequest
 
 KEY = "TINKER_API_KEY"
@@ -45,43 +45,27 @@ class TinkerBackend:
         """Yield the settings that have no counterpart there."""
         if not os.environ.get(KEY):
             yield Refusal(f"{KEY} is not in the environment", f"{KEY}")
-        if temperature != 1:
-            yield Refusal("its log-probs are those at temperature 1", "rollouts.temperature=1")
-        if quantization != "none":
-            yield Refusal("its base is not quantized", "model.quantization=none")
-        if weights_of(train)[1] and train.opd.form == "topk":
-            yield Refusal("it gives the log-prob of the sampled token alone", "train.opd.form=token")
-        if train.loss.entropy_coef:
-            yield Refusal("it gives no entropy", "train.loss.entropy_coef=0")
-        if train.validation:
-            yield Refusal("it goes back to no earlier step", "train.validation=0")
-        yield from _of_lora(train.lora)
+        yield from of_services(train, temperature, quantization)
+        if train.lora.alpha != _ALPHA:
+            yield Refusal(f"it scales adapters by {_ALPHA} / rank", f"train.lora.alpha={_ALPHA}")
+        yield from of_adapters(train.lora)
 
     def train(self, request: TrainRequest, work: Path, on_step: OnStep) -> None:
         """Train; see clawpipe.training.remote.loop."""
         with quick_imports():
+            from clawpipe.hosted.tinker import Service
             from clawpipe.training.remote.loop import train_at
-            from clawpipe.training.remote.tinker_session import Service
+            from clawpipe.training.remote.tinker_session import opener
 
-        with Service(self._url, self._model, self._timeout, self._keep_seconds) as service:
-            train_at(service.opener(request), request, work, on_step)
+        with Service(self._url, self._model, self._timeout) as service:
+            train_at(opener(service, request, self._keep_seconds), request, work, on_step)
 
     def logprobs(self, request: TrainRequest, rows: Sequence[Sequence[int]]) -> list[list[float]]:
         """Return the service's own log-probs of rows, under its base."""
         with quick_imports():
-            from clawpipe.training.remote.tinker_session import Service, whole_rows
+            from clawpipe.hosted.tinker import Service
+            from clawpipe.training.remote.session import whole_rows
+            from clawpipe.training.remote.tinker_session import opener
 
-        with Service(self._url, self._model, self._timeout, self._keep_seconds) as service:
-            return [row.tolist() for row in service.opener(request)(None).logprobs(whole_rows(rows))]
-
-
-def _of_lora(lora: Lora) -> Iterator[Refusal]:
-    """Yield what its adapters are not."""
-    if lora.alpha != _ALPHA:
-        yield Refusal(f"it scales adapters by {_ALPHA} / rank", f"train.lora.alpha={_ALPHA}")
-    if lora.dropout:
-        yield Refusal("its adapters have no dropout", "train.lora.dropout=0")
-    if lora.variant != "lora":
-        yield Refusal(f"it has no {lora.variant}", "train.lora.variant=lora")
-    if lora.target_modules != "all-linear":
-        yield Refusal("its adapters are on all linear layers", "train.lora.target_modules=all-linear")
+        with Service(self._url, self._model, self._timeout) as service:
+            return [row.tolist() for row in opener(service, request, self._keep_seconds)(None).logprobs(whole_rows(rows))]

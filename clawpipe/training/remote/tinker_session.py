@@ -1,99 +1,56 @@
-"""Sessions with a service that speaks Tinker's API. The library numbers requests, so that one that is sent twice counts once."""
+"""Sessions of a training with a service that speaks Tinker's API."""
 
 from __future__ import annotations
 
 import os
 import shutil
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-import httpx
-import numpy as np
 import tinker
 import torch
 from tinker import types
 from torch import Tensor
 
-from clawpipe import faults
 from clawpipe.errors import DataError
+from clawpipe.hosted.downloads import bytes_at
+from clawpipe.hosted.tinker import Service, is_same_model
+from clawpipe.hosted.tinker_errors import told_as_ours
 from clawpipe.training.data.packing import inputs_of
 from clawpipe.training.data.samples import Sample
 from clawpipe.training.remote.adapter import CONFIG, WEIGHTS, convert_adapter
 from clawpipe.training.remote.session import NamedLoss, OpenSession, StepLoss
-from clawpipe.training.remote.tinker_errors import told_as_ours
 from clawpipe.training.request import TrainRequest
 
 _EPSILON = 1e-8  # of AdamW, as the local trainer has it; the library's own default is another
-_TRIES = 5  # of a download
 
 
-class Service:
-    """The service at a URL, as a context: what was opened in it is closed at its end.
+def opener(service: Service, request: TrainRequest, keep_seconds: int) -> OpenSession:
+    """Return what opens sessions of this training.
 
     Args:
-        url: None: the one that the library knows.
-        model: name of the base there.
-        timeout: seconds that one request may take, with all its tries.
         keep_seconds: for how long the service keeps what is saved there.
     """
-
-    def __init__(self, url: str | None, model: str, timeout: float, keep_seconds: int) -> None:
-        os.environ["TINKER_TELEMETRY"] = "0"  # it would send what errors say
-        self.url, self.model, self.timeout, self.keep_seconds = url, model, timeout, keep_seconds
-        self.where = url or os.environ.get("TINKER_BASE_URL") or "tinker"
-        self._client: tinker.ServiceClient | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._client is None:
-            return
-        with suppress(Exception):  # the session ends by itself, a little later
-            self._client.close("errored" if error else "success").result(timeout=10)
-
-    @property
-    def client(self) -> tinker.ServiceClient:
-        if self._client is None:
-            self._client = tinker.ServiceClient(base_url=self.url)
-        return self._client
-
-    def opener(self, request: TrainRequest) -> OpenSession:
-        """Return what opens sessions of this training."""
-        return partial(TinkerSession, self, request)
-
-    def ask(self, name: str, future: Any) -> Any:
-        """Wait for the answer to a request.
-
-        Raises:
-            ClawpipeError: see `told_as_ours`.
-        """
-        faults.kill_point("tinker.asked", name)
-        with told_as_ours(self.where):
-            answer = future.result(timeout=self.timeout)
-        faults.kill_point("tinker.answered", name)
-        return answer
+    return partial(TinkerSession, service, request, keep_seconds)
 
 
 class TinkerSession:
     """The weights of one policy; see clawpipe.training.remote.session."""
 
-    def __init__(self, service: Service, request: TrainRequest, state: str | None) -> None:
+    def __init__(self, service: Service, request: TrainRequest, keep_seconds: int, state: str | None) -> None:
         """Load what was saved at `state`, or make a new adapter on the base.
 
         Raises:
             DataError: the weights are those of another base.
         """
-        self._service, self._request = service, request
+        self._service, self._request, self._keep_seconds = service, request, keep_seconds
         with told_as_ours(service.where):
             self._client = service.ask("load", self._load(state) if state else self._create())
             info = self._client.get_info()
         found = info.model_data.model_name
-        if found and not _is_same(found, service.model):
+        if found and not is_same_model(found, service.model):
             what = f"the service trains {found}, not {service.model}"
             raise DataError(what, service.where, "set train.backend.model to the model of this night")
 
@@ -147,11 +104,15 @@ class TinkerSession:
         return norms[0] if norms else None
 
     def save(self, name: str) -> str:
-        future = self._client.save_state(name, ttl_seconds=self._service.keep_seconds)
+        future = self._client.save_state(name, ttl_seconds=self._keep_seconds)
         return self._service.ask("save_state", future).path
 
+    def save_for_sampling(self, name: str) -> str:
+        future = self._client.save_weights_for_sampler(name, ttl_seconds=self._keep_seconds)
+        return self._service.ask("save_weights_for_sampler", future).path
+
     def export(self, name: str, directory: Path) -> None:
-        future = self._client.save_weights_external(name, ttl_seconds=self._service.keep_seconds)
+        future = self._client.save_weights_external(name, ttl_seconds=self._keep_seconds)
         path = self._service.ask("save_weights_external", future).path
         downloaded = directory.with_name(f".{directory.name}.downloaded")
         self._download(path, downloaded)
@@ -174,30 +135,7 @@ class TinkerSession:
                     raise DataError(
                         f"the exported weights have no {name}", self._service.where, "the service has to export adapters"
                     )
-                (directory / name).write_bytes(_bytes_at(urls[name], self._service.timeout))
-
-
-def _is_same(found: str, model: str) -> bool:
-    """Whether two names are one model's, with or without its owner, or a variant of it."""
-    one, other = (name.rpartition("/")[2].casefold() for name in (found, model))
-    return one in other or other in one
-
-
-def whole_rows(rows: Sequence[Sequence[int]]) -> list[Sample]:
-    """Return token ids as rows all of whose tokens but the first are trained."""
-    return [Sample("", np.asarray(row), np.arange(1, len(row)), 1.0, 1.0, {}) for row in rows]
-
-
-def _bytes_at(url: str, timeout: float) -> bytes:
-    """Return what is at an address, after a few tries."""
-    with httpx.Client(timeout=timeout, follow_redirects=True) as client:
-        for left in reversed(range(_TRIES)):
-            try:
-                return client.get(url).raise_for_status().content
-            except httpx.HTTPError as error:
-                if not left:
-                    raise httpx.TransportError(f"a download ended with {type(error).__name__}") from None
-    raise AssertionError
+                (directory / name).write_bytes(bytes_at(urls[name], self._service.timeout))
 
 
 def _datum(row: Sample, inputs: dict[str, Tensor]) -> types.Datum:

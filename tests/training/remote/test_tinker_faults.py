@@ -57,7 +57,7 @@ def test_a_cut_at_every_call_changes_nothing(job, fake, monkeypatch):
             continue
     assert adapter_of(outcome) == adapter_of(straight)
     assert [step["loss"] for step in steps_of(outcome)] == [step["loss"] for step in steps_of(straight)]
-    calls = {"load", "forward_backward", "optim_step", "save_state", "save_weights_external", "urls"}
+    calls = {"load", "forward_backward", "optim_step", "save_state", "save_weights_for_sampler", "save_weights_external", "urls"}
     assert calls <= {detail for _, detail, _ in seen}
     # A step that is cut between its request and the note that it is saved is taken again, on the weights from before it.
     assert 2 < fake.steps - taken <= 2 + 2 * 6
@@ -232,7 +232,7 @@ CASES: list[tuple[Exception, type[ClawpipeError]]] = [
 
 @pytest.mark.parametrize(("error", "kind"), CASES, ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "")
 def test_each_error_of_the_library_has_an_exit_code(error, kind):
-    from clawpipe.training.remote.tinker_errors import told_as_ours
+    from clawpipe.hosted.tinker_errors import told_as_ours
 
     with pytest.raises(kind) as caught, told_as_ours("http://127.0.0.1:1"):
         raise error

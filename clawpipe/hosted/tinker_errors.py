@@ -12,8 +12,9 @@ from pydantic import ValidationError
 from tinker.lib.retryable_exception import RetryableException
 
 from clawpipe.errors import BusyError, ClawpipeError, ConfigError, DataError, TrainingError
+from clawpipe.hosted.statuses import LATER, error_of_status
 
-_LATER = "run again: training goes on from the last step that the service has saved"
+_KEY = "TINKER_API_KEY"
 _LENGTH = 300  # most characters of what the service said
 
 
@@ -35,13 +36,13 @@ def told_as_ours(where: str) -> Iterator[None]:
 def _ours(error: BaseException, where: str) -> ClawpipeError:
     match error:
         case tinker.APIStatusError():
-            return _of_status(error, where)
+            return error_of_status(error.status_code, _said(error), where, _KEY)
         case tinker.RequestFailedError():
             return _of_request(error, where)
         case tinker.APIConnectionError() | httpx.HTTPError() | RetryableException():
-            return BusyError(f"the service does not answer: {_said(error)}", where, _LATER)
+            return BusyError(f"the service does not answer: {_said(error)}", where, LATER)
         case FutureTimeoutError():
-            return BusyError("the service did not answer in the time of train.backend.options.timeout", where, _LATER)
+            return BusyError("the service did not answer in the time of train.backend.options.timeout", where, LATER)
         case ValidationError() | tinker.APIResponseValidationError():
             return TrainingError(f"the service's answer is not of its API: {_said(error)}", where)
         case tinker.TinkerError():
@@ -51,28 +52,12 @@ def _ours(error: BaseException, where: str) -> ClawpipeError:
     return TrainingError(f"the service's library failed: {_said(error)}", where)
 
 
-def _of_status(error: tinker.APIStatusError, where: str) -> ClawpipeError:
-    said = f"the service answers {error.status_code}: {_said(error)}"
-    match error.status_code:
-        case 401 | 403:
-            return ConfigError(f"the service refuses the key: {said}", where, "set TINKER_API_KEY to a key of this service")
-        case 402:
-            return ConfigError(f"the account cannot pay: {said}", where, "settle it there, and run again: each step is saved")
-        case 404 | 410:
-            fix = "check train.backend.model; where saved steps have expired, remove the home's work directory to train anew"
-            return DataError(said, where, fix)
-        case 400 | 422:
-            return ConfigError(said, where, "check train.backend.model and the settings of train")
-        case _:
-            return BusyError(said, where, _LATER)
-
-
 def _of_request(error: tinker.RequestFailedError, where: str) -> ClawpipeError:
     """Return the error of a request that the service accepted and could not do: the user's fault, or its own."""
     said = f"the service could not do it: {_said(error)}"
     if error.category == tinker.types.RequestErrorCategory.User:
-        return DataError(said, where, "check that train.backend.model is the model whose tokens the rows hold")
-    return BusyError(said, where, _LATER)
+        return DataError(said, where, "check that the model there is the one whose tokens the rows hold")
+    return BusyError(said, where, LATER)
 
 
 def _said(error: BaseException) -> str:
