@@ -14,7 +14,7 @@ from clawpipe.cli.output import JsonFlag, print_json, print_table
 if TYPE_CHECKING:
     from clawpipe.deploying.plan import Plan
 
-_NAMED = "NAME@champion or NAME@3; models:/... also works."
+_NAMED = "NAME@champion or NAME@3."
 NameArgument = Annotated[str, typer.Argument(help=_NAMED)]
 
 

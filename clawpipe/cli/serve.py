@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from clawpipe.store.home import Home
 
 ModelArgument = Annotated[
-    str, typer.Argument(help="NAME@ALIAS, which is followed; NAME@3; or a base or peft adapter: built-in name, hub id, directory.")
+    str, typer.Argument(help="NAME@ALIAS, which is followed; NAME@3; or a base model: built-in name, hub id or directory.")
 ]
 PortOption = Annotated[int, typer.Option(help="Port to listen on.", min=0, max=65535)]
 HostOption = Annotated[str, typer.Option(help="Address to listen on; only this machine can reach the default.")]

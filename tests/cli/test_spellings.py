@@ -20,9 +20,9 @@ from clawpipe.store.home import Home
 
 # Short flags that exist, each of one long flag; none may be given to another.
 SHORT = {"-c": "--config", "-d": "--dir", "-e": "--environment", "-f": "--follow", "-l": "--limit", "-m": "--model"}
-SHORT |= {"-o": "--override", "-r": "--reason", "-s": "--space"}
+SHORT |= {"-o": "--override", "-r": "--reason", "-s": "--space", "-y": "--yes"}
 READ = {"--in", "--input", "--inputs", "--data", "--file", "--files", "--path", "--paths"}
-WRITTEN = {"--out", "--out-dir", "--output-dir", "--output-file", "--to", "--dest", "--target"}
+WRITTEN = {"--out", "--out-dir", "--output-dir", "--output-file", "--dest", "--target"}
 WRITERS = {"atropos", "batch", "env plant", "env test", "export", "ingest", "init", "models export", "process", "train"}
 LISTED_BELOW = {("mcp", "--data")}  # what an agent may read later; the command itself reads nothing of it
 
