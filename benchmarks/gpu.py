@@ -126,7 +126,8 @@ def measure(name: str, smoke: bool, peak_tflops: float | None) -> JsonObject:
     figures: JsonObject = {"model": model.name, "parameters": model.parameters, "planned_gib": allowance / 2**30}
     if not smoke:
         figures["cap_gib"] = _cap(named(name.split("-")[1]).bytes - phase.parts["libraries"])
-    with tempfile.TemporaryDirectory() as directory, patch("clawpipe.policy.load.AutoModelForCausalLM", RandomWeights):
+    weights = patch("clawpipe.policy.load.AutoModelForCausalLM", RandomWeights), patch("clawpipe.policy.load.require_here")
+    with tempfile.TemporaryDirectory() as directory, weights[0], weights[1]:  # no file holds them
         base = Path(directory) / "base"
         llama_of(model).save_pretrained(base)
         for part, work in (("training", _train), ("rollouts", _generate)):
