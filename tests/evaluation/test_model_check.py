@@ -37,7 +37,6 @@ def families(monkeypatch):
     sys.modules.pop("families", None)
 
 
-@pytest.mark.parametrize("train", [Train(), Train(adapter="full", method="ppo"), None])
 class Told(list):
     """What a step reported while it ran."""
 
@@ -54,6 +53,7 @@ def test_a_check_says_what_it_loads(check):
     assert told == [(0, 2, "loading engine"), (1, 2, "loading trainer")]
 
 
+@pytest.mark.parametrize("train", [Train(), Train(adapter="full", method="ppo"), None])
 def test_engine_and_trainer_pass_however_the_policy_is_trained(check, train):
     engine, trainer = check("random", train)
     assert (engine.part, trainer.part) == ("engine", "trainer")
