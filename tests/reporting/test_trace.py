@@ -34,6 +34,7 @@ class RegisteredVersion:
     name: str = "agent"
     version: str = "2"
     aliases: tuple[str, ...] = ("champion",)
+    deployed: tuple[str, ...] = ()
 
 
 @dataclass
