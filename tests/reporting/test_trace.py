@@ -219,7 +219,7 @@ def test_the_tree_fits_80_columns_and_elides(filled: FilledHome) -> None:
 def test_json_holds_the_version_and_all_ids(filled: FilledHome) -> None:
     found = json.loads(json.dumps(trace_version(filled.home, RegisteredVersion(filled.nights["second"], "second"))))
     model = {"name": "agent", "version": "2", "aliases": ["champion"], "night": "second", "policy_version": "second"}
-    assert found["model"] == model
+    assert found["model"] == model | {"deployed": []}
     assert [training["trajectories"] for training in found["trainings"]] == [
         {"item0": ["u0"], "item2": ["u1"]},
         {"item0": ["t0", "t1"], "item1": ["t2"]},
