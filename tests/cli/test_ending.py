@@ -96,6 +96,6 @@ def test_an_interrupt_does_not_wait_for_a_server_that_starts(home: Home):
         said = process.stderr.read()
         seconds = time.monotonic() - begun
     assert process.returncode == 130
-    assert said.splitlines()[0] == "clawpipe: interrupted"
+    assert "clawpipe: interrupted" in said.splitlines()[:2]  # what was begun may be told before
     assert f"0 finished steps, shards and checkpoints are kept in {home.root}" in said
     assert seconds < 5
