@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from clawpipe.config.engine import EngineSpec
 from clawpipe.config.quantization import Quantization
 from clawpipe.engines.base import Completion, Sampling
+from clawpipe.engines.histories import Histories
 from clawpipe.engines.turns import Turns, turn_key
 from clawpipe.errors import ConfigError, DataError, NotFoundError
 from clawpipe.json_types import JsonObject
@@ -68,9 +69,9 @@ class TinkerEngine:
             self._service.close("errored")
             raise
 
-    def begin(self, prompts: Sequence[Sequence[int]]) -> TinkerConversations:
+    def begin(self, prompts: Sequence[Sequence[int]]) -> Histories:
         """Start a batch of conversations; prompts are token ids, of different lengths, each of at least one token."""
-        return TinkerConversations(self, prompts)
+        return Histories(self.sample, prompts)
 
     def sample(self, asked: Sequence[tuple[Sequence[int], int]], sampling: Sampling) -> list[Completion]:
         """Sample a turn after each history, with its seed.
@@ -138,23 +139,6 @@ class TinkerEngine:
                 self._turns.add(turn_key(self._version, ids, seed, sampling), turn)
             turns.append(turn)
         return turns
-
-
-class TinkerConversations:
-    """Rows of one batch; the service finds what it has computed of a history by itself."""
-
-    def __init__(self, engine: TinkerEngine, prompts: Sequence[Sequence[int]]) -> None:
-        self._engine, self._histories = engine, [list(prompt) for prompt in prompts]
-
-    def extend(self, tokens: dict[int, Sequence[int]]) -> None:
-        for row, ids in tokens.items():
-            self._histories[row].extend(ids)
-
-    def sample(self, seeds: dict[int, int], sampling: Sampling) -> dict[int, Completion]:
-        rows = sorted(seeds)
-        turns = self._engine.sample([(self._histories[row], seeds[row]) for row in rows], sampling)
-        self.extend({row: turn.ids for row, turn in zip(rows, turns, strict=True)})
-        return dict(zip(rows, turns, strict=True))
 
 
 def _require_given(adapter: Path | None, remote: str | None, version: str) -> None:

@@ -19,6 +19,7 @@ import httpx
 from clawpipe.config.engine import KEYS, EngineSpec
 from clawpipe.config.quantization import Quantization
 from clawpipe.engines.base import Completion, Sampling
+from clawpipe.engines.histories import Histories
 from clawpipe.engines.servers import Servers
 from clawpipe.errors import BusyError, ClawpipeError, ConfigError, DataError
 from clawpipe.json_types import JsonObject
@@ -73,9 +74,9 @@ class VllmEngine:
         """The most tokens that a history may have."""
         return self._context
 
-    def begin(self, prompts: Sequence[Sequence[int]]) -> VllmConversations:
+    def begin(self, prompts: Sequence[Sequence[int]]) -> Histories:
         """Start a batch of conversations; prompts are token ids, of different lengths, each of at least one token."""
-        return VllmConversations(self, prompts)
+        return Histories(self.map_generate, prompts)
 
     def generate(self, ids: Sequence[int], seed: int, sampling: Sampling) -> Completion:
         """Sample one turn after a history.
@@ -137,23 +138,6 @@ class VllmEngine:
             answer = self._servers.post(_LOAD, body, at=url, allowed=(400, 403, 404, 405))
             if not answer.is_success and all(card["id"] != self._name for card in self._cards(url)):
                 raise ConfigError(f"it does not load the adapter {self._adapter}: {_described(answer)}", url, _TO_LOAD)
-
-
-class VllmConversations:
-    """Rows of one batch; the server finds what it has computed of a history by itself (prefix caching)."""
-
-    def __init__(self, engine: VllmEngine, prompts: Sequence[Sequence[int]]) -> None:
-        self._engine, self._histories = engine, [list(prompt) for prompt in prompts]
-
-    def extend(self, tokens: dict[int, Sequence[int]]) -> None:
-        for row, ids in tokens.items():
-            self._histories[row].extend(ids)
-
-    def sample(self, seeds: dict[int, int], sampling: Sampling) -> dict[int, Completion]:
-        rows = sorted(seeds)
-        turns = self._engine.map_generate([(self._histories[row], seeds[row]) for row in rows], sampling)
-        self.extend({row: turn.ids for row, turn in zip(rows, turns, strict=True)})
-        return dict(zip(rows, turns, strict=True))
 
 
 def _params(sampling: Sampling, seed: int) -> JsonObject:
