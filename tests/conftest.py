@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 import uuid
+import warnings
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
@@ -122,6 +123,10 @@ def pytest_runtest_protocol() -> Generator[None, object, object]:
 def pytest_unconfigure(config: pytest.Config) -> None:
     config.stash[_SCRATCH].cleanup()
     gc.unfreeze()  # DuckDB tells of all that nobody has collected in the end
+    with warnings.catch_warnings(
+        action="ignore", category=ResourceWarning
+    ):  # of tests that ignored them; imports froze what they left
+        gc.collect()
 
 
 @pytest.fixture
