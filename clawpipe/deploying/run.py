@@ -17,6 +17,7 @@ from clawpipe.deploying.tinker import Tinker
 from clawpipe.errors import ConfigError, NotFoundError
 from clawpipe.export.files import export_version
 from clawpipe.registry.deployed import Deployed, note_deployed
+from clawpipe.registry.names import version_name
 from clawpipe.registry.package import restore_policy
 from clawpipe.registry.tracking import Tracking
 from clawpipe.registry.versions import ModelVersionInfo, download, resolve
@@ -64,7 +65,9 @@ def end(home: Home, name: str, target: Target) -> Deployed:
     info = resolve(Tracking.of(home, "none"), name)
     record = next((one for one in info.deployed if one.target == target), None)
     if record is None:
-        raise NotFoundError(f"this version was never deployed to {target}", info.uri, "`clawpipe deployments` shows where it is")
+        raise NotFoundError(
+            f"this version was never deployed to {target}", version_name(info.uri), "`clawpipe deployments` shows where it is"
+        )
     if record.state == "ended":
         return record
     with _again(home, info, record) as service:
@@ -79,7 +82,9 @@ def _require_no_other(info: ModelVersionInfo, plan: Plan) -> None:
         same = (record.deployment, record.gpus, record.where) == (new.deployment, new.gpus, new.where)
         if record.target == plan.target and record.state != "ended" and not same:
             what = f"it is in service there already, by method {record.method} on {record.gpus or 'the default number of'} GPUs"
-            raise ConfigError(what, info.uri, f"end that first: clawpipe undeploy {info.name}@{info.version} --from {plan.target}")
+            raise ConfigError(
+                what, version_name(info.uri), f"end that first: clawpipe undeploy {info.name}@{info.version} --from {plan.target}"
+            )
 
 
 def _state(home: Home, info: ModelVersionInfo, record: Deployed) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from clawpipe.deploying.plan import Call, Plan, Wanted
 from clawpipe.errors import ConfigError, DataError, NotFoundError
 from clawpipe.registry.deployed import Deployed
+from clawpipe.registry.names import version_name
 from clawpipe.registry.versions import ModelVersionInfo
 
 KEY = "TINKER_API_KEY"
@@ -95,7 +96,7 @@ def _require_possible(info: ModelVersionInfo, wanted: Wanted) -> None:
     if not (info.policy.remote or "").startswith(_SCHEME):
         raise NotFoundError(
             "the service takes no weights from outside, and this version was not trained there",
-            info.uri,
+            version_name(info.uri),
             "train with train.backend at tinker, or deploy it --to fireworks",
         )
     if wanted.method != "lora" or wanted.gpus or wanted.gpu or wanted.base or wanted.gpu_hour:
