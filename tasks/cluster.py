@@ -20,6 +20,7 @@ from clawpipe.devices import meter
 from clawpipe.errors import ConfigError
 from clawpipe.json_types import Options
 from clawpipe.store.home import Home
+from clawpipe.store.identity import home_id
 from clawpipe.store.permissions import keep_private
 from clawpipe.store.refs import StepResult
 from clawpipe.workers.pool import WorkerPool, lent
@@ -58,25 +59,31 @@ def placed(function: Callable[P, StepResult], anywhere: Anywhere) -> Callable[P,
             return function(*args, **kwargs)
         cluster, gpus = found
         key = content_key(function.__name__, function, arguments)
-        result, seconds = cluster.call(run_step, function.__module__, function.__name__, arguments, key)
+        home = home_id(Home.from_env())
+        result, seconds = cluster.call(run_step, function.__module__, function.__name__, arguments, key, home)
         meter().add(gpus * seconds)
         return result
 
     return call
 
 
-def run_step(module: str, name: str, arguments: Options, key: str) -> tuple[StepResult, float]:
+def run_step(module: str, name: str, arguments: Options, key: str, home: str) -> tuple[StepResult, float]:
     """Call a step's function in this process, a cluster's worker. Returns its result and the seconds that it took.
 
     Args:
         key: of the call, where it was asked for.
+        home: id of the home there.
 
     Raises:
-        ConfigError: the same call has another key here, so its result would be another one.
+        ConfigError: this process has another home, so nobody would find the result; or the same call has another key here, so the
+            result would be another one.
         ClawpipeError: whatever the function raised.
     """
     keep_private()
     begun = _now()
+    if home_id(Home.from_env()) != home:
+        fix = "start it with the same CLAWPIPE_SHARED, or with one CLAWPIPE_HOME on a shared disk"
+        raise ConfigError(f"the worker on {socket.gethostname()} has another home, where nobody would find its results", name, fix)
     function = getattr(import_module(module), name).function
     if content_key(name, function, arguments) != key:
         what = f"the worker on {socket.gethostname()} has other code than this machine, or another file that the settings name"

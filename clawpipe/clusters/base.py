@@ -32,16 +32,12 @@ def open_cluster(runtime: Runtime) -> Iterator[Cluster | None]:
         BusyError: the cluster does not answer.
         ConfigError: its library is not installed.
     """
-    given = runtime.task_runner
-    if given.name == "threads":
+    if runtime.task_runner.name == "threads":
         yield None
-    elif given.name == "dask":
-        from clawpipe.clusters.dask import DaskCluster
-
-        with DaskCluster(given.address, given.resources, runtime.step_timeout) as cluster:
-            yield cluster
+        return
+    if runtime.task_runner.name == "dask":
+        from clawpipe.clusters.dask import DaskCluster as Opened
     else:
-        from clawpipe.clusters.ray import RayCluster
-
-        with RayCluster(given.address, given.resources, runtime.step_timeout) as cluster:
-            yield cluster
+        from clawpipe.clusters.ray import RayCluster as Opened
+    with Opened(runtime.task_runner.address, runtime.task_runner.resources, runtime.step_timeout) as cluster:
+        yield cluster

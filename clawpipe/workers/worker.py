@@ -100,10 +100,13 @@ class Worker:
     def _remembering(self, request: ShardRequest, turns: Path) -> Iterator[None]:
         """Let an engine whose turns cost money keep those of a shard, so that a killed one does not pay for them again."""
         engine = self._engine(request.policy, request.engine) if request.engine.is_service else None
-        if isinstance(engine, Remembers):
-            engine.remember(turns)
-        yield
-        if isinstance(engine, Remembers):
+        if not isinstance(engine, Remembers):
+            yield
+            return
+        engine.remember(turns)
+        try:
+            yield
+        finally:
             engine.remember(None)
 
     def _rows(self, request: ShardRequest) -> list[Row]:

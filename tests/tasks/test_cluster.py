@@ -15,6 +15,7 @@ from clawpipe.config.runtime import Runtime
 from clawpipe.devices import metered
 from clawpipe.errors import ConfigError, DataError
 from clawpipe.store.home import Home
+from clawpipe.store.identity import home_id
 from clawpipe.store.refs import StepResult
 from clawpipe.workers.pool import open_workers
 from tasks import cluster
@@ -35,7 +36,7 @@ class FakeCluster:
 
 
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+def fake(monkeypatch: pytest.MonkeyPatch, home: Home) -> FakeCluster:
     made = FakeCluster()
 
     @contextmanager
@@ -102,9 +103,16 @@ def test_errors_come_back_whole(fake: FakeCluster):
     assert (caught.value.what, caught.value.where, caught.value.fix) == ("no row", "rows", "give one")
 
 
-def test_other_code_on_the_worker_is_refused():
+def test_other_code_on_the_worker_is_refused(home: Home):
     with pytest.raises(ConfigError, match="has other code than this machine"):
-        run_step(far.function.__module__, "far", {"rows": 1}, "0" * 64)
+        run_step(far.function.__module__, "far", {"rows": 1}, "0" * 64, home_id(home))
+
+
+def test_a_worker_of_another_home_is_refused(home: Home):
+    """Its results would lie in a store that nobody reads."""
+    with pytest.raises(ConfigError, match="has another home") as caught:
+        run_step(far.function.__module__, "far", {"rows": 1}, "0" * 64, "0123456789ab")
+    assert "CLAWPIPE_SHARED" in caught.value.fix
 
 
 def test_a_workers_models_stay_loaded_between_steps(fake: FakeCluster, home: Home):
