@@ -5,10 +5,12 @@ from __future__ import annotations
 import atexit
 import functools
 import inspect
+import shutil
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from importlib import import_module
 from time import monotonic as _now
@@ -19,6 +21,7 @@ from clawpipe.config.runtime import Runtime
 from clawpipe.devices import meter
 from clawpipe.errors import ConfigError
 from clawpipe.json_types import Options
+from clawpipe.store.files import InUseError, exclusive
 from clawpipe.store.home import Home
 from clawpipe.store.identity import home_id
 from clawpipe.store.permissions import keep_private
@@ -31,6 +34,7 @@ Anywhere = bool | Callable[[Options], bool]
 _cluster: ContextVar[tuple[Cluster, float] | None] = ContextVar("cluster", default=None)
 _pools: dict[str, WorkerPool] = {}  # of this process, by their settings: a model stays loaded from one step to the next
 _lock = threading.Lock()
+_KEPT_SECONDS = 7 * 86_400.0  # of shards: longer than any step takes
 
 
 @contextmanager
@@ -81,6 +85,7 @@ def run_step(module: str, name: str, arguments: Options, key: str, home: str) ->
     """
     keep_private()
     begun = _now()
+    _sweep(Home.from_env())
     if home_id(Home.from_env()) != home:
         fix = "start it with the same CLAWPIPE_SHARED, or with one CLAWPIPE_HOME on a shared disk"
         raise ConfigError(f"the worker on {socket.gethostname()} has another home, where nobody would find its results", name, fix)
@@ -90,6 +95,16 @@ def run_step(module: str, name: str, arguments: Options, key: str, home: str) ->
         raise ConfigError(what, name, "give it the same version of clawpipe and the same files, and start it again")
     with lent(_pool(arguments["runtime"])) if "runtime" in arguments else nullcontext():
         return function(**arguments), _now() - begun
+
+
+def _sweep(home: Home) -> None:
+    """Remove old shards, which the night that ends removes on its own machine alone."""
+    old = time.time() - _KEPT_SECONDS
+    for shard in home.work.glob("shards/*/"):
+        with suppress(FileNotFoundError, InUseError):  # another worker of this home was quicker, or goes on with it
+            if shard.stat().st_mtime < old:
+                with exclusive(shard.with_suffix(".lock"), "the shard"):
+                    shutil.rmtree(shard)
 
 
 def _pool(runtime: Runtime) -> WorkerPool:

@@ -17,24 +17,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from tests.service_faults import Fault
+
 KEY = "fw-of-the-fake"
 Json = dict[str, Any]
-
-
-@dataclass
-class Fault:
-    """What goes wrong at requests whose method and path begin with `at`, counted from 1: `first` to `last`.
-
-    Attributes:
-        status: answered instead; 0: the connection is closed without an answer; -1: after half of it.
-        late: the request is executed before, so that only its answer is lost.
-    """
-
-    at: str
-    status: int
-    first: int = 1
-    last: int = 1
-    late: bool = False
 
 
 @dataclass
@@ -49,7 +35,7 @@ class FakeFireworks:
     """
 
     accounts: list[str] = field(default_factory=lambda: ["mine"])
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)  # where method and path begin so
     requests: list[str] = field(default_factory=list)
     created: Counter[str] = field(default_factory=Counter)
     models: dict[str, Json] = field(default_factory=dict)

@@ -32,27 +32,12 @@ from transformers import AutoModelForCausalLM
 
 from clawpipe.engines.base import Sampling
 from clawpipe.engines.embedded import EmbeddedEngine
+from tests.service_faults import Fault
 
 KEY, FIREWORKS_KEY = "tml-of-the-fake", "fw-of-the-fake"
 _PROTO = "application/x-protobuf"
 _ALPHA = 32
 Spoil = Callable[[dict[str, Tensor]], dict[str, Tensor]]
-
-
-@dataclass
-class Fault:
-    """What goes wrong at requests of `path`, counted from 1: `first` to `last`.
-
-    Attributes:
-        status: answered instead; 0: the connection is closed without an answer; -1: after half of it.
-        late: the request is executed before, so that only its answer is lost.
-    """
-
-    path: str
-    status: int
-    first: int = 1
-    last: int = 1
-    late: bool = False
 
 
 class RefusedError(Exception):
@@ -201,7 +186,7 @@ class FakeTinker:
 
     bases: dict[str, str]
     named: dict[str, str] = field(default_factory=dict)
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)  # at a path
     requests: Counter[str] = field(default_factory=Counter)
     losses: Counter[tuple[str, bool]] = field(default_factory=Counter)
     steps: int = 0
@@ -458,7 +443,7 @@ class FakeTinker:
         with self.lock:
             self.requests[name] += 1
             count = self.requests[name]
-        return next((fault for fault in self.faults if fault.path == name and fault.first <= count <= fault.last), None)
+        return next((fault for fault in self.faults if fault.at == name and fault.first <= count <= fault.last), None)
 
 
 class _Handler(BaseHTTPRequestHandler):

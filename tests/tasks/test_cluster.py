@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import time
 from contextlib import contextmanager
 
 import pytest
@@ -121,6 +122,18 @@ def test_a_workers_models_stay_loaded_between_steps(fake: FakeCluster, home: Hom
         other = call(pooled, runtime=GPUS.model_copy(update={"workers": 1})).details
     assert first["pool"] == second["pool"] != other["pool"]
     assert first["umask"] == 0o077
+
+
+def test_old_shards_leave_a_workers_machine(fake: FakeCluster, home: Home):
+    """No night ends there, so nobody removed it."""
+    old, new = home.work / "shards" / "old", home.work / "shards" / "new"
+    for folder in (old, new):
+        folder.mkdir(parents=True)
+        (folder / "rows.parquet").touch()
+    os.utime(old, (0, time.time() - 8 * 86_400))
+    with on_cluster(GPUS):
+        call(far, rows=1)
+    assert [path.name for path in home.work.glob("shards/*/")] == ["new"]
 
 
 def test_a_placed_function_keeps_its_name_for_prefect():

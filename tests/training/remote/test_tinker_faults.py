@@ -102,7 +102,7 @@ def test_lost_answers_and_busy_servers_cost_no_step(job, fake):
     outcome = away(job("faulty", SHORT))
     assert fake.steps - taken == 2
     assert adapter_of(outcome) == adapter_of(straight)
-    assert all(fake.requests[fault.path] > fault.first for fault in fake.faults if fault.path != "training_runs")
+    assert all(fake.requests[fault.at] > fault.first for fault in fake.faults if fault.at != "training_runs")
 
 
 def refused(request) -> ClawpipeError:
