@@ -69,6 +69,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "CLAWPIPE_MODEL_CACHE": str(config.rootpath / ".pytest_cache" / "models"),  # kept: converting a real model takes a while
         "LC_ALL": "C.UTF-8",
         "TZ": "UTC",
+        "TINKER_TELEMETRY": "0",  # its thread outlives the tests that use the library
         "OMP_WAIT_POLICY": "passive",  # threads that wait take no time from the other tests
     }
     kept = {name: value for name, value in os.environ.items() if _TAKEN_OVER.fullmatch(name)}

@@ -13,11 +13,11 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from tests.service_faults import Fault
+from tests.service_faults import Fault, Server
 
 KEY = "fw-of-the-fake"
 Json = dict[str, Any]
@@ -161,7 +161,7 @@ class _Handler(BaseHTTPRequestHandler):
 def fake_fireworks() -> Iterator[FakeFireworks]:
     """Serve until the block ends; KEY is the key."""
     fake = FakeFireworks()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"fake": fake}))
+    server = Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"fake": fake}))
     fake.url = f"http://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()

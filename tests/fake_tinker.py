@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,7 +32,7 @@ from transformers import AutoModelForCausalLM
 
 from clawpipe.engines.base import Sampling
 from clawpipe.engines.embedded import EmbeddedEngine
-from tests.service_faults import Fault
+from tests.service_faults import Fault, Server
 
 KEY, FIREWORKS_KEY = "tml-of-the-fake", "fw-of-the-fake"
 _PROTO = "application/x-protobuf"
@@ -500,7 +500,7 @@ class _Handler(BaseHTTPRequestHandler):
 def fake_tinker(bases: dict[str, str]) -> Iterator[FakeTinker]:
     """Serve base models until the block ends; KEY is the key."""
     fake = FakeTinker(bases)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"fake": fake}))
+    server = Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"fake": fake}))
     fake.url = f"http://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()

@@ -1,8 +1,11 @@
-"""What goes wrong at the fakes of services."""
+"""The server of the fakes of services, and what goes wrong at it."""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
+from http.server import ThreadingHTTPServer
+from typing import Any
 
 
 @dataclass
@@ -20,3 +23,11 @@ class Fault:
     first: int = 1
     last: int = 1
     late: bool = False
+
+
+class Server(ThreadingHTTPServer):
+    """Tells nothing of clients that went away."""
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)

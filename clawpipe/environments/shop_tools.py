@@ -11,8 +11,8 @@ from functools import lru_cache
 
 from clawpipe.environments.shop_data import CITIES, OBJECTS, SKIES
 from clawpipe.environments.split import stable_hash
-from clawpipe.expressions import parse_expression
 from clawpipe.messages import ToolCall, ToolSpec
+from clawpipe.syntax import parse_expression
 from clawpipe.wire.arguments import arguments_of
 
 Number = int | float

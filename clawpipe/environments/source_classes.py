@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 import clawpipe
+from clawpipe.syntax import parse
 
 _FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -51,7 +52,7 @@ class _Module:
     @cached_property
     def _tree(self) -> ast.Module:
         try:
-            return ast.parse(self.file.read_bytes())
+            return parse(self.file.read_bytes())
         except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
             return ast.Module([], [])
 

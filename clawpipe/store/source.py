@@ -13,7 +13,6 @@ import importlib.util
 import inspect
 import sysconfig
 import textwrap
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -21,6 +20,7 @@ from types import FunctionType, ModuleType
 from typing import Any, TypeGuard
 
 from clawpipe.store.digests import canonical, sha256_json, sha256_once
+from clawpipe.syntax import parse, undisturbed
 
 FIRST_PARTY = ("clawpipe", "tasks", "flows", "data_contracts")
 # Libraries that compute or write results, so that another version is another step. Libraries for settings, progress, serving and
@@ -29,8 +29,6 @@ COMPUTING = (
     *("torch", "transformers", "peft", "trl", "accelerate", "tokenizers", "bitsandbytes", "torchao", "gguf"),
     *("duckdb", "pyarrow", "numpy", "rensa"),
 )
-# CPython 3.11 counts recursion in ast.parse for all threads together: two at once may raise SystemError.
-_ONE_PARSER = threading.Lock()
 
 
 def code_digest(module: str) -> str:
@@ -72,12 +70,19 @@ def reached_modules(function: Callable[..., Any]) -> frozenset[str]:
     return _closures(_read(function)[1])
 
 
+@cache
 def import_closure(module: str) -> frozenset[str]:
     """Return the first-party modules reached from `module` by import or as a child process, including itself, but not by relative
     imports.
     """
-    with _ONE_PARSER:
-        return _closure(module)
+    seen: set[str] = set()
+    todo = [module]
+    while todo:
+        name = todo.pop()
+        if name not in seen and _is_first_party(name) and _origin(name):
+            seen.add(name)
+            todo += _imported(name)
+    return frozenset(seen)
 
 
 def _digest(modules: Iterable[str], own: dict[str, object]) -> str:
@@ -93,21 +98,9 @@ def _closures(modules: Iterable[str]) -> frozenset[str]:
 
 
 @cache
-def _closure(module: str) -> frozenset[str]:
-    seen: set[str] = set()
-    todo = [module]
-    while todo:
-        name = todo.pop()
-        if name not in seen and _is_first_party(name) and _origin(name):
-            seen.add(name)
-            todo += _imported(name)
-    return frozenset(seen)
-
-
-@cache
 def _imported(name: str) -> frozenset[str]:
     origin = _origin(name)
-    return frozenset(_imports(ast.parse(origin.read_bytes()))) if origin else frozenset()
+    return frozenset(_imports(parse(origin.read_bytes()))) if origin else frozenset()
 
 
 @cache
@@ -150,8 +143,7 @@ def _read(function: Callable[..., Any]) -> tuple[dict[str, object], set[str]]:
 
 def _bare(piece: FunctionType | type) -> ast.AST:
     """Return a definition without decorators, parameter annotations and docstring, which change no result."""
-    with _ONE_PARSER:
-        tree: Any = ast.parse(textwrap.dedent(inspect.getsource(piece))).body[0]
+    tree: Any = parse(textwrap.dedent(undisturbed(lambda: inspect.getsource(piece)))).body[0]
     tree.decorator_list = []
     if isinstance(tree, ast.FunctionDef):
         tree.returns = None
@@ -216,11 +208,10 @@ def _is_first_party(name: str) -> bool:
 
 
 def _parse(file: Path) -> ast.AST:
-    with _ONE_PARSER:
-        try:
-            return ast.parse(file.read_bytes())
-        except (SyntaxError, ValueError):
-            return ast.Module([], [])  # importing it will report the error
+    try:
+        return parse(file.read_bytes())
+    except (SyntaxError, ValueError):
+        return ast.Module([], [])  # importing it will report the error
 
 
 def _local(name: str, folder: Path) -> Path | None:

@@ -122,7 +122,7 @@ def test_what_is_held_out_is_enough_for_a_verdict(home, tmp_path, users, share, 
     night = tmp_path / "night.yaml"
     done = CliRunner().invoke(app, ["ingest", str(tmp_path / "a.jsonl"), "--output", str(night), "--json"])
     assert load_config(night).evaluation.heldout_share == share
-    warnings = json.loads(done.output)["warnings"]
+    warnings = json.loads(done.stdout)["warnings"]
     assert warned == any("20 users, sessions or prompts are too few for a verdict" in warning for warning in warnings)
     assert warned == ("# 20 users, sessions or prompts are too few" in night.read_text())
 

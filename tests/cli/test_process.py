@@ -35,7 +35,7 @@ def processed(file: Path, *words: str) -> tuple[dict[str, Any], list[dict[str, A
     out = file.with_name("clean.jsonl")
     done = CliRunner().invoke(app, ["process", str(file), "--output", str(out), *words, "--json"])
     assert done.exit_code == 0, done.output
-    return json.loads(done.output), [json.loads(line) for line in out.read_text().splitlines()]
+    return json.loads(done.stdout), [json.loads(line) for line in out.read_text().splitlines()]
 
 
 def test_lines_are_clean_and_labelled(file, home):

@@ -226,7 +226,7 @@ def test_the_command_shows_asks_and_tells(home, registry, fireworks, registered)
     assert refused.exception.what == "nobody is there to confirm it"
     assert not fireworks.created
     done = CliRunner().invoke(app, [*words, "--yes", "--json"])
-    assert json.loads(done.output)["deployed"]["state"] == "deployed"
+    assert json.loads(done.stdout)["deployed"]["state"] == "deployed"
     listed = json.loads(CliRunner().invoke(app, ["deployments", "agent@1", "--json"]).output)
     assert [one["now"] for one in listed["deployments"]] == ["CREATING"]
     assert "no longer in service" in CliRunner().invoke(app, ["undeploy", "agent@1", "--from", "fireworks"]).output

@@ -124,7 +124,7 @@ def test_the_commands_write_and_check(tmp_path):
     assert checked.exit_code == 0
     assert "ok     equal episodes give equal outcomes" in checked.output
     told = run.invoke(app, ["env", "check", broken_loud(file), "--items", "1", "--json"])
-    assert (told.exit_code, json.loads(told.output)["sound"]) == (65, False)
+    assert (told.exit_code, json.loads(told.stdout)["sound"]) == (65, False)
 
 
 def broken_loud(file: Path) -> str:

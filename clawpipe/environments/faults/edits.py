@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
 
+from clawpipe.syntax import parse
+
 _COMPARED = {
     ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==",
     ast.Is: "is not", ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in",
@@ -43,7 +45,7 @@ class Source:
     """A file of Python, whose nodes are found in its text."""
 
     def __init__(self, text: str) -> None:
-        self.tree = ast.parse(text)
+        self.tree = parse(text)
         self._data = text.encode()
         starts = [0]
         for line in self._data.split(b"\n"):
@@ -116,7 +118,7 @@ def _own_nodes(function: _Function) -> Iterator[ast.AST]:
 
 def _parses(text: str) -> bool:
     try:
-        ast.parse(text)
+        parse(text)
     except (SyntaxError, ValueError):
         return False
     return True

@@ -9,10 +9,10 @@ from keyword import iskeyword
 from typing import Any
 
 from clawpipe.errors import DataError
-from clawpipe.expressions import parse_expression
 from clawpipe.json_types import JsonObject
 from clawpipe.messages import Message, ToolCall, ToolSpec
 from clawpipe.policy.formats.common import MAX_CHARACTERS, Parsed, Pieces, joined, written_json
+from clawpipe.syntax import parse_expression
 from clawpipe.wire.arguments import arguments_of, neutral_arguments
 from clawpipe.wire.thoughts import Found, content_end, split_calls
 
