@@ -18,6 +18,11 @@ def plain(text: str) -> str:
     return _CONTROL.sub("\ufffd", text)
 
 
+def without_secret(text: str, secret: str) -> str:
+    """Return what a service said as one line, without the key that it may repeat."""
+    return " ".join((text.replace(secret, "[key]") if secret else text).split())
+
+
 def words_of(text: str) -> list[str]:
     """Return the words of a text, without case and punctuation, in Unicode form NFKC."""
     return _WORD.findall(unicodedata.normalize("NFKC", text).lower())

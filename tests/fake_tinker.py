@@ -20,7 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
-from urllib.parse import unquote
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import numpy as np
 import torch
@@ -42,6 +42,10 @@ Spoil = Callable[[dict[str, Tensor]], dict[str, Tensor]]
 
 class RefusedError(Exception):
     """The request cannot be done, by the user's fault."""
+
+
+class ExistsError(Exception):
+    """Something has this name."""
 
 
 class NoSuchError(Exception):
@@ -182,6 +186,7 @@ class FakeTinker:
         sampled: turns that were sampled, whatever became of them.
         stale: it samples from the base, whatever adapter is asked for.
         off: what is added to the log-probs of what it samples.
+        promoted: how often each model of a Fireworks account was made.
     """
 
     bases: dict[str, str]
@@ -196,6 +201,7 @@ class FakeTinker:
     sampled: int = 0
     stale: bool = False
     off: float = 0.0
+    promoted: Counter[str] = field(default_factory=Counter)
     url: str = ""
     lock: Any = field(default_factory=threading.RLock)
     models: dict[str, Model] = field(default_factory=dict)
@@ -210,11 +216,11 @@ class FakeTinker:
     done: Counter[str] = field(default_factory=Counter)
     sessions: int = 0
 
-    def answer(self, path: str, body: bytes) -> bytes | dict[str, Any]:
+    def answer(self, path: str, body: bytes, query: dict[str, list[str]]) -> bytes | dict[str, Any]:
         """Answer a request; bytes are a result in protobuf, or a file."""
         with self.lock:
             if path.startswith("/v1/"):
-                return self._fireworks(path.removeprefix("/v1/"), json.loads(body or b"{}"))
+                return self._fireworks(path.removeprefix("/v1/"), json.loads(body or b"{}"), query)
             parts = path.split("/")
             if parts[0] == "training_runs" and parts[-1] == "ttl":
                 return self._set_ttl(f"tinker://{parts[1]}/{parts[3]}/{parts[4]}", json.loads(body)["ttl_seconds"])
@@ -294,21 +300,30 @@ class FakeTinker:
                 datum.loss_fn_inputs[name].dense = np.asarray(value["data"], kind[1]).tobytes()
         return self._numbered(message.model_id, given["seq_id"], lambda: _as_json(self._forward_backward(message)))
 
-    def _fireworks(self, path: str, given: dict[str, Any]) -> dict[str, Any]:
+    def _fireworks(self, path: str, given: dict[str, Any], query: dict[str, list[str]]) -> dict[str, Any]:
         """Answer what Fireworks' control plane is asked: accounts, a session's checkpoints, models that are made of them."""
         place, _, verb = path.partition(":") if path.endswith((":promote", ":getDownloadEndpoint")) else (path, "", "")
         name = place.rpartition("/")[2]
         if verb == "promote":
             files = [files for kept, (_, files) in self.kept.items() if kept.rpartition("/")[2] == name][-1]
             output = given["output_model"].rpartition("/")[2]
+            if output in self.promoted:
+                raise ExistsError(f"there is a model {output}")
             self.files |= {f"promoted/{output}/{file}": data for file, data in files.items()}
+            self.promoted[output] += 1
             return {"model": {"name": given["output_model"]}}
         if verb == "getDownloadEndpoint":
             files = [file for file in self.files if file.startswith(f"promoted/{name}/")]
             urls = {file.rpartition("/")[2]: f"{self.url}/api/v1/download/{file}?signature=secret" for file in files}
             return {"filenameToSignedUrls": urls}
-        if name == "checkpoints":
-            return {"trainingSessionCheckpoints": [{"name": f"{place}/{kept.rpartition('/')[2]}"} for kept in self.kept]}
+        if name == "checkpoints":  # one a page
+            kept, page = list(self.kept), int(query.get("pageToken", ["0"])[0])
+            found = [{"name": f"{place}/{one.rpartition('/')[2]}"} for one in kept[page : page + 1]]
+            return {"trainingSessionCheckpoints": found, "nextPageToken": str(page + 1) if page + 1 < len(kept) else ""}
+        if "/models/" in place:
+            if name not in self.promoted:
+                raise NoSuchError(f"no model {name}")
+            return {"name": place, "state": "READY"}
         return {"accounts": [{"name": "accounts/mine"}]}
 
     def _forward_backward(self, message: Any) -> bytes:
@@ -470,9 +485,10 @@ class _Handler(BaseHTTPRequestHandler):
         if not keys & {KEY, FIREWORKS_KEY} and not path.startswith("download/"):
             return self._send(401, json.dumps({"detail": "no such key"}).encode(), "application/json")
         try:
-            answer = self.fake.answer(path, body)
-        except NoSuchError as error:
-            return self._send(404, json.dumps({"detail": str(error)}).encode(), "application/json")
+            answer = self.fake.answer(path, body, parse_qs(urlsplit(self.path).query))
+        except (NoSuchError, ExistsError) as error:
+            status = 404 if isinstance(error, NoSuchError) else 409
+            return self._send(status, json.dumps({"detail": str(error)}).encode(), "application/json")
         kind = _PROTO if isinstance(answer, bytes) else "application/json"
         sent = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
         if fault and fault.late:

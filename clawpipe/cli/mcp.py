@@ -44,11 +44,13 @@ def mcp(
     """
     from clawpipe.config import load_config
     from clawpipe.mcp.desk import Desk
+    from clawpipe.mcp.trying import require_distinct
     from clawpipe.store.home import Home
 
     _require_package()
     _require_directory(data)
     load_config(config, override)  # a mistake shows before a client waits
+    require_distinct(test_model)
     desk = Desk(Home.from_env(), config, override, folders, status_minutes * 60, data, test_model)
     desk.environments()
     if http is None:

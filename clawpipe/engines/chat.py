@@ -12,7 +12,7 @@ import httpx
 from clawpipe.config.engine import KEYS, EngineSpec
 from clawpipe.contracts.logprobs import Kind, kind_by_temperatures
 from clawpipe.contracts.sampled import SampledTurn, version_of
-from clawpipe.engines.servers import Servers
+from clawpipe.engines.servers import Servers, told
 from clawpipe.errors import ConfigError
 from clawpipe.importers.chat import read_chat
 from clawpipe.importers.message import read_message, write_chat
@@ -94,7 +94,7 @@ class ChatModel:
             asked, answered = (int(usage.get(name) or 0) for name in ("prompt_tokens", "completion_tokens"))
             message, reason = read_message(choice["message"], len(messages)), str(choice.get("finish_reason") or "")
         except (ValueError, KeyError, IndexError, TypeError, RefusedError) as error:
-            what = f"the answer is no chat completion: {answer.text[:200]!r}"
+            what = f"the answer is no chat completion: {told(answer, 200)!r}"
             raise ConfigError(what, str(answer.url), "name the URL up to /v1 of an OpenAI-compatible server") from error
         return Reply(message, reason, asked, answered, _sampled(answer, self.model) if self.tokens else None)
 

@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar
 import httpx
 
 from clawpipe.errors import BusyError, ConfigError
+from clawpipe.words import without_secret
 
 _LATER = (408, 409, 425, 429, 500, 502, 503, 504)  # worth another try
 _THIS_ONE = (400, 413, 422)  # statuses about one request: it is too long, say
@@ -149,9 +150,14 @@ class Servers:
     def _accepted(self, answer: httpx.Response, url: str) -> httpx.Response:
         if answer.is_success:
             return answer
-        what = f"it answers {answer.status_code}: {' '.join(answer.text[:300].split())}"
+        what = f"it answers {answer.status_code}: {told(answer)}"
         kind = RefusedRequestError if answer.status_code in _THIS_ONE else ConfigError
         raise kind(what, url, f"check the model's name, and the key in {self.key_name}")
+
+
+def told(answer: httpx.Response, length: int = 300) -> str:
+    """Return what a server said as one line, without the key that it was asked with."""
+    return without_secret(answer.text, answer.request.headers.get("authorization", "").removeprefix("Bearer "))[:length]
 
 
 def _asked_to_wait(answer: httpx.Response, otherwise: float) -> float:

@@ -20,7 +20,7 @@ from clawpipe.config.engine import KEYS, EngineSpec
 from clawpipe.config.quantization import Quantization
 from clawpipe.engines.base import Completion, Sampling
 from clawpipe.engines.histories import Histories
-from clawpipe.engines.servers import Servers
+from clawpipe.engines.servers import Servers, told
 from clawpipe.errors import BusyError, ClawpipeError, ConfigError, DataError
 from clawpipe.json_types import JsonObject
 
@@ -122,7 +122,7 @@ class VllmEngine:
             return [card for card in answer.json()["data"] if card["id"]]
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigError(
-                f"no vLLM server: {answer.text[:200]!r}", url, "name the URL of a vLLM server, without a path"
+                f"no vLLM server: {told(answer, 200)!r}", url, "name the URL of a vLLM server, without a path"
             ) from error
 
     def _version(self) -> str:
@@ -201,4 +201,4 @@ def _wrong(answer: Any, what: str) -> DataError:
 
 
 def _described(answer: httpx.Response) -> str:
-    return f"it answers {answer.status_code}: {' '.join(answer.text[:300].split())}"
+    return f"it answers {answer.status_code}: {told(answer)}"

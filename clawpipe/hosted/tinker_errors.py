@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from tinker.lib.retryable_exception import RetryableException
 
 from clawpipe.errors import BusyError, ClawpipeError, ConfigError, DataError, TrainingError
 from clawpipe.hosted.statuses import LATER, error_of_status
+from clawpipe.words import without_secret
 
 _KEY = "TINKER_API_KEY"
 _LENGTH = 300  # most characters of what the service said
@@ -61,4 +63,4 @@ def _of_request(error: tinker.RequestFailedError, where: str) -> ClawpipeError:
 
 
 def _said(error: BaseException) -> str:
-    return " ".join(str(error).split())[:_LENGTH] or type(error).__name__
+    return without_secret(str(error), os.environ.get(_KEY, ""))[:_LENGTH] or type(error).__name__

@@ -129,7 +129,8 @@ def _found(home: Home, name: str) -> Run:
     try:
         return find_run(home, name)
     except NotFoundError as error:
-        raise RefusedError(error, active_runs=[run.id for run in _active(home)]) from None
+        told = NotFoundError(error.what, error.where, "rl_list_runs shows the trainings of this home, with their ids")
+        raise RefusedError(told, active_runs=[run.id for run in _active(home)]) from None
 
 
 def _active(home: Home) -> list[Run]:
@@ -174,11 +175,12 @@ def _settings(home: Home, run: Run) -> JsonObject:
 
 
 def _logs(home: Home, run: Run) -> dict[str, str]:
-    """Return the log files: under the names that users of such tools know, and under their own."""
+    """Return the log files: under the names that users of such tools know, with and without the run's id, and under their own."""
     files = {path.name: str(path) for path in log_files(home, run)}
     printed, events = output_of(home, run.id), str(run_dir(home, run.night) / "logs" / EVENTS) if run.night else ""
     usual = {"api": str(printed), "trainer": events, "env": next((files[name] for name in files if "worker" in name), events)}
-    return {f"{name}_{run.id}": path for name, path in usual.items() if path} | files
+    known = {name: path for name, path in usual.items() if path}
+    return known | {f"{name}_{run.id}": path for name, path in known.items()} | files
 
 
 def _processes(run: Run) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 
 from clawpipe.config.engine import KEYS
-from clawpipe.errors import ClawpipeError, NotFoundError
+from clawpipe.errors import ClawpipeError, ConfigError, NotFoundError
 from clawpipe.json_types import JsonObject
 from clawpipe.mcp.desk import Desk
 from clawpipe.mcp.protocol import RefusedError
@@ -18,6 +19,7 @@ from clawpipe.mcp.trials import Trials
 
 if TYPE_CHECKING:
     from clawpipe.environments.discovery import EnvironmentInfo
+    from clawpipe.rollouts.trial import Task
 
 PATIENCE = 45.0  # seconds; common clients give a call up after 60
 _TRIALS = Trials()
@@ -36,7 +38,7 @@ class Try(BaseModel):
     models: list[str] | None = Field(default=None, description="Names of models to try, of those this server has; null: all.")
 
 
-class _Model(NamedTuple):
+class TriedModel(NamedTuple):
     """A model that a person lets an agent try."""
 
     name: str
@@ -60,7 +62,7 @@ def try_models(desk: Desk, asked: Try) -> JsonObject:
     }
 
 
-def _found(desk: Desk, asked: Try, environment: EnvironmentInfo, models: list[_Model]) -> JsonObject:
+def _found(desk: Desk, asked: Try, environment: EnvironmentInfo, models: list[TriedModel]) -> JsonObject:
     output = desk.root / "inference_tests"
     tested = [_tried(desk, model, asked, environment.name, output) for model in models]
     return {
@@ -77,26 +79,42 @@ def _found(desk: Desk, asked: Try, environment: EnvironmentInfo, models: list[_M
     }
 
 
-def _chosen(desk: Desk, names: list[str] | None) -> list[_Model]:
-    known = {model.name: model for model in map(_model, desk.test_models or (desk.settings().model.base,))}
+def _chosen(desk: Desk, names: list[str] | None) -> list[TriedModel]:
+    known = {model.name: model for model in map(_model_of, desk.test_models or (desk.settings().model.base,))}
     if missing := [name for name in names or () if name not in known]:
         raise RefusedError(NotFoundError(f"this server has no model {missing[0]!r} to try"), available=list(known))
     return [known[name] for name in names] if names else list(known.values())
 
 
-def _model(given: str) -> _Model:
+def require_distinct(given: Sequence[str]) -> None:
+    """Check that each model to try has a name of its own: an agent knows them by their names alone, and so do their files.
+
+    Raises:
+        ConfigError: two have the same.
+    """
+    stems = [_stem(_model_of(one).name) for one in given]
+    if twice := next((stem for stem in stems if stems.count(stem) > 1), None):
+        raise ConfigError(f"two models to try are called {twice}", "--test-model", "try them with two servers, one after the other")
+
+
+def _model_of(given: str) -> TriedModel:
+    """Return a model of `--test-model`: NAME, NAME@URL or NAME@URL=VARIABLE."""
     reference, _, variable = given.partition("=")
-    return _Model(reference.rpartition("@")[0] or reference, reference, variable or KEYS["openai"])
+    return TriedModel(reference.rpartition("@")[0] or reference, reference, variable or KEYS["openai"])
 
 
-def _tried(desk: Desk, model: _Model, asked: Try, environment: str, output: Path) -> JsonObject:
+def _stem(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9.-]+", "_", name)
+
+
+def _tried(desk: Desk, model: TriedModel, asked: Try, environment: str, output: Path) -> JsonObject:
     """Return what a model did; its episodes are in a JSON Lines file, and what went wrong in a log beside it."""
     from clawpipe.rollouts.trial import Limits, try_environment
 
     settings = desk.settings()
     rollouts = settings.rollouts
     turns, tokens = (rollouts.max_turns, rollouts.max_new_tokens) if rollouts else (_TURNS, _NEW_TOKENS)
-    stem = output / f"test_{environment}_{re.sub(r'[^A-Za-z0-9.-]+', '_', model.name)}"
+    stem = output / f"test_{environment}_{_stem(model.name)}"
     limits = Limits(asked.num_steps, asked.group_size, turns, tokens)
     told: JsonObject = {"model": model.reference, "name": model.name, "output_file": f"{stem}.jsonl", "log_file": f"{stem}.log"}
     output.mkdir(parents=True, exist_ok=True)
@@ -106,11 +124,25 @@ def _tried(desk: Desk, model: _Model, asked: Try, environment: str, output: Path
         Path(f"{stem}.log").write_text(f"{error}\n", "utf-8")
         return told | {"error": " ".join(error.what.split())}
     Path(f"{stem}.log").write_text(f"{trial.first_error}\n" if trial.first_error else "", "utf-8")
-    correct = round((trial.success or 0.0) * (trial.episodes - trial.errors))
-    figures = {"total_completions": trial.episodes, "correct_completions": correct, "steps_tested": asked.num_steps}
-    return (
-        told | figures | {"accuracy": trial.success, "mean_reward": trial.value, "errors": trial.errors, "seconds": trial.seconds}
-    )
+    accuracy = {"accuracy": trial.success, "mean_reward": trial.value, "errors": trial.errors, "seconds": trial.seconds}
+    return told | _by_step(trial.tasks) | accuracy
+
+
+def _by_step(tasks: Sequence[Task]) -> JsonObject:
+    """Return what each task's episodes did, and their sums, under the usual names: a step is a task."""
+    steps = [
+        {"step": number, "completions": task.episodes, "correct": task.correct, "scores": list(task.values)}
+        for number, task in enumerate(tasks, 1)
+    ]
+    solved = sum(task.correct > 0 for task in tasks)
+    return {
+        "steps": steps,
+        "steps_tested": len(tasks),
+        "total_completions": sum(task.episodes for task in tasks),
+        "correct_completions": sum(task.correct for task in tasks),
+        "steps_with_correct": solved,
+        "step_success_rate": round(solved / len(tasks), 3) if tasks else None,
+    }
 
 
 def _summary(asked: Try, tested: list[JsonObject], output: Path) -> JsonObject:

@@ -6,10 +6,11 @@ import json
 import re
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
+from typing import NamedTuple
 
 import pyarrow.parquet as pq
 
@@ -44,6 +45,14 @@ class Limits:
     max_new_tokens: int
 
 
+class Task(NamedTuple):
+    """How the episodes of one item went: how many succeeded, and the value of each; None where it could not be verified."""
+
+    episodes: int
+    correct: int
+    values: tuple[float | None, ...]
+
+
 @dataclass(frozen=True)
 class Trial:
     """Figures of one model; None where there is no episode to count.
@@ -52,6 +61,7 @@ class Trial:
         parsed: share of episodes without a malformed call.
         success, value: of the episodes that the environment could verify.
         errors: episodes whose verification raised.
+        tasks: one for each item.
     """
 
     model: str
@@ -62,6 +72,7 @@ class Trial:
     errors: int
     first_error: str
     seconds: float
+    tasks: tuple[Task, ...]
 
 
 def try_environment(
@@ -139,7 +150,17 @@ def _counted(model: str, episodes: Sequence[ChatEpisode], seconds: float) -> Tri
         errors=len(errors),
         first_error=errors[0] if errors else "",
         seconds=round(seconds, 1),
+        tasks=tuple(_tasks(episodes)),
     )
+
+
+def _tasks(episodes: Sequence[ChatEpisode]) -> Iterator[Task]:
+    by_item: dict[str, list[ChatEpisode]] = {}
+    for episode in episodes:
+        by_item.setdefault(episode.item.item_id, []).append(episode)
+    for group in by_item.values():
+        correct = sum(bool(episode.success) for episode in group)
+        yield Task(len(group), correct, tuple(None if episode.success is None else episode.value for episode in group))
 
 
 def line_of(episode: ChatEpisode, model: str, tools: Sequence[ToolSpec]) -> JsonObject:

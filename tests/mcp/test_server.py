@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import patch
 
 import anyio
 import httpx
@@ -117,6 +118,40 @@ def test_no_arguments_make_a_tool_fail(tmp_path_factory, tool, arguments):
     answer, _ = call(tools_of(desk), tool, arguments)
     assert "unexpectedly" not in answer.get("error", "")
     assert "Traceback" not in json.dumps(answer)
+
+
+@settings(max_examples=500)
+@given(
+    tool=st.sampled_from(["inspect", "ingest", "plan", "sessions", "trace", "promote", "forget"]),
+    arguments=st.dictionaries(NAMES | st.just("reason"), JSON | st.text(max_size=9), max_size=4),
+)
+@example(tool="forget", arguments={"session": "--all"})
+@example(tool="trace", arguments={"version": "-h"})
+@example(tool="inspect", arguments={"file": "."})
+def test_no_argument_becomes_an_option_of_a_command(tmp_path_factory, tool, arguments):
+    place, ran = tmp_path_factory.getbasetemp(), []
+    desk = Desk(Home(place / "fuzzed"), TINY, data=place)
+    with patch.object(home_tools, "_answer", lambda desk, *words: ran.append(words) or {}):
+        answer, _ = call(tools_of(desk), tool, arguments)
+    assert "unexpectedly" not in answer.get("error", "")
+    options = {word for words in ran for word in words if word.startswith("-")}
+    assert options <= {"--config", "--session", "--user", "--dry-run"}
+    assert not [word for words in ran for word in words if word.startswith("-") and word in map(str, arguments.values())]
+
+
+def test_no_key_comes_back(home, monkeypatch):
+    """What people put into the environment and into the home is not the agent's."""
+    keys = {name: f"sk-{name.lower()}" for name in ("OPENAI_API_KEY", "TINKER_API_KEY", "FIREWORKS_API_KEY", "HF_TOKEN")}
+    for name, value in keys.items():
+        monkeypatch.setenv(name, value)
+    secrets = {*keys.values(), home_secret(home), home_secret(home).partition(":")[2]}
+    tools = tools_of(Desk(home, TINY, test_models=["m@http://127.0.0.1:1/v1=TINKER_API_KEY"]))
+    asked = [("rl_select_environment", {"name": "letters"}), ("rl_edit_config", {"field": "seed", "value": 3})]
+    asked += [(name, {}) for name in ("rl_list_environments", "rl_get_current_config", "rl_list_runs")]
+    asked += [("rl_edit_config", {"field": "rollouts.engine.url", "value": 1}), ("rl_check_status", {"run_id": "nope"})]
+    for name, arguments in asked:
+        answer, _ = call(tools, name, arguments)
+        assert not [secret for secret in secrets if secret in json.dumps(answer)], name
 
 
 def test_files_outside_the_data_directory_are_refused(home, tmp_path):

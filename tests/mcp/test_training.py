@@ -68,6 +68,7 @@ def test_a_running_training_is_looked_at_once_in_a_while(home):
     recorded(home, "20261126T010000-aaaa", process=ProcessId.own())
     first = ask(desk_of(home, 1800), "rl_check_status", run_id="20261126T010000-aaaa")
     assert (first["status"], first["processes"]["api"]) == ("starting", "running")
+    assert {"api", "api_20261126T010000-aaaa"} <= first["logs"].keys()
     again = ask(desk_of(home, 1800), "rl_check_status", run_id="20261126T010000-aaaa")  # another server on this home
     assert again["rate_limited"]
     assert 0 < again["next_check_in_seconds"] <= 1800
@@ -93,6 +94,7 @@ def test_an_unknown_training_names_those_that_run(home):
     recorded(home, "20261126T010000-aaaa", process=ProcessId.own())
     refused, failed = call(tools_of(desk_of(home)), "rl_stop_training", {"run_id": "nope"})
     assert failed
+    assert "rl_list_runs" in refused["fix"]
     assert refused["active_runs"] == ["20261126T010000-aaaa"]
 
 

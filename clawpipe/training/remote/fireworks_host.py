@@ -23,14 +23,16 @@ class Calls:
         self._service: Any = None
         self._client: Any = None
 
-    def open(self, url: str | None, model: str, rank: int, alpha: int, seed: int, state: str | None) -> None:
-        """Make a new adapter on the model, and load into it what was saved at `state`."""
+    def open(self, url: str | None, model: str, rank: int, alpha: int, seed: int, state: str | None) -> str:
+        """Make a new adapter on the model, and load into it what was saved at `state`; return the name of the training session,
+        "" where the library cannot tell."""
         self._service = self._sdk.FiretitanServiceClient(base_url=url)
         self._client = self._service.create_training_client(
             base_model=model, lora_rank=rank, lora_alpha=alpha, seed=seed, train_unembed=False
         )
         if state:
             self._client.load_state_with_optimizer(state).result(timeout=_SECONDS)
+        return self._service.training_session_name or ""
 
     def forward(self, rows: list[dict[str, Any]]) -> list[list[float]]:
         """Return the log-prob of each row's targets."""
@@ -53,17 +55,6 @@ class Calls:
     def keep(self, name: str) -> str:
         return self._client.save_weights_for_sampler(name).result(timeout=_SECONDS).path
 
-    def promote(self, path: str, output: str, model: str, root: str) -> str:
-        """Make a model of the account of what was kept at `path`; return its name."""
-        api = self._sdk.FireworksClient(api_key=os.environ["FIREWORKS_API_KEY"], base_url=root)
-        listed = api.list_training_session_checkpoints(self._service.training_session_name)
-        wanted = path.rpartition("/")[2]
-        names = [one["name"] for one in listed if one["name"].rpartition("/")[2] == wanted]
-        if not names:
-            raise LookupError(f"the training session has no checkpoint {wanted}")
-        made = api.promote_session_checkpoint(names[0], output, model)
-        return (made.get("model") or made).get("name") or f"{names[0].partition('/trainingSessions')[0]}/models/{output}"
-
     def _data(self, rows: list[dict[str, Any]]) -> list[Any]:
         types = self._sdk.types
         return [
@@ -83,8 +74,7 @@ def answered(calls: Calls, asked: dict[str, Any]) -> dict[str, Any]:
     try:
         return {"ok": getattr(calls, asked["do"])(**asked["given"])}
     except Exception as error:  # whatever the library raises becomes one of clawpipe's errors, on the other side
-        text = " ".join(str(error).split())[:300]
-        return {"error": {"kind": type(error).__name__, "status": _status(error), "text": text}}
+        return {"error": {"kind": type(error).__name__, "status": _status(error), "text": str(error)}}
 
 
 def _status(error: BaseException | None) -> int | None:

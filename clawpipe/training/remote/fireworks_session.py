@@ -10,7 +10,9 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol, Self
+from urllib.parse import quote
 
+import httpx
 import torch
 from torch import Tensor
 
@@ -27,10 +29,13 @@ from clawpipe.training.remote import fireworks_host
 from clawpipe.training.remote.adapter import CONFIG, WEIGHTS, convert_adapter
 from clawpipe.training.remote.session import StepLoss
 from clawpipe.training.request import TrainRequest
+from clawpipe.words import without_secret
 
 KEY, ROOT = "FIREWORKS_API_KEY", "https://api.fireworks.ai"
 _EPSILON = 1e-8  # of AdamW, as the local trainer has it
 _SECONDS = 600.0  # of a download
+_PAGE = 200  # checkpoints of one answer
+_LENGTH = 300  # most characters of what the library said
 _INSTALL = "make an environment of its own, pip install 'fireworks-ai[training-sdk]' there, and name its Python"
 
 
@@ -103,8 +108,10 @@ class FireworksSession:
         self._host, self._model, self._request = host, model, request
         self._root = (url or ROOT).partition("/training/v1")[0].rstrip("/")
         self._kept: dict[str, str] = {}
+        self._state = state  # where the present weights are saved
         lora = request.config.lora
-        host.ask("open", url=url, model=model, rank=lora.rank, alpha=lora.alpha, seed=request.seed, state=state)
+        asked = {"rank": lora.rank, "alpha": lora.alpha, "seed": request.seed, "state": state}
+        self._name = host.ask("open", url=url, model=model, **asked)
 
     def logprobs(self, rows: Sequence[Sample]) -> list[Tensor]:
         found = self._host.ask("forward", rows=[_row(row, torch.zeros(len(row.trained))) for row in rows])
@@ -129,33 +136,72 @@ class FireworksSession:
             "weight_decay": config.weight_decay,
             "grad_clip_norm": config.max_grad_norm,
         }
+        self._state = None
         return self._host.ask("step", adam=adam)
 
     def save(self, name: str) -> str:
-        return self._host.ask("save", name=name)
+        self._state = path = self._host.ask("save", name=name)
+        return path
 
     def save_for_sampling(self, name: str) -> str:
         self._kept[name] = self._host.ask("keep", name=name)
         return f"fireworks://{self._kept[name]}"
 
     def export(self, name: str, directory: Path) -> None:
-        if name not in self._kept:  # by a process that was killed, whose session has ended
-            self.save_for_sampling(name)
-        path = self._kept[name]
-        output = f"clawpipe-{sha256_json([self._request.identity(), path])[:24]}"
-        model = self._host.ask("promote", path=path, output=output, model=self._model, root=self._root)
         downloaded = directory.with_name(f".{directory.name}.downloaded")
-        self._download(model, downloaded)
+        self._download(self._promoted(name), downloaded)
         staging, request = directory.with_name(f".{directory.name}.partial"), self._request
         shutil.rmtree(staging, ignore_errors=True)
         convert_adapter(downloaded, staging, request.base, request.base_digest, request.config.lora)
         os.replace(staging, directory)
         shutil.rmtree(downloaded)
 
+    def _promoted(self, name: str) -> str:
+        """Return the account's model of the present weights. Where they are saved, its name follows from that: a later process
+        finds the one that a killed one has made, and makes no second one."""
+        if not self._name:
+            raise BusyError("the library cannot tell its training session", self._root, "run again: it goes on from what was saved")
+        models = f"{self._name.partition('/trainingSessions')[0]}/models"
+        with self._servers() as servers:
+            if self._state and self._is_there(servers, made := f"{models}/{self._named(name, self._state)}"):
+                return made
+            if name not in self._kept:  # by a process that was killed, whose session has ended
+                self.save_for_sampling(name)
+            model = f"{models}/{self._named(name, self._state or self._kept[name])}"
+            self._promote(servers, self._checkpoint(servers, self._kept[name]), model)
+        return model
+
+    def _named(self, name: str, saved: str) -> str:
+        return f"clawpipe-{sha256_json([self._request.identity(), name, saved])[:24]}"
+
+    def _is_there(self, servers: Servers, model: str) -> bool:
+        return servers.get(f"/v1/{model}", at=self._root, allowed=(404,)).status_code != httpx.codes.NOT_FOUND
+
+    def _promote(self, servers: Servers, checkpoint: str, model: str) -> None:
+        """Make a model of a checkpoint; if an answer was lost, it is there already."""
+        faults.kill_point("fireworks.asked", "promote")
+        servers.post(f"/v1/{checkpoint}:promote", {"output_model": model, "base_model": self._model}, allowed=(409,))
+        faults.kill_point("fireworks.answered", "promote")
+
+    def _checkpoint(self, servers: Servers, path: str) -> str:
+        """Return the name by which the service's interface knows what was kept at `path`."""
+        wanted, page = path.rpartition("/")[2], ""
+        while True:
+            told = servers.get(f"/v1/{self._name}/checkpoints?pageSize={_PAGE}{page}", at=self._root).json()
+            names = [str(one["name"]) for one in told.get("trainingSessionCheckpoints") or []]
+            if found := [one for one in names if one.rpartition("/")[2] == wanted]:
+                return found[0]
+            if not told.get("nextPageToken"):
+                raise DataError(f"the training session has no checkpoint {wanted}", self._root, "run again: it is kept anew")
+            page = f"&pageToken={quote(told['nextPageToken'], safe='')}"
+
+    def _servers(self) -> Servers:
+        return Servers([self._root], os.environ.get(KEY, ""), KEY, _SECONDS, concurrency=1)
+
     def _download(self, model: str, directory: Path) -> None:
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
-        with Servers([self._root], os.environ.get(KEY, ""), KEY, _SECONDS, concurrency=1) as servers:
+        with self._servers() as servers:
             urls = servers.get(f"/v1/{model}:getDownloadEndpoint", at=self._root).json().get("filenameToSignedUrls") or {}
         for name in (WEIGHTS, CONFIG):
             place = next((url for file, url in urls.items() if file.rpartition("/")[2] == name), None)
@@ -166,14 +212,14 @@ class FireworksSession:
 
 def ours(error: dict[str, Any], where: str, python: str) -> ClawpipeError:
     """Return what went wrong at the host as one of clawpipe's errors."""
-    said = f"{error['kind']}: {error['text']}"
+    said = f"{error['kind']}: {without_secret(error['text'], os.environ.get(KEY, ''))[:_LENGTH]}"
     if error["kind"] == "ImportError":
-        return ConfigError(f"the service's library cannot be imported: {error['text']}", python, _INSTALL)
+        return ConfigError(f"the service's library cannot be imported: {said}", python, _INSTALL)
     if error["status"]:
         return error_of_status(error["status"], said, where, KEY)
     if error["kind"] in ("APIConnectionError", "APITimeoutError", "TimeoutError", "ConnectionError"):
         return BusyError(f"the service does not answer: {said}", where, "run again: it goes on from what was saved")
-    if error["kind"] in ("RequestFailedError", "LookupError"):
+    if error["kind"] == "RequestFailedError":
         return DataError(
             f"the service could not do it: {said}", where, "check that the model there is the one whose tokens the rows hold"
         )

@@ -1,13 +1,22 @@
-"""The journal of a training at a service: what a later process needs to go on from the last optimizer step that was saved."""
+"""The journal of a training at a service: what a later process needs to go on from the last optimizer step that was saved.
+
+Where machines share a home, it is an object that the others find, too, see `clawpipe.store.machines`: what one has paid for, the
+other goes on with.
+"""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from clawpipe.errors import BusyError
+from clawpipe.store.digests import sha256_json
 from clawpipe.store.files import write_atomic
+from clawpipe.store.machines import shared_objects
 
+_SHARED = "trainings"
 Metrics = dict[str, float]
 
 
@@ -30,10 +39,16 @@ class Journal:
         samplers: where the service keeps policies for sampling, by name.
     """
 
-    def __init__(self, file: Path, identity: dict[str, str]) -> None:
-        """Read the file; that of another training, with other settings, rows or code, counts as none."""
+    def __init__(self, file: Path, identity: dict[str, str], *, shared: bool) -> None:
+        """Read the file, or what another machine has noted; that of another training, with other settings, rows or code, counts
+        as none.
+
+        Args:
+            shared: whether the training may go on on another machine of the home: it keeps nothing else on this one.
+        """
         self._file = file
-        self._entries = _read(file, identity)
+        self._objects, self._place = shared_objects() if shared else None, f"{_SHARED}/{sha256_json(identity)}"
+        self._entries = _parsed(self._read(), identity)
         self._asked = 0
 
     @property
@@ -68,13 +83,22 @@ class Journal:
         self._entries.scores.append(found)
         self._write()
 
+    def _read(self) -> bytes:
+        with suppress(OSError):
+            return self._file.read_bytes()
+        return (self._objects and self._objects.get(self._place)) or b""
+
     def _write(self) -> None:
-        write_atomic(self._file, self._entries.model_dump_json().encode())
+        data = self._entries.model_dump_json().encode()
+        write_atomic(self._file, data)
+        if self._objects:
+            with suppress(BusyError):  # the next one may come through, and holds all that this one does
+                self._objects.put(self._place, data)
 
 
-def _read(file: Path, identity: dict[str, str]) -> _Entries:
-    try:
-        found = _Entries.model_validate_json(file.read_bytes())
-    except (OSError, ValidationError):
-        return _Entries(identity=identity)
-    return found if found.identity == identity else _Entries(identity=identity)
+def _parsed(data: bytes, identity: dict[str, str]) -> _Entries:
+    with suppress(ValidationError):
+        found = _Entries.model_validate_json(data)
+        if found.identity == identity:
+            return found
+    return _Entries(identity=identity)

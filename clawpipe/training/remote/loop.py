@@ -48,7 +48,8 @@ def train_at(open_session: OpenSession, request: TrainRequest, work: Path, on_st
         ConfigError, BusyError: see the session.
     """
     job, away = _at_temperature_one(_job(request.model_copy(update={"temperature": 1.0})))  # of rows that record none
-    journal, exported = Journal(work / "journal.json", request.identity()), work / "exported"
+    shared = not request.config.probe_steps  # policies between steps are kept here alone, until the outcome is whole
+    journal, exported = Journal(work / "journal.json", request.identity(), shared=shared), work / "exported"
     if not journal.steps:
         shutil.rmtree(request.snapshots, ignore_errors=True)  # of a run with other settings, data or code
         shutil.rmtree(exported, ignore_errors=True)
@@ -67,7 +68,7 @@ def train_at(open_session: OpenSession, request: TrainRequest, work: Path, on_st
     fill = partial(shutil.copytree, exported)
     commit_outcome(request, journal.steps, summary, fill, partial(_write_state, state=str(journal.state)))
     shutil.rmtree(exported)
-    (work / "journal.json").unlink()
+    (work / "journal.json").unlink(missing_ok=True)  # another machine's is an object alone
 
 
 def _job(request: TrainRequest) -> TrainingJob:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import sys
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
-import httpx
 import pytest
 
 from clawpipe.config.backend import BackendSpec
@@ -22,60 +22,19 @@ from tests.fake_tinker import FIREWORKS_KEY, Fault
 from tests.training.remote.test_tinker import require_equal
 from tests.training.remote.trained import steps_of, weights_of
 
-tinker = pytest.importorskip("tinker")
+pytest.importorskip("tinker")
+from tests import fireworks_library
+
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # the library leaves its first connection open
 SHORT = {"loss": {"dual_clip": None}, "epochs": 1, "optimizer_steps": 2}
 PYTHON = os.environ.get("CLAWPIPE_FIREWORKS_PYTHON")  # of an environment with fireworks-ai[training-sdk]
-
-
-class Sdk:
-    """Stands in for Fireworks' library: Tinker's, whose classes and methods it copies, and its REST client."""
-
-    types = tinker.types
-
-    class FiretitanServiceClient:
-        training_session_name = "accounts/mine/trainingSessions/ts-1"
-
-        def __init__(self, base_url: str) -> None:
-            self._client = tinker.ServiceClient(base_url=base_url)
-
-        def create_training_client(self, base_model: str, lora_rank: int, lora_alpha: int, seed: int, train_unembed: bool) -> Any:
-            assert lora_alpha == 32  # of the fake
-            made = self._client.create_lora_training_client(base_model, rank=lora_rank, seed=seed, train_unembed=train_unembed)
-            return _Training(self._client, made.result(timeout=60))
-
-    class FireworksClient:
-        def __init__(self, api_key: str, base_url: str) -> None:
-            self._http = partial(httpx.request, headers={"Authorization": f"Bearer {api_key}"})
-            self._url = base_url
-
-        def list_training_session_checkpoints(self, name: str) -> list[dict]:
-            return self._http("GET", f"{self._url}/v1/{name}/checkpoints").json()["trainingSessionCheckpoints"]
-
-        def promote_session_checkpoint(self, name: str, output: str, model: str) -> dict:
-            body = {"output_model": f"accounts/mine/models/{output}", "base_model": model}
-            return self._http("POST", f"{self._url}/v1/{name}:promote", json=body).json()["model"]
-
-
-class _Training:
-    """A training client whose saved state is loaded into it, as Fireworks has it."""
-
-    def __init__(self, service: Any, client: Any) -> None:
-        self._service, self._client = service, client
-
-    def load_state_with_optimizer(self, path: str) -> Any:
-        self._client = self._service.create_training_client_from_state_with_optimizer(path).result(timeout=60)
-        return SimpleNamespace(result=lambda timeout: None)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._client, name)
 
 
 class InProcess:
     """A host without a process of its own."""
 
     def __init__(self) -> None:
-        self._calls, self.asked = Calls(Sdk), []
+        self._calls, self.asked = Calls(fireworks_library), []
 
     def ask(self, do: str, **given: Any) -> Any:
         self.asked.append(do)
@@ -102,11 +61,12 @@ def at(fake, monkeypatch):
 @pytest.mark.parametrize(
     "train", [{"method": "sft"}, {"loss": {"dual_clip": 3.0}}, {"loss": {"level": "sequence", "kl_coef": 0.1}}]
 )
-def test_its_steps_and_adapter_are_those_of_this_machine(job, here, at, train):
+def test_its_steps_and_adapter_are_those_of_this_machine(job, here, at, fake, train):
     local, (there, asked) = here(job("local", train, there=False)), at(job("there", train))
     require_equal(local, there)
     steps = len(steps_of(there))
-    assert [asked.count(name) for name in ("forward", "backward", "step", "save", "keep", "promote")] == [steps] * 4 + [1, 1]
+    assert [asked.count(name) for name in ("forward", "backward", "step", "save", "keep")] == [steps] * 4 + [1]
+    assert list(fake.promoted.values()) == [1]
 
 
 def test_a_killed_training_goes_on_from_the_last_saved_step(job, at, monkeypatch):
@@ -129,6 +89,76 @@ def test_a_killed_training_goes_on_from_the_last_saved_step(job, at, monkeypatch
     assert [step["loss"] for step in steps_of(outcome)] == [step["loss"] for step in steps_of(straight)]
     found, expected = weights_of(outcome), weights_of(straight)
     assert all((found[name] == expected[name]).all() for name in expected)
+
+
+@pytest.mark.long
+def test_a_cut_at_every_call_loses_nothing_and_pays_little(job, at, fake, monkeypatch):
+    straight, _ = at(job("straight", SHORT))
+    taken, models, seen = fake.steps, len(fake.promoted), set()
+    request, ask = job("cut", SHORT), InProcess.ask
+    journal = request.weights.parent.parent / "journal.json"
+
+    class PowerCutError(BaseException): ...
+
+    def cut(place: str, do: str) -> None:
+        where = (place, do, len(json.loads(journal.read_text())["steps"]) if journal.exists() else 0)
+        if where not in seen:
+            seen.add(where)
+            raise PowerCutError
+
+    def asked(host, do, **given):
+        cut("asked", do)
+        answer = ask(host, do, **given)
+        cut("answered", do)
+        return answer
+
+    monkeypatch.setattr(InProcess, "ask", asked)
+    monkeypatch.setattr("clawpipe.faults.kill_point", lambda name, detail="": cut(name, detail))
+    outcome = None
+    while outcome is None:
+        with contextlib.suppress(PowerCutError):
+            outcome, _ = at(request)
+    assert {do for _, do, _ in seen} >= {"open", "forward", "backward", "step", "save", "keep", "promote"}
+    assert [step["loss"] for step in steps_of(outcome)] == [step["loss"] for step in steps_of(straight)]
+    found, expected = weights_of(outcome), weights_of(straight)
+    assert all((found[name] == expected[name]).all() for name in expected)
+    # A step is paid again where its answer, the wait for its saved state, or that answer was cut: three places, for each of two.
+    assert 2 < fake.steps - taken <= 2 + 2 * 3
+    assert list(fake.promoted.values())[models:] == [1]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("fault", [(0, False), (0, True), (-1, True), (429, False), (500, True)])
+def test_lost_answers_as_a_model_is_made_make_no_second_one(job, at, fake, monkeypatch, fault):
+    monkeypatch.setattr("clawpipe.engines.servers._LONGEST_WAIT", 0.0)
+    status, late = fault
+    for number in range(1, 20):
+        fake.requests.clear()
+        fake.faults = [Fault("", status, first=number, last=number, late=late)]  # "": the interface for models
+        outcome, _ = at(job(f"faulty-{status}-{late}-{number}", SHORT | {"optimizer_steps": 1}))
+        assert len(steps_of(outcome)) == 1
+        if fake.requests[""] < number:
+            break
+    assert set(fake.promoted.values()) == {1}
+
+
+@pytest.mark.parametrize(("status", "kind"), [(401, ConfigError), (402, ConfigError), (0, BusyError), (500, BusyError)])
+def test_what_stays_wrong_as_a_model_is_made_goes_on_later(job, at, fake, monkeypatch, status, kind):
+    monkeypatch.setattr("clawpipe.engines.servers._LONGEST_WAIT", 0.0)
+    fake.faults = [Fault("", status, last=10**6)]
+    request = job("stuck", SHORT)
+    with pytest.raises(kind) as caught:
+        at(request)
+    assert FIREWORKS_KEY not in str(caught.value)
+    fake.faults, taken = [], fake.steps
+    assert len(steps_of(at(request)[0])) == 2
+    assert (fake.steps, list(fake.promoted.values())) == (taken, [1])
+
+
+def test_a_service_that_repeats_the_key_is_told_without_it(job, at, monkeypatch):
+    monkeypatch.setattr(Calls, "step", lambda *given, **named: (_ for _ in ()).throw(ValueError(f"no {FIREWORKS_KEY}\nhere")))
+    with pytest.raises(TrainingError, match=r"ValueError: no \[key\] here"):
+        at(job("told", SHORT))
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,49 @@ def test_a_killed_process_goes_on_and_ends_with_the_same_bytes(job, fake, tmp_pa
     assert KEY not in (tmp_path / "killed" / "train.log").read_text()
 
 
+@pytest.fixture
+def cut_at(monkeypatch):
+    """cut_at(request, name, detail): train until that place is passed for the second time, where the process ends."""
+
+    def train(request, name, detail):
+        passed = []
+
+        def cut(*place: str) -> None:
+            passed.append(place)
+            if passed.count((name, detail)) == 2:
+                raise PowerCutError
+
+        with monkeypatch.context() as patched:
+            patched.setattr("clawpipe.faults.kill_point", cut)
+            with pytest.raises(PowerCutError):
+                away(request)
+
+    return train
+
+
+def test_another_machine_of_the_home_pays_for_no_step_again(job, fake, cut_at, tmp_path, monkeypatch):
+    straight = away(job("straight", SHORT))
+    monkeypatch.setenv("CLAWPIPE_SHARED", f"file://{tmp_path}/shared")
+    taken = fake.steps
+    cut_at(job("first", SHORT), "tinker.asked", "optim_step")
+    assert fake.steps - taken in (1, 2)  # the second was under way
+    paid = fake.steps
+    outcome = away(job("second", SHORT))
+    assert fake.steps - paid == 1
+    assert adapter_of(outcome) == adapter_of(straight)
+    assert steps_of(outcome)[0]["loss"] == steps_of(straight)[0]["loss"]
+    assert away(job("third", SHORT))  # a machine that died before the step's record was shared
+    assert fake.steps - paid == 1
+
+
+def test_policies_between_steps_do_not_go_on_elsewhere(job, fake, cut_at, tmp_path, monkeypatch):
+    monkeypatch.setenv("CLAWPIPE_SHARED", f"file://{tmp_path}/shared")
+    probed = SHORT | {"probe_steps": 1}
+    cut_at(job("first", probed), "tinker.asked", "optim_step")
+    outcome = away(job("second", probed))
+    assert sorted(one.name for one in (outcome / "snapshots").iterdir()) == ["step-000001", "step-000002"]
+
+
 def test_lost_answers_and_busy_servers_cost_no_step(job, fake):
     straight, taken = away(job("straight", SHORT)), fake.steps
     fake.requests.clear()
@@ -103,6 +146,26 @@ def test_lost_answers_and_busy_servers_cost_no_step(job, fake):
     assert fake.steps - taken == 2
     assert adapter_of(outcome) == adapter_of(straight)
     assert all(fake.requests[fault.at] > fault.first for fault in fake.faults if fault.at != "training_runs")
+
+
+@pytest.mark.long
+def test_a_connection_lost_at_each_call_costs_no_step(job, fake, cut_at):
+    """Of a training that is cut once and goes on: a request of each kind is lost, and when it is sent again, its answer is."""
+    train = SHORT | {"loss": {"dual_clip": 3.0}}  # a forward pass beside each gradient
+
+    def run(name: str) -> bytes:
+        request = job(name, train)
+        cut_at(request, "tinker.answered", "save_state")
+        return adapter_of(away(request))
+
+    straight, taken = run("straight"), fake.steps
+    kinds = fake.requests.keys() - {"session_heartbeat", "sessions"}
+    assert {"create_model", "load_weights", "forward_backward", "optim_step", "save_weights_for_sampler", "download"} <= kinds
+    for kind in sorted(kinds):
+        first, before = fake.requests[kind] + 1, fake.steps
+        fake.faults = [Fault(kind, 0, first, first), Fault(kind, 0, first + 1, first + 1, late=True)]
+        assert run(kind) == straight, kind
+        assert fake.steps - before == taken, kind
 
 
 def refused(request) -> ClawpipeError:
