@@ -22,9 +22,9 @@ NIGHT = (
     *("rounds=1", "rollouts.items=8", "environment.heldout_items=20", "candidate=last"),
     *("train.optimizer_steps=2", "train.lora.alpha=32", "train.loss.dual_clip=null", "train.adam_beta2=0.95"),
 )
-# The first child ends with the second step, the second one after it has taken that again, and the third one is left in peace.
+# The first child ends with the second step; at Fireworks the next one does when its model is made, and the third is left in peace.
 KILLS = {
-    "tinker": "tinker.answered/optim_step#2,tinker.answered/save_weights_external#1",
+    "tinker": "tinker.answered/optim_step#2",
     "fireworks": "fireworks.answered/step#2,fireworks.answered/promote#1",
 }
 
