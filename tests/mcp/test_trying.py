@@ -125,7 +125,7 @@ def test_only_the_models_that_are_named_are_tried(home, endpoint, monkeypatch):
     assert ([model["name"] for model in found["models_tested"]], one.keys) == (["other"], [])
 
 
-def test_two_models_of_one_name_are_refused_before_a_client_waits(home):
+def test_two_models_of_one_name_are_refused_at_once(home):
     words = [
         "mcp",
         "--config",
