@@ -14,7 +14,7 @@ _NEAR = 0.5  # share of a format's fields
 _DEEP = 4  # fields from the record to its messages
 _SPEAKERS = ("role", "from", "speaker", "author", "sender", "type", "source", "who", "participant", "name")
 _TEXTS = ("content", "value", "text", "message", "body", "parts", "data", "utterance", "msg", "said")
-_ASKS = ("prompt", "question", "query", "instruction", "input", "user", "request", "problem", "task", "source")
+_ASKS = ("prompt", "question", "ask", "message", "query", "instruction", "input", "user", "request", "problem", "task", "source")
 _SOUNDS_ASKED = frozenset(("prompt", "question", "query", "instruction", "problem"))
 _WRITERS = {  # of records that are no conversations, by keys that stand together in few others
     ("ts", "say"): "what Cline shows its user: its api_conversation_history.json is read",
