@@ -39,10 +39,12 @@ class RowKeys:
         """Size of the buffers."""
         return sum(buffer.nbytes for held in self._layers.values() for buffer in held)
 
-    def reserve(self, tokens: int) -> None:
-        """Make room for `tokens` in all."""
-        if tokens > self.capacity:
-            self.capacity = self.room(tokens)
+    def reserve(self, tokens: int) -> int:
+        """Make room for `tokens` in all; return how many tokens' buffers are freed for larger ones."""
+        if tokens <= self.capacity:
+            return 0
+        freed, self.capacity = self.capacity, self.room(tokens)
+        return freed
 
     def copy_prefix(self, other: RowKeys, length: int) -> None:
         """Take the first tokens of another row."""

@@ -23,6 +23,7 @@ from clawpipe.processes import trim_heap
 AT_ONCE = 64  # rows in a pass
 _CHUNK = 256  # prompt tokens in a pass, so that a long prompt does not hold up the others' next token for long
 _SHARED = 16  # least tokens of a prefix that are worth a copy
+_TRIMMED = 1 / 16  # of the budget: so much is freed before malloc gives back what it keeps
 
 
 @dataclass(eq=False)
@@ -141,6 +142,7 @@ class PackedRows:
         self._engine, self._model, self._memory = engine, engine.model, memory
         self._keys: dict[Row, RowKeys] = {}
         self._kept: list[CachedPrefix] = []  # the last one ended last
+        self._freed = 0  # tokens since malloc gave back what it keeps between buffers: without that it held as much again
         self._adapters = engine.adapters
         self._model.set_attn_implementation(NAME)
         quicken_linears(self._model)
@@ -152,10 +154,11 @@ class PackedRows:
         running, interrupted = list(rows), []
         while self._wanted(running) > self._memory and (self._kept or len(running) > 1):
             if self._kept:
-                self._kept.pop(0)
+                self._freed += self._kept.pop(0).keys.capacity
             else:
                 interrupted.append(running.pop())
                 self._keys.pop(interrupted[-1], None)
+        self._trim()
         return interrupted
 
     def compute(self, rows: Sequence[Row]) -> tuple[list[Row], Tensor]:
@@ -163,7 +166,7 @@ class PackedRows:
         spans, fed, positions, end = [], [], [], 0
         for row, count in parts:
             keys = self._keys[row]
-            keys.reserve(keys.length + count)
+            self._freed += keys.reserve(keys.length + count)
             spans.append(Span(keys, end, end := end + count))
             fed += row.history[keys.length : keys.length + count]
             positions += range(keys.length, keys.length + count)
@@ -185,6 +188,11 @@ class PackedRows:
     def free_ended_rows(self) -> None:
         if self._kept:
             self._kept.clear()
+            trim_heap()
+
+    def _trim(self) -> None:
+        if self._freed > self._memory * _TRIMMED:
+            self._freed = 0
             trim_heap()
 
     def _adapted(self, parts: Sequence[tuple[Row, int]], spans: Sequence[Span]) -> AbstractContextManager[None]:

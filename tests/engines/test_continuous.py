@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from clawpipe.engines import rows as held_rows
 from clawpipe.engines.base import Sampling
 from clawpipe.engines.continuous import ContinuousBatch, FairQueue
 from clawpipe.engines.embedded import EmbeddedEngine
@@ -171,6 +172,19 @@ def test_little_memory_interrupts_rows_and_changes_nothing(base, alone):
     assert max(ran) > 1
     assert waited  # one that had begun
     check(dict.fromkeys(many, ()), alone)
+
+
+def test_freed_memory_goes_back_to_the_system(base, monkeypatch):
+    returned = []
+    monkeypatch.setattr(held_rows, "trim_heap", lambda: returned.append(1))
+    for memory, freed in ((256, True), (ENOUGH, False)):
+        small = ContinuousBatch(EmbeddedEngine(base, None, device="cpu"), memory)
+        for row in rows(6, 0.8, new=150):
+            small.add(row)
+        while not small.idle:
+            small.step()
+        assert bool(returned) == freed
+        returned.clear()
 
 
 def test_a_row_that_is_removed_leaves_the_others_alone(batch, alone):
