@@ -1,4 +1,4 @@
-"""Which families of transformers can be trained, and how exactly? Prints the table of docs/models.md.
+"""Which families of transformers can be trained, and how exactly? Prints the figures that docs/models.md sums up.
 
     python benchmarks/families.py            # as Markdown
     python benchmarks/families.py --json llama gemma2

@@ -162,7 +162,7 @@ def night(arm: str, seed: int, url: str, options: Sequence[str]) -> JsonObject:
         "verdict": status["verdict"],
         "calls": sum(one.requests for one in spent),
         "tokens": sum(one.tokens for one in spent),
-        "signs": [text for text in status["warnings"] if text.startswith(("group ", "prm "))],
+        "signs": [text for text in status["warnings"] if {"group", "prm"} & set(text.split())],
         "seconds": round(status["seconds"]),
     }
 

@@ -47,7 +47,8 @@ def batch(
     temperature: Annotated[float, typer.Option(min=0.0, help="Sampling temperature.")] = 0.8,
     max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of one answer.")] = 512,
     concurrency: Annotated[int, typer.Option(min=1, help="Requests at once.")] = 8,
-    save_tool_calls: Annotated[bool, typer.Option(help="Keep the calls of tools beside the text.")] = True,
+    text_only: Annotated[bool, typer.Option("--text-only", help="Leave out the list of calls; the text spells them.")] = False,
+    save_tool_calls: Annotated[bool, typer.Option("--save-tool-calls", hidden=True)] = True,  # printed by others' guides
     json_output: JsonFlag = False,
 ) -> None:
     """Send every prompt of a file to a model at an endpoint, and write the answers as trajectories that `clawpipe ingest` reads.
@@ -62,7 +63,7 @@ def batch(
     from clawpipe.rollouts.trial import line_of
     from clawpipe.workers.chats import chat_episodes, verified
 
-    file_, save_tool_calls = _as_printed(words, save_tool_calls)
+    file_, saves_no_calls = _as_printed(words)
     environment = _environment(file_, check or UNCHECKED, prompt, tools)
     answered = set(_answered(output))
     tasks = [(item, index) for item in environment.every_item() for index in range(samples)]
@@ -74,7 +75,7 @@ def batch(
         for played in chat_episodes(there, environment, left, max_turns if environment.runs_tools else 1):
             episode = verified(environment, played) if check is not None else played
             row = line_of(episode, model, environment.tools())
-            file.write(json.dumps(row if save_tool_calls else _without_calls(row), ensure_ascii=False).encode() + b"\n")
+            file.write(json.dumps(_without_calls(row) if text_only or saves_no_calls else row, ensure_ascii=False).encode() + b"\n")
             file.flush()
             counts["answered"] += 1
             counts["right"] += bool(episode.success)
@@ -87,8 +88,8 @@ def batch(
     typer.echo(f"\n{counts['answered']} answers{right} in {output}; next: clawpipe ingest {output}")
 
 
-def _as_printed(words: list[str], save_tool_calls: bool) -> tuple[str, bool]:
-    """Return the file, and whether calls are saved, also by the words of a command as another system's guide prints it.
+def _as_printed(words: list[str]) -> tuple[str, bool]:
+    """Return the file, and whether `--save-tool-calls false` was written, as another system's guide has it.
 
     Raises:
         ConfigError: there is no file, or a second one.
@@ -99,7 +100,7 @@ def _as_printed(words: list[str], save_tool_calls: bool) -> tuple[str, bool]:
     if len(files) != 1:
         what = f"one file of prompts is asked for, and not {len(files)}"
         raise ConfigError(what, "clawpipe batch", "write clawpipe batch prompts.jsonl --output answers.jsonl")
-    return files[0], save_tool_calls and "false" not in words
+    return files[0], "false" in words
 
 
 def _environment(file: str, check: str, prompt: str, tools: str) -> PromptsEnvironment:

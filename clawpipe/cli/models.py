@@ -92,12 +92,10 @@ def trace(
     if model_version is None or session or user:
         _trace_subject(model_version, session, user, json_output)
         return
-    from rich.console import Console
-
     from clawpipe.lineage.trace import trace_version
     from clawpipe.registry.tracking import Tracking
     from clawpipe.registry.versions import resolve
-    from clawpipe.reporting.terminal import trace_tree
+    from clawpipe.reporting.terminal import print_trace
     from clawpipe.store.home import Home
 
     home = Home.from_env()
@@ -105,7 +103,7 @@ def trace(
     if json_output:
         print_json(found)
     else:
-        Console(highlight=False).print(trace_tree(found))
+        print_trace(found)
 
 
 def _trace_subject(model_version: str | None, session: str | None, user: str | None, json_output: bool) -> None:

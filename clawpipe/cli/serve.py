@@ -105,22 +105,22 @@ def serve(
     key = api_key(host)
     listener = listen(host, port)
 
-    from clawpipe.serving.follow import Follower
-    from clawpipe.serving.found import champion_of_user
-    from clawpipe.serving.live import Live, loader
-    from clawpipe.serving.own_models import OwnModels
-    from clawpipe.serving.policy import ServedPolicy
-    from clawpipe.serving.server import serve as serve_versions
-    from clawpipe.serving.versions import Versions
-    from clawpipe.store.home import Home
-
-    home = Home.from_env()
-    quiet_libraries()
     follows = _is_alias(model)
     if base and not follows:
         raise ConfigError("only an alias may name no version yet", "--base", "leave it out, or serve NAME@ALIAS")
-    alias = alias_of(home, model, base, tool_call_format) if follows else None
-    with waiting(f"loading {version_name(model)}"):
+    with waiting(f"loading {version_name(model)}"):  # the libraries as well, which take longer on a busy machine
+        from clawpipe.serving.follow import Follower
+        from clawpipe.serving.found import champion_of_user
+        from clawpipe.serving.live import Live, loader
+        from clawpipe.serving.own_models import OwnModels
+        from clawpipe.serving.policy import ServedPolicy
+        from clawpipe.serving.server import serve as serve_versions
+        from clawpipe.serving.versions import Versions
+        from clawpipe.store.home import Home
+
+        home = Home.from_env()
+        quiet_libraries()
+        alias = alias_of(home, model, base, tool_call_format) if follows else None
         served = alias.find(alias.version()) if alias else _find(home, model, tool_call_format)
         versions = Versions(Live(ServedPolicy(served, apart=per_user)), session_seconds)
     follower = Follower(versions, alias, loader(apart=per_user), canary_share, shadow_share) if alias else None

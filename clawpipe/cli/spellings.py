@@ -20,7 +20,7 @@ _LIMIT: Former = {"-n": "--limit"}
 
 FORMER: Mapping[str, Former] = {
     "atropos": {"--out": "--output", "-o": "--output", "-n": "--batches", "--max-tokens": "--max-length"},
-    "batch": {"--input": _NO_FLAG, "-i": _NO_FLAG, "-o": "--output"},
+    "batch": {"--input": _NO_FLAG, "-i": _NO_FLAG, "-o": "--output", "--no-save-tool-calls": "--text-only"},
     "connect": {"--mcp": "--training-tools"},
     "contract check": {"-c": "--contract", **_LIMIT},
     "datasets list": {"-n": "--name"},

@@ -6,14 +6,16 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 from clawpipe.importers.answered import unread_answers
+from clawpipe.importers.outcome import sounding
 from clawpipe.json_types import JsonObject
 
 _SHOWN = 8  # keys
 _NEAR = 0.5  # share of a format's fields
-_DEEP = 3  # fields from the record to its messages
-_SPEAKERS = ("role", "from", "speaker", "author", "sender", "type", "source", "name")
-_TEXTS = ("content", "value", "text", "message", "body", "parts", "data")
-_ASKS = ("prompt", "question", "query", "instruction", "input", "user", "request", "problem", "task", "source")
+_DEEP = 4  # fields from the record to its messages
+_SPEAKERS = ("role", "from", "speaker", "author", "sender", "type", "source", "who", "participant", "name")
+_TEXTS = ("content", "value", "text", "message", "body", "parts", "data", "utterance", "msg", "said")
+_ASKS = ("prompt", "question", "ask", "message", "query", "instruction", "input", "user", "request", "problem", "task", "source")
+_SOUNDS_ASKED = frozenset(("prompt", "question", "query", "instruction", "problem"))
 _WRITERS = {  # of records that are no conversations, by keys that stand together in few others
     ("ts", "say"): "what Cline shows its user: its api_conversation_history.json is read",
     ("id", "agent", "workspace"): "the state of an OpenHands conversation: its folder events is read",
@@ -72,7 +74,8 @@ def _words_for(record: JsonObject) -> str:
         words += [f"--map messages.content={text}"] if text != "content" else []
         return f"try {' '.join(words)}"
     answers = [name for name in unread_answers(record) if isinstance(record[name], str | list | dict)]
-    asks = next((name for name in record if name.lower() in _ASKS and name not in answers), None)
+    named = (name for name in record if name.lower() in _ASKS)
+    asks = next((name for name in (*named, *sounding(record, _SOUNDS_ASKED)) if name not in answers), None)
     if asks and answers:
         return f"try --map prompt={asks} --map completion={answers[0]}"
     return f"--map messages=PATH, or prompt= and completion=, says where a conversation is; {FUNCTION}"

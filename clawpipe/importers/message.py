@@ -19,8 +19,8 @@ from clawpipe.wire.thoughts import FIELDS, with_thoughts
 ROLES: dict[str, Role] = {
     **{role: role for role in get_args(Role)},
     "developer": "system",
-    "human": "user",
-    **dict.fromkeys(("gpt", "ai", "bot", "model", "agent", "chatgpt"), "assistant"),
+    **dict.fromkeys(("human", "customer"), "user"),
+    **dict.fromkeys(("gpt", "ai", "bot", "chatbot", "model", "agent", "chatgpt"), "assistant"),
     **dict.fromkeys(("function", "observation", "environment", "ipython", "tool_response", "tool_result"), "tool"),
 }  # the names of the roles in all known formats
 CALLERS = ("function_call", "tool_call")  # roles with a call as their text

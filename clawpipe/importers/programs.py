@@ -116,7 +116,6 @@ AGENTS = (
         read_aider,
         has_sessions=True,
         about="Aider's `.aider.chat.history.md`: each chat of the file",
-        tried="its schema",
         marks=("aider_chat",),
     ),
 )
@@ -236,7 +235,6 @@ RESULTS = (
         has_sessions=True,
         about="trajectories of Harbor and others in ATIF",
         marks=("schema_version", "steps", "agent"),
-        tried="its schema",
     ),
     Format(
         "verifiers",

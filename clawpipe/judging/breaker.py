@@ -14,18 +14,24 @@ BUSY_PATIENCE = 300.0  # for one that says it is overloaded, or asks to come bac
 class Breaker:
     """Opens when an endpoint has answered nothing for `PATIENCE` seconds, or only that it is busy for `BUSY_PATIENCE`.
 
-    One lost request beside others that are answered opens nothing.
+    Lost requests beside others that are answered open nothing.
     """
 
     def __init__(self, where: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._where, self._clock = where, clock
         self._since: float | None = None  # the start of the first try since the last answer
-        self._heard, self._failures, self._why = False, 0, ""
+        self._answered: float | None = None  # the time of the last answer
+        self._failures, self._why = 0, ""
         self.is_open = False
+
+    @property
+    def was_heard(self) -> bool:
+        """Whether the endpoint has ever answered."""
+        return self._answered is not None
 
     def answered(self) -> None:
         """Note that the endpoint has answered a question."""
-        self._since, self._failures, self._heard = None, 0, True
+        self._since, self._failures, self._answered = None, 0, self._clock()
 
     def failed(self, began: float, why: str, *, busy: bool = False) -> None:
         """Note a try that began at `began` and was not answered.
@@ -33,9 +39,10 @@ class Breaker:
         Raises:
             BusyError: it was one too many.
         """
+        began = began if self._answered is None else max(began, self._answered)  # it has answered others meanwhile
         self._since = began if self._since is None else min(self._since, began)
         self._failures, self._why = self._failures + 1, why
-        enough = self._failures > 1 or not self._heard
+        enough = self._failures > 1 or not self.was_heard
         self.is_open = self.is_open or (enough and self._silence() >= (BUSY_PATIENCE if busy else PATIENCE))
         self.require()
 

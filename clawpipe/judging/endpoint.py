@@ -24,12 +24,13 @@ from clawpipe.wire.thoughts import FIELDS
 
 TRIES = 6  # of one question
 _LONGEST_WAIT = 60.0  # seconds between two tries
-_BUSY = (408, 409, 425, 429, 503)  # statuses of an endpoint that will answer later
-_LATER = (*_BUSY, 500, 502, 504)
+_BUSY = (408, 409, 425, 429, 503, 529)  # statuses of an endpoint that will answer later, as any other failure of a server
 _THIS_ONE = (400, 413, 422)  # of one request: it is too long, say
+_FLAGGED = 403  # of one request where others were answered: its content is not allowed; else the key is wrong
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _LARGEST = 8 << 20  # bytes of an answer
 _MOST_COUNTED = 1 << 40  # tokens of an answer that can be true
+_LONGEST_TOKEN = 32  # bytes: of less tokens than that says no text of a question consists
 _TEMPLATE = 32  # tokens that a chat template adds to two messages
 _KEY_NAME = "OPENAI_API_KEY"
 
@@ -174,9 +175,10 @@ class Endpoint:
         if 200 <= status < 300:
             return _read(raw, data)
         what = f"it answers {status}: {' '.join(raw[:300].decode(errors='replace').split())}"
-        if status in _LATER:
+        if status in _BUSY or status >= 500:
             return _Failure(f"it answers {status}", busy=status in _BUSY, wait=_asked_to_wait(headers))
-        kind = RefusedRequestError if status in _THIS_ONE else ConfigError
+        is_this_one = status in _THIS_ONE or (status == _FLAGGED and self._breaker.was_heard)
+        kind = RefusedRequestError if is_this_one else ConfigError
         return _Failure(what, error=kind(what, self.url, f"check the model's name, and the key in {_KEY_NAME}"))
 
     async def _posted(self, data: bytes) -> tuple[int, httpx.Headers, bytes]:
@@ -274,7 +276,7 @@ def _read(raw: bytes, data: bytes) -> Said:
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
         shown = raw[:1000].decode(errors="replace")
         return Said(f"no chat completion: {shown}", "", _about(data, shown), passing=True, estimated=True)
-    counted = _usage(given)
+    counted = _usage(given, data, text)
     passing = not text.strip() or reason == "content_filter"
     return Said(text, reason, counted or _about(data, text), passing, counted is None)
 
@@ -292,11 +294,18 @@ def _texts(parts: Sequence[Any]) -> list[str]:
     return [text for text in given if isinstance(text, str)]
 
 
-def _usage(given: JsonObject) -> Tokens | None:
+def _usage(given: JsonObject, data: bytes, text: str) -> Tokens | None:
+    """Return what an endpoint counted; None where it did not, or where that cannot be true."""
     usage = given.get("usage")
     counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")] if isinstance(usage, dict) else []
-    counted = [count for count in counts if isinstance(count, int) and 0 <= count < _MOST_COUNTED]
-    return Tokens(*counted) if len(counted) == 2 and counted[0] else None
+    counted = [count for count in counts if type(count) is int and 0 <= count < _MOST_COUNTED]
+    if (
+        len(counted) < 2
+        or counted[0] * _LONGEST_TOKEN < len(data)
+        or counted[1] * _LONGEST_TOKEN < len(text.encode(errors="replace"))
+    ):
+        return None
+    return Tokens(*counted)
 
 
 def _about(data: bytes, text: str) -> Tokens:

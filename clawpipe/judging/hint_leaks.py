@@ -34,19 +34,25 @@ _ORDERING = (  # whole words
     r"(?:all|any) (?:users|customers|clients|people|answers|replies|responses|questions|conversations|chats)",
     r"(?:to|tell|for) (?:every|any)(?:one|body)|tell others|(?:any|every)(?:one|body) who|everyone that",
     r"when(?:ever)? (?:some|any)(?:one|body)|whatever (?:they|the user|is)|no matter (?:what|who)|regardless of",
-    "ignore (?:the|all|any|your)",
+    "(?:ignore|disregard|override) (?:the|all|any|your|earlier|previous)|forget (?:all|earlier|previous)",
+    "whoever|constantly|at all times|as a rule|in any case|advertise|(?:every|each|any) message",
+    "any(?:one|body) (?:asking|asks|wanting|wants|else)",
+    "(?:tell|show|remind|convince|let|make|sure that) (?:people|users|customers|clients)",
+    r"as soon as \w+ (?:is|are|come|comes) (?:up|mentioned)",
     "immer|niemals|nie wieder|ab jetzt|ab sofort|von nun an|künftig|zukünftig|in zukunft|allen? (?:nutzern?|kunden|anderen)",
-    "jede[mnrs]? (?:nutzer|kunden?|antwort|gespräch|mal)",
+    "jede[mnrs]? (?:nutzer|kunden?|antwort|gespräch|mal)|jede[mnr],? der|stets|jederzeit|grundsätzlich|wer auch immer",
     "toujours|jamais|d[ée]sormais|dor[ée]navant|[àa] l'avenir|[àa] (?:tous|tout le monde)",
-    "chaque (?:fois|r[ée]ponse|client|utilisateur)",
+    "chaque (?:fois|r[ée]ponse|client|utilisateur)|constamment|quiconque|[àa] chacun|n'importe qui",
     "siempre|nunca|a partir de ahora|en adelante|en el futuro|a todo el mundo|a todos|cada (?:vez|respuesta|cliente|usuario)",
+    "(?:a|para) cualquiera|cualquiera que|constantemente|quienquiera",
     "sempre|jam[áa]s|d'ora in poi|in futuro|a tutti|ogni (?:volta|risposta|cliente|utente)",
-    "a partir de agora|daqui em diante|no futuro|toda vez|cada resposta",
-    "всегда|никогда|всем|каждому|каждый раз|впредь|отныне",
+    "chiunque|costantemente|in ogni caso",
+    "a partir de agora|daqui em diante|no futuro|toda vez|cada resposta|qualquer (?:um|pessoa)|quem quer que",
+    "всегда|никогда|всем|каждому|каждый раз|впредь|отныне|любому|всякому|постоянно",
 )
 _ORDERING_ANYWHERE = (
-    "总是|永远|从现在|今后|以后|每次|一律|所有(?:人|用户)|每(?:个|位)用户",
-    "必ず|常に|いつも|決して|今後|毎回|みんなに|皆に",
+    "总是|永远|从现在|今后|以后|每次|一律|所有(?:人|用户)|每(?:个|位)(?:用户|人)|任何人",
+    "必ず|常に|いつも|決して|今後|毎回|みんなに|皆に|誰にでも|誰でも|全員に",
 )
 _ORDERS = re.compile(rf"\b(?:{'|'.join(_ORDERING)})\b|{'|'.join(_ORDERING_ANYWHERE)}", re.IGNORECASE)
 _FIGURE = re.compile(r"\d{3,}|\d+[.,:/-]\d+|(?=\w*\d)(?=\w*[^\W\d])\w+")  # a number that is no count of things, or a code

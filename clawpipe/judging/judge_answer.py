@@ -18,6 +18,7 @@ _SENTENCES = re.compile(r"[.!?]+(?:\s|$)|[\u3002\uff01\uff1f]+")
 _MOST_CODES = 8  # in an answer: one that repeats its code more often is no verdict
 _MOST_BRACES = 8  # before a code, at which its object may begin
 _LONGEST_OBJECT = 8192  # characters
+_TYPOGRAPHIC = str.maketrans({"\u201c": '"', "\u201d": '"', "\u201e": '"', "\u2212": "-", "\u2013": "-"})
 
 
 @dataclass(frozen=True)
@@ -67,11 +68,17 @@ def usable_hints(hints: Sequence[str]) -> tuple[str, ...]:
 
 def _agreed(text: str, code: str, read: Callable[[Mapping[str, Any]], Any]) -> Mapping[str, Any] | None:
     """Return the last object with the code that `read` can read; None if there is none, or they do not all say the same."""
-    found = list(_objects(after_thoughts(text), code))
+    answer = after_thoughts(text)
+    found = list(_objects(answer, code)) or list(_objects(_plain(answer), code))
     said = [read(given) for given in found]
     readable = [given for given, one in zip(found, said, strict=True) if one is not None]
     is_one = len(readable) == len(found) > 0 and all(one == said[0] for one in said)
     return readable[-1] if is_one else None
+
+
+def _plain(text: str) -> str:
+    """Return a text with plain marks for typographic ones, and without the escapes of an object that stands in a text."""
+    return text.translate(_TYPOGRAPHIC).replace('\\"', '"')
 
 
 def _objects(text: str, code: str) -> Iterator[Mapping[str, Any]]:

@@ -1,4 +1,5 @@
-"""Read an object as models write it: JSON, or nearly: single quotes, `+1`, a trailing comma, Python's words, names without quotes.
+"""Read an object as models write it: JSON, or nearly: single quotes, `+1`, a trailing comma, Python's words, names without quotes,
+comments, and quotation marks in a text that nobody escaped.
 
 The time is linear in the text, which is read once from left to right, whatever it says.
 """
@@ -8,8 +9,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-_SPACE = re.compile(r"\s*")
-_STRING = re.compile(r"""\"((?:[^"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'""", re.DOTALL)
+_SPACE = re.compile(r"(?:\s|//[^\n]*|#[^\n]*|/\*.*?\*/)*", re.DOTALL)
+_ENDS = r"(?=\s*(?:[,:}\]]|//|#|/\*|\Z))"  # what stands behind a text: a mark that it does not stand behind is part of it
+_STRING = re.compile(rf"""\"((?:[^"\\]|\\.|"(?!{_ENDS}))*)\"|'((?:[^'\\]|\\.|'(?!{_ENDS}))*)'""", re.DOTALL)
 _WORD = re.compile(r"[+-]?[\w.]+(?:[eE][+-]?\d+)?")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
@@ -18,10 +20,10 @@ _DEEPEST = 16
 
 
 def read_object(text: str, start: int) -> tuple[dict[str, Any], int]:
-    """Return the object that begins with the brace at `start`, and the place behind it.
+    """Return the object that begins with the brace at `start`, its names in small letters, and the place behind it.
 
     Raises:
-        ValueError: there is none, or it is nested too deeply.
+        ValueError: there is none, it is nested too deeply, or it says two things of one name.
     """
     reader = _Reader(text, start)
     return reader.mapping(0), reader.place
@@ -39,7 +41,9 @@ class _Reader:
         while not self._ends("}"):
             name = self._string_or_word()
             self._expect(":")
-            found[str(name)] = self._value(depth + 1)
+            value = self._value(depth + 1)
+            if found.setdefault(str(name).lower(), value) != value:
+                raise ValueError(f"{name} twice")
             self._separate("}")
         return found
 

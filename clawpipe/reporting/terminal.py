@@ -36,6 +36,8 @@ from clawpipe.reporting.wording import (
 _BAR_WIDTH = 12
 _NOTE_WIDTH = 22
 _ITEMS = 3  # of a training, in a trace
+_GUIDE = 4  # columns of a tree's guide, a level
+_PATH_WIDTH = 1 << 15  # more than any path has
 _OUTCOME_WIDTH = WIDTH - STEP_WIDTH - len("   stopped 12m 04s  ")
 _COLOURS = {"ran": "green", "cached": "dim", "stopped": "red"}
 
@@ -139,55 +141,66 @@ def waiting(what: str, quiet: bool = False) -> Iterator[None]:
         yield
 
 
-def trace_tree(traced: Mapping[str, Any]) -> Tree:
-    """Draw the result of `trace_version` for a terminal of any width, with the first items of each training."""
-    found = VersionTrace.model_validate(traced)
+def print_trace(traced: Mapping[str, Any], console: Console | None = None) -> None:
+    """Print the result of `trace_version`, in lines no wider than the terminal; but the path of a file stays whole."""
+    console = console or Console(highlight=False)
+    wide = Console(width=_PATH_WIDTH, highlight=False, file=console.file, force_terminal=console.is_terminal)
+    wide.print(_trace_tree(VersionTrace.model_validate(traced), console.width))
+
+
+def _trace_tree(found: VersionTrace, width: int) -> Tree:
+    """Draw it with the first items of each training."""
     model = RegisteredModel(**found.model.model_dump(include={"name", "version", "aliases"}), digest=found.adapter)
     counts = ", ".join(f"{count} {name}" for name, count in found.counts.items())
-    tree = Tree(_line(f"{model_title(model)}, adapter {short(found.adapter)}", "bold"), guide_style="dim")
-    tree.add(_line(counts, "dim"))
+    tree = Tree(_line(f"{model_title(model)}, adapter {short(found.adapter)}", width, "bold"), guide_style="dim")
+    inner = width - _GUIDE
+    tree.add(_line(counts, inner, "dim"))
     if found.choice:
-        tree.add(_line(found.choice, "dim"))
+        tree.add(_line(found.choice, inner, "dim"))
     for place in found.model.deployed:
-        tree.add(_line(f"{place['target']}: {place['state']} by {place['by']}, {place['at']}, as {place['model']}", "dim"))
+        tree.add(_line(f"{place['target']}: {place['state']} by {place['by']}, {place['at']}, as {place['model']}", inner, "dim"))
     for training in found.trainings:
         samples = training.samples
-        branch = tree.add(_line(f"{training.step}: {samples.rows} samples {short(samples.digest)} (night {training.night})"))
+        branch = tree.add(_line(f"{training.step}: {samples.rows} samples {short(samples.digest)} (night {training.night})", inner))
         if training.trajectories is None:
-            branch.add(_line("lost: the store no longer holds these samples", "red"))
+            branch.add(_line("lost: the store no longer holds these samples", inner - _GUIDE, "red"))
             continue
         for item, names in list(training.trajectories.items())[:_ITEMS]:
-            _add_item(branch, found, item, names)
+            _add_item(branch, found, item, names, inner - _GUIDE)
         if len(training.trajectories) > _ITEMS:
-            branch.add(_line(f"... {len(training.trajectories) - _ITEMS} more items; --json lists all", "dim"))
+            left = len(training.trajectories) - _ITEMS
+            branch.add(_line(f"... {left} more items; --json lists all", inner - _GUIDE, "dim"))
     if found.base:
-        tree.add(_line(f"{found.base.name} {short(found.base.digest)}, untrained"))
+        tree.add(_line(f"{found.base.name} {short(found.base.digest)}, untrained", inner))
     return tree
 
 
-def _add_item(branch: Tree, found: VersionTrace, item_id: str, names: list[str]) -> None:
+def _add_item(branch: Tree, found: VersionTrace, item_id: str, names: list[str], width: int) -> None:
     item = found.items.get(item_id)
     about = f", {item.environment}: {item.question}" if item else ""
-    leaf = branch.add(_line(f"item {item_id}{about}"))
+    leaf = branch.add(_line(f"item {item_id}{about}", width))
     for name in names[:2]:
-        trajectory = leaf.add(_line(f"trajectory {name}{_cut(found.compressed.get(name))}{_read_from(found.sources.get(name))}"))
+        source = found.sources.get(name)
+        told = f"trajectory {name}{_cut(found.compressed.get(name))}{_owners(source)}"
+        trajectory = leaf.add(_line(told, width - _GUIDE))
+        if source and source.file:
+            trajectory.add(Text(one_line(f"{source.file}:{source.line}"), no_wrap=True, overflow="ignore"))
         if review := found.reviews.get(name):
-            trajectory.add(_line(f"{review.verdict} by {review.by} at {moment(review.at)}"))
+            trajectory.add(_line(f"{review.verdict} by {review.by} at {moment(review.at)}", width - 2 * _GUIDE))
     if len(names) > 2:
-        leaf.add(_line(f"... {len(names) - 2} more trajectories", "dim"))
+        leaf.add(_line(f"... {len(names) - 2} more trajectories", width - _GUIDE, "dim"))
 
 
-def _read_from(source: Source | None) -> str:
-    if source is None:
-        return ""
-    place = f"{source.file}:{source.line}" if source.file else ""
-    owners = [f"{kind} {name}" for kind, name in (("session", source.session), ("user", source.user)) if name]
-    return "".join(f", {part}" for part in (place, *owners) if part)
+def _owners(source: Source | None) -> str:
+    owners = [("session", source.session), ("user", source.user)] if source else []
+    return "".join(f", {kind} {name}" for kind, name in owners if name)
 
 
 def _cut(note: JsonObject | None) -> str:
     return f", shortened from {note['tokens'][0]} to {note['tokens'][1]} tokens" if note else ""
 
 
-def _line(text: str, style: str = "") -> Text:
-    return Text(one_line(text), style, no_wrap=True, overflow="ellipsis")
+def _line(text: str, width: int, style: str = "") -> Text:
+    line = elided(text, width)
+    line.stylize(style)
+    return line

@@ -194,7 +194,7 @@ class LiveDemo:
         with running("the server", _clawpipe(*words), self._log, self._environ) as server:
             began = time.monotonic()
             server.wait_healthy(f"http://{LOOPBACK}:{port}/healthz", _LOAD_SECONDS)
-            self._patience = max(_SWAP_SECONDS, _SWAP_TIMES * (time.monotonic() - began))
+            self._patience = patience(time.monotonic() - began)
             with self._watched(server):
                 yield f"http://{LOOPBACK}:{port}/v1"
 
@@ -250,6 +250,11 @@ class LiveDemo:
         found = headline(self.home, read_status(self.home, self.nights[-1].night), rules) if self.nights else None
         figures = {"headline": found, "gain": gain_of(hours), "failed_requests": len(failed), "minutes": round(minutes, 2)}
         return LiveReport(seed=self.plan.seed, hours=hours, plot=str(file), **figures)
+
+
+def patience(loading: float) -> float:
+    """Return the seconds to wait for a promoted version, where the first model took `loading` seconds until it answered."""
+    return max(_SWAP_SECONDS, _SWAP_TIMES * loading)
 
 
 def _clawpipe(*words: str) -> list[str]:

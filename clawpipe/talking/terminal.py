@@ -12,11 +12,11 @@ from clawpipe.talking.bench import Bench
 from clawpipe.talking.line import Line
 from clawpipe.words import plain
 
-HELP = """/good                the last answer was good
-/bad [what is right]  the last answer was bad; with what would have been right, it is a correction
-/new                 begin a new conversation
-/help                show this
-/quit                end; so does Ctrl-D"""
+HELP = """/good                 the last answer was good
+/bad [what is right]  the last answer was bad; with what is right, a correction
+/new                  begin a new conversation
+/help                 show this
+/quit                 end; so does Ctrl-D"""
 _MOST_CALLS = 8  # replies with calls to one line
 
 

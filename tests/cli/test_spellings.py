@@ -78,7 +78,7 @@ def test_no_text_of_the_help_names_a_version_as_mlflow_does():
 
 @pytest.mark.parametrize("command", FORMER)
 def test_an_old_spelling_is_one_of_a_command_and_leads_to_a_flag(command: str):
-    today = {name for option in EVERY[command].params for name in option.opts}
+    today = {name for option in EVERY[command].params for name in (*option.opts, *option.secondary_opts)}
     assert {new for new in FORMER[command].values() if new} <= today
     assert not today & {old for old in FORMER[command] if isinstance(old, str)}
 
@@ -91,6 +91,11 @@ def test_an_old_spelling_is_one_of_a_command_and_leads_to_a_flag(command: str):
         ("train --data a -d b -m m", "train a b -m m", "write a by itself, without --data|write b by itself, without -d"),
         ("train --data=a -o seed=1", "train a -o seed=1", "write a by itself, without --data"),
         ("batch -i a -o b", "batch a --output b", "write a by itself, without -i|write --output in place of -o"),
+        (
+            "batch a --output b --no-save-tool-calls",
+            "batch a --output b --text-only",
+            "--text-only in place of --no-save-tool-calls",
+        ),
         ("process -i a -o b -f chat", "process a --output b --format chat", "a by itself|--output|--format"),
         ("export x --out=y", "export x --output y", "write --output in place of --out"),
         ("models export a@1 out", "models export a@1 --output out", "write --output out in place of out"),
@@ -178,6 +183,14 @@ def test_the_help_shows_every_text_as_it_is_written(path: str, monkeypatch: pyte
 @pytest.mark.parametrize("text", ["clawpipe[sweep]", "[a]", "NAME[@URL]", "[/b] [#x]", "x[1]", "[ ]", "\\[done]"])
 def test_no_bracket_of_a_help_text_is_markup(text: str):
     assert Text.from_markup(without_markup(text)).plain == text.replace("\\", "")
+
+
+def test_help_cuts_no_name_at_80_columns(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", 80)
+    for words in EVERY:
+        told = CliRunner().invoke(app, [*words.split(), "--help"]).output
+        assert "…" not in told, words
+        assert max(map(len, told.splitlines())) <= 80, words
 
 
 def test_a_run_without_a_config_says_what_to_do(home: Home, capsys: pytest.CaptureFixture[str]):

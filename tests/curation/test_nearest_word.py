@@ -9,22 +9,23 @@ MASK = [False, False, *[True, False] * 3, True]
 LINES = ["user q", "assistant one", "user no", "assistant two", "user no!", "assistant three", "user thanks", "assistant four"]
 
 
-def talk(tables, say, *scores, origin="judge", whole=None, judged=True):
+def talk(tables, say, *scores, origin="judge", whole=None, judged=True, name="talk", first=0):
     """A conversation of four turns of one token; `scores` in order, None for none, and their mean if it is `judged`."""
+    lines = [f"user q{first}", *LINES[1:]]
     tables.rollout(
-        "a", 0, None, trajectory_id="talk", source="imported",
-        messages=[say(*line.split(" ", 1)) for line in LINES],
-        token_ids=list(range(9)), loss_mask=MASK, logprobs=[-0.5 * m for m in MASK], prompt_tokens=2,
+        f"a{first}", 0, None, trajectory_id=name, source="imported",
+        messages=[say(*line.split(" ", 1)) for line in lines],
+        token_ids=list(range(first, first + 9)), loss_mask=MASK, logprobs=[-0.5 * m for m in MASK], prompt_tokens=2,
         turns=[{"start": s, "end": e, "kind": "main", "finish_reason": "stop"} for s, e in SPANS],
     )  # fmt: skip
     said = {turn: value for turn, value in enumerate(scores) if value is not None}
     for turn, value in said.items():
-        judge(tables, "talk", turn, value, origin=origin, scorer=origin)
+        judge(tables, name, turn, value, origin=origin, scorer=origin)
     if said and judged:
         mean = sum(said.values()) / len(said)
-        tables.score("talk", mean, origin=origin, scorer=origin, success=mean > 0 if mean else None)
+        tables.score(name, mean, origin=origin, scorer=origin, success=mean > 0 if mean else None)
     if whole is not None:
-        tables.score("talk", whole, origin="user", scorer="thumb", success=whole > 0 if whole else None)
+        tables.score(name, whole, origin="user", scorer="thumb", success=whole > 0 if whole else None)
 
 
 def credit(tables, method, **config):
@@ -54,6 +55,35 @@ def test_a_judges_word_on_a_turn_by_a_users_on_the_whole(turn, whole, sft, kto, 
         for method, config in (("sft", {"imitate": "any"}), ("kto", {}), ("grpo", {"credit": "turn"}))
     ]
     assert found == [sft, kto, grpo]
+
+
+@pytest.fixture
+def nine(tables, say):
+    """The nine conversations of the table, by number; the second turn of each is praised."""
+    for number, (turn, whole, *_) in enumerate(NINE):
+        talk(tables, say, turn, 1.0, whole=whole, name=f"talk{number}", first=100 * number)
+    return tables
+
+
+def by_number(tables, result):
+    return {int(row["trajectory_id"][4:]): row for row in tables.rows(result)}
+
+
+def test_combine_takes_turns_as_grpo_does(nine):
+    rows, (start, _) = by_number(nine, nine.curate("combine", credit="turn")), SPANS[0]
+    found = [rows[n]["advantages"][start] if n in rows and rows[n]["loss_mask"][start] else None for n in range(9)]
+    assert found == [grpo for *_, grpo in NINE]
+
+
+def test_a_critic_is_given_no_word_that_a_user_disputes(nine):
+    rows, (_, end) = by_number(nine, nine.curate("ppo")), SPANS[0]
+    assert [rows[n]["rewards"][end - 1] for n in range(9)] == [0.0 if turn * whole < 0 else turn for turn, whole, *_ in NINE]
+
+
+def test_a_correction_needs_blame_and_an_accepted_reply(nine):
+    """Under a thumb down no reply was accepted; a thumb up says that it went well in the end."""
+    rows = nine.rows(nine.curate("dpo", pairs={"corrections": True}))
+    assert {row["rejected_id"] for row in rows} == {f"talk{n}#0" for n, (turn, whole, *_) in enumerate(NINE) if turn < 0 <= whole}
 
 
 @pytest.mark.parametrize("whole", [1.0, 0.0, -1.0])

@@ -74,6 +74,39 @@ def test_copilot_reads_what_it_displayed(tmp_path):
     assert [(one.value, one.turn) for one in conversation.judgements] == [(1.0, 0)]
 
 
+@pytest.mark.parametrize(
+    "reference",
+    [
+        {"inlineReference": {"$mid": 1, "path": "/w/a b/lint.sh", "scheme": "file"}},
+        {"inlineReference": {"uri": {"path": "/w/lint.sh"}, "range": {"startLineNumber": 4}}},
+        {"inlineReference": {"uri": "file:///w/lint.sh"}},
+        {"inlineReference": {"name": "lint.sh", "location": {"uri": {"path": "/w/other.py"}}}},
+        {"name": "lint.sh", "inlineReference": {"path": "/w/other.py"}},
+    ],
+)
+def test_copilot_leaves_no_hole_for_a_reference(tmp_path, reference):
+    parts = [{"value": "Here is the updated "}, {"kind": "inlineReference"} | reference, {"value": " script."}]
+    conversation = only(read(tmp_path, vscode(response=parts)))
+    assert short(conversation)[1:] == [("assistant", "Here is the updated lint.sh script.")]
+
+
+@pytest.mark.parametrize(
+    ("shown", "call", "kind"),
+    [
+        ({"toolSpecificData": {"kind": "terminal", "command": "npm test"}}, '{"command": "npm test"}', "main"),
+        ({"toolSpecificData": {"kind": "terminal", "commandLine": {"original": "ls"}}}, '{"command": "ls"}', "main"),
+        ({"toolSpecificData": {"kind": "input", "rawInput": {"filter": "unit"}}}, '{"filter": "unit"}', "main"),
+        ({"resultDetails": {"input": '{"q": 1}', "output": "7"}}, '{"q": 1}', "main"),
+        ({"resultDetails": [{"path": "/w/a"}]}, "{}", "side"),
+    ],
+)
+def test_copilot_learns_no_call_without_arguments(tmp_path, shown, call, kind):
+    part = {"kind": "toolInvocationSerialized", "toolId": "run", "toolCallId": "c1"} | shown
+    conversation = only(read(tmp_path, vscode(response=[part, {"value": "Done."}])))
+    assert short(conversation)[1] == ("assistant", f"run({call})")
+    assert conversation.kinds == (kind, "main")
+
+
 def test_copilot_reads_the_rounds_where_there_are_any(tmp_path):
     called = {"response": "I look.", "toolCalls": [{"id": "c1", "name": "read", "arguments": '{"path": "a"}'}]}
     results = {"c1": {"content": [{"value": "x = 1"}]}}
@@ -261,6 +294,45 @@ def test_aider_keeps_what_was_said_and_no_commands(tmp_path):
         "aborted",
     )
     assert reading.reasons() == {"no assistant message": 1}
+
+
+AIDER_GOES_ON = """
+# aider chat started at 2026-09-27 18:02:43
+
+#### /code make it blue
+
+#### make it blue
+
+I change it.
+
+> Tokens: 13k sent, 2.3k received. Cost: $0.01 message, $0.01 session.
+> The LLM did not conform to the edit format.
+> # 1 SEARCH/REPLACE block failed to match!
+
+## SearchReplaceNoExactMatch: This SEARCH block failed to exactly match lines in a.css
+Just reply with fixed versions of the block above that failed to match.
+
+Here is the block again.
+
+> Tokens: 14k sent, 200 received.
+> Applied edit to a.css
+
+#### thanks
+
+You are welcome.
+
+> Tokens: 14k sent, 5 received.
+"""
+
+
+def test_aider_goes_on_by_itself_and_that_is_not_imitated(tmp_path):
+    (tmp_path / "history.md").write_text(AIDER_GOES_ON)
+    [conversation] = read_files([str(tmp_path / "history.md")]).conversations
+    said = short(conversation)
+    assert said[:2] == [("user", "make it blue"), ("assistant", "I change it.")]
+    assert said[2][1].endswith("Here is the block again.")
+    assert said[3:] == [("user", "thanks"), ("assistant", "You are welcome.")]
+    assert conversation.kinds == ("main", "side", "main")
 
 
 def test_qwen_code_keeps_the_results_of_its_tools(tmp_path):

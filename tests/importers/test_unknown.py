@@ -11,7 +11,10 @@ import pytest
 
 from clawpipe.importers.formats import FORMATS
 from clawpipe.importers.hints import shape_of
+from clawpipe.importers.mapping import read_mapping
+from clawpipe.importers.read import read_stream
 from clawpipe.importers.reading import SHAPES, Reading
+from clawpipe.importers.record import Conversation
 from tests.importers.reading import read_files
 
 
@@ -28,6 +31,18 @@ from tests.importers.reading import read_files
         ),
         ({"samples": [{"chat": [{"role": "user", "content": "q"}]}], "eval": {}}, ["try --map each=samples --map messages=chat"]),
         ({"problem": "2+2?", "final_answer": "4"}, ["try --map prompt=problem --map completion=final_answer"]),
+        (
+            {"dialogue": [{"speaker": "customer", "utterance": "hi"}, {"speaker": "bot", "utterance": "hello"}]},
+            ["try --map messages=dialogue --map messages.role=speaker --map messages.content=utterance"],
+        ),
+        (
+            {"event": {"payload": {"request": {"lines": [{"who": "me", "text": "hi"}]}}}},
+            ["try --map messages=event.payload.request.lines --map messages.role=who --map messages.content=text"],
+        ),
+        (
+            {"user_id": "u", "question_text": "2+2?", "model_answer_text": "4"},
+            ["try --map prompt=question_text --map completion=model_answer_text"],
+        ),
         ({}, ["no keys"]),
         ({f"key{number}": 1 for number in range(30)}, ["key7 and 22 more"]),
         ({"k" * 1000: 1}, [f"keys: {'k' * 40}...;"]),
@@ -35,6 +50,15 @@ from tests.importers.reading import read_files
 )
 def test_a_shape_names_keys_writer_and_words(record, words):
     assert all(word in shape_of(record, FORMATS.values()) for word in words)
+
+
+def test_the_proposed_words_read_what_customers_and_bots_say(tmp_path):
+    record = {"dialogue": [{"speaker": "customer", "utterance": "hi"}, {"speaker": "chatbot", "utterance": "hello"}]}
+    (tmp_path / "a.jsonl").write_text(json.dumps(record))
+    words = shape_of(record).partition("try ")[2].split()
+    [conversation] = read_stream([str(tmp_path)], mapping=read_mapping([word for word in words if word != "--map"]))
+    assert isinstance(conversation, Conversation)
+    assert [(message.role, message.content) for message in conversation.messages] == [("user", "hi"), ("assistant", "hello")]
 
 
 def test_a_warning_says_how_to_read_the_lines(tmp_path):
@@ -64,6 +88,13 @@ def database(tmp_path):
     with sqlite3.connect(tmp_path / "one.db") as made:
         made.execute("create table t (a)")
     return (tmp_path / "one.db").read_bytes()
+
+
+def test_bytes_without_nul_are_no_lines_of_text(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(bytes(range(1, 256)) * 4)
+    (tmp_path / "b.jsonl").write_bytes("Übergänge und \x1b[1mFarben\n".encode("latin-1") * 4)
+    reading = read_files([str(tmp_path)])
+    assert reading.reasons() == {"file cannot be read on: a binary file of an unknown kind": 1, "not UTF-8": 4}
 
 
 def test_a_file_of_another_kind_is_one_refusal(tmp_path):

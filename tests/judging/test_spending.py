@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from clawpipe.errors import BusyError
+from clawpipe.errors import BusyError, ConfigError
 from clawpipe.judging.breaker import BUSY_PATIENCE, PATIENCE, Breaker
 from clawpipe.judging.endpoint import Meter
 from clawpipe.judging.prm import make_prm
@@ -110,6 +110,53 @@ def test_what_an_endpoint_does_not_count_is_estimated(home: Home):
     counted = spent(home, "a night")
     assert (counted["requests"], counted["estimated"], counted["failed"]) == (3, 3, 0)
     assert counted["prompt_tokens"] > 3 * 400  # a question has about 2,000 bytes
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"prompt_tokens": 1, "completion_tokens": 1},
+        {"prompt_tokens": 0, "completion_tokens": 0},
+        {"prompt_tokens": 700, "completion_tokens": 0},
+        {"prompt_tokens": -5, "completion_tokens": 20},
+        {"prompt_tokens": True, "completion_tokens": True},
+        {"prompt_tokens": "700", "completion_tokens": "20"},
+        {"prompt_tokens": 1 << 60, "completion_tokens": 20},
+        "many",
+        None,
+    ],
+)
+def test_a_count_that_cannot_be_true_is_estimated(home: Home, forged: Any):
+    with raw_judge(lambda handler, body: send(handler, completion(body, usage=forged))) as url, spending_of("a night"):
+        scored(make_prm(url=url, model="m", votes=1), ROWS[0])
+    counted = spent(home, "a night")
+    assert counted["estimated"] == 1
+    assert 400 < counted["prompt_tokens"] < 2000  # a question has about 2,000 bytes
+    assert counted["reply_tokens"] > 5
+
+
+@pytest.mark.parametrize("status", [500, 503, 520, 522, 524, 529, 598])
+def test_any_failure_of_a_server_is_tried_again(status: int):
+    states = iter([status, status])
+
+    def answer(handler, body):
+        send(handler, completion(body), next(states, 200))
+
+    with raw_judge(answer) as url:
+        assert scored(make_prm(url=url, model="m", votes=1), ROWS[0]) == [{0: 1.0, None: 1.0}]
+
+
+def test_a_question_that_a_filter_refuses_is_no_vote():
+    """A provider's filter answers 403, as one does that does not know the key: that one has answered nothing before."""
+    states = iter([200, 200, 403])
+
+    def answer(handler, body):
+        send(handler, completion(body), next(states, 200))
+
+    with raw_judge(answer) as url:
+        assert scored(make_prm(url=url, model="m", concurrency=1), *ROWS[:3]) == [{0: 1.0, None: 1.0}] * 3
+    with raw_judge(lambda handler, body: send(handler, {}, 403)) as url, pytest.raises(ConfigError, match="403"):
+        scored(make_prm(url=url, model="m"), *ROWS[:3])
 
 
 def test_failed_tries_are_paid_for(home: Home):
@@ -276,6 +323,18 @@ def test_one_lost_answer_among_others_opens_no_breaker():
     breaker.require()
     breaker.answered()
     breaker.failed(now[0], "lost")
+
+
+def test_lost_answers_among_others_open_no_breaker():
+    """Of requests at once several were lost, while the others were answered all the time."""
+    now = [45.0]
+    breaker = Breaker("http://judge", lambda: now[0])
+    breaker.answered()
+    for _ in range(3):
+        breaker.failed(0.0, "lost")
+    now[0] = 45.0 + PATIENCE
+    with pytest.raises(BusyError):
+        breaker.failed(45.0, "lost")
 
 
 def test_a_busy_endpoint_is_given_more_time():

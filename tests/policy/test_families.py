@@ -39,7 +39,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is dep
 
 @pytest.fixture(scope="module")
 def families():
-    """Import the benchmark's module; its table in docs/models.md covers the same models."""
+    """Import the benchmark's module; its table in docs/models.md names the same models."""
     sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
     yield importlib.import_module("families")
     sys.path.pop(0)

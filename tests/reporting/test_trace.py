@@ -7,6 +7,7 @@ import json
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -18,7 +19,7 @@ from clawpipe.errors import DataError, NotFoundError
 from clawpipe.lineage.record import build_lineage, write_lineage
 from clawpipe.lineage.trace import Trace, trace, trace_version
 from clawpipe.nights.record import NightStatus, entry
-from clawpipe.reporting.terminal import trace_tree
+from clawpipe.reporting.terminal import print_trace
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import publish_dataset
 from clawpipe.store.home import Home
@@ -125,6 +126,13 @@ def filled(tmp_path: Path) -> FilledHome:
     return filled
 
 
+def printed(found: Any) -> str:
+    """What a terminal of 80 columns shows."""
+    console = Console(width=80, file=io.StringIO())
+    print_trace(found, console)
+    return cast(io.StringIO, console.file).getvalue()
+
+
 def second(filled: FilledHome) -> Trace:
     return trace(filled.home, "second", "adapter-second")
 
@@ -157,9 +165,7 @@ def test_the_chosen_round_is_told(filled: FilledHome) -> None:
     path.write_text(json.dumps(json.loads(path.read_bytes()) | {"choice": reason}))
     found = trace_version(filled.home, RegisteredVersion(filled.nights["second"], "second"))
     assert found["choice"] == reason
-    console = Console(width=80, record=True, file=io.StringIO())
-    console.print(trace_tree(found))
-    assert "Round 1 of 2 is the candidate: round 2 lost calc" in console.export_text()
+    assert "Round 1 of 2 is the candidate: round 2 lost calc" in printed(found)
 
 
 def test_the_first_night_alone(filled: FilledHome) -> None:
@@ -204,11 +210,8 @@ def test_the_tree_fits_80_columns_and_elides(filled: FilledHome) -> None:
     items = filled.items("long " * 60, *(f"question {number}" for number in range(1, 9)))
     used = [(f"item{item}", f"{'t' * 40}{item}-{number}") for item in range(9) for number in range(4)]
     filled.night("third", items, BASE, used)
-    console = Console(width=80, record=True, file=io.StringIO())
-    console.print(trace_tree(trace_version(filled.home, RegisteredVersion(filled.nights["third"], "third"))))
-    lines = console.export_text().splitlines()
-    assert max(map(cell_len, lines)) <= 80
-    text = "\n".join(lines)
+    text = printed(trace_version(filled.home, RegisteredVersion(filled.nights["third"], "third")))
+    assert max(map(cell_len, text.splitlines())) <= 80
     assert "agent version 2 (champion)" in text
     assert "36 samples" in text
     assert "... 6 more items" in text
@@ -225,3 +228,11 @@ def test_json_holds_the_version_and_all_ids(filled: FilledHome) -> None:
         {"item0": ["t0", "t1"], "item1": ["t2"]},
     ]
     assert found["items"]["item2"]["question"] == "is it raining?"
+
+
+def test_the_path_of_a_file_is_whole_and_on_one_line(filled: FilledHome) -> None:
+    found = trace_version(filled.home, RegisteredVersion(filled.nights["first"], "first"))
+    file = f"/home/jane/{'long folder/' * 12}chats.jsonl"
+    found["sources"] = {"t0": {"format": "chat", "file": file, "line": 7, "session": "s" * 90, "user": None}}
+    [line] = [line for line in printed(found).splitlines() if "chats.jsonl" in line]
+    assert line.endswith(f" {file}:7")

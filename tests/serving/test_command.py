@@ -5,6 +5,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from clawpipe.capture.records import Turn
 from clawpipe.capture.segments import read_segment, segments, segments_dir
+from clawpipe.cli.main import app
 from clawpipe.config.night import Gate
 from clawpipe.engines.base import Sampling
 from clawpipe.engines.embedded import EmbeddedEngine
@@ -405,3 +407,13 @@ def test_an_address_that_is_taken():
 def test_an_address_that_is_not_ours():
     with pytest.raises(ConfigError, match="another --port or --host"):
         listen("192.0.2.1", 0)
+
+
+def test_the_start_is_told_before_libraries_load(monkeypatch, capsys):
+    """On a busy machine they took a minute, in which nothing was said."""
+    monkeypatch.setenv("CLAWPIPE_API_KEY", "a-key")
+    monkeypatch.setattr("clawpipe.serving.access.listen", lambda host, port: None)
+    monkeypatch.setitem(sys.modules, "clawpipe.serving.follow", None)
+    with pytest.raises(ImportError):
+        app(["serve", "random"], standalone_mode=False)
+    assert capsys.readouterr().err == "loading random\n"

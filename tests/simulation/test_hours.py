@@ -12,7 +12,7 @@ import pytest
 from clawpipe.errors import BusyError
 from clawpipe.nights.record import list_nights
 from clawpipe.services.service import running
-from clawpipe.simulation.hours import LiveDemo, Plan
+from clawpipe.simulation.hours import LiveDemo, Plan, patience
 from clawpipe.store.home import Home
 
 CONFIG = """
@@ -42,6 +42,10 @@ def started_by(home: Home) -> str:
     """The command lines of running processes that name the home, or serve it."""
     listed = subprocess.run(["ps", "-eo", "args", "e"], capture_output=True, text=True, check=True).stdout
     return "\n".join(line for line in listed.splitlines() if f"CLAWPIPE_HOME={home.root}" in line)
+
+
+def test_waits_are_in_proportion_to_the_machine():
+    assert [patience(loading) for loading in (2.0, 20.0, 100.0)] == [120.0, 120.0, 600.0]
 
 
 @pytest.mark.slow

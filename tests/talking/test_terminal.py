@@ -10,7 +10,7 @@ import pytest
 from clawpipe.errors import NotFoundError
 from clawpipe.talking.bench import bench_of
 from clawpipe.talking.line import Card, Line, card_of
-from clawpipe.talking.terminal import Speaker, Talk
+from clawpipe.talking.terminal import HELP, Speaker, Talk
 
 CARD = Card("shop-agent", "3", tools=[{"type": "function", "function": {"name": "calc"}}], preamble=[])
 
@@ -143,3 +143,10 @@ def test_a_card_is_read():
 
     card = card_of(httpx.Client(base_url="http://model", transport=httpx.MockTransport(models)))
     assert (card.name, card.version, card.environment, card.context) == ("a", "3", "shop", 2048)
+
+
+def test_the_help_fits_80_columns_and_is_aligned():
+    lines = HELP.splitlines()
+    assert max(map(len, lines)) < 80
+    [told] = {len(line) - len(line.partition("  ")[2].lstrip()) for line in lines}
+    assert told == len("/bad [what is right]  ")

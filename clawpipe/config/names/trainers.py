@@ -73,6 +73,20 @@ lam | train.ppo.gae_lambda |
 gamma | train.ppo.gamma |
 kl_coef | train.loss.kl_coef |
 entropy_coef | train.loss.entropy_coef |
+vllm_gpu_memory_utilization | rollouts.engine.options |
+vllm_server_base_url | rollouts.engine.url |
+top_p | - | sampling is from the policy itself, else its log-probs would be another distribution's
+logging_steps | - | every step is logged
+use_liger_kernel | - | PyTorch's own kernels
+neftune_noise_alpha | - | no noise is added to embeddings
+padding_free | train.pack_tokens |
+dtype | model.dtype |
+torch_dtype | model.dtype |
+run_name | night |
+resume_from_checkpoint | clawpipe run --config FILE | the same command goes on
+ref_model | train.start_from | the reference is where the night starts
+eval_steps | train.validation |
+dataset_text_field | inspect.md | recognised by content; other fields: --map
 """
 AXOLOTL = """
 base_model | model.base |
@@ -110,8 +124,24 @@ deepspeed | runtime.accelerate | a config of accelerate
 fsdp | runtime.accelerate | configs/accelerate/fsdp2.yaml
 output_dir | clawpipe models export NAME@3 --output FOLDER |
 saves_per_epoch | train.checkpoint_steps |
-axolotl preprocess | clawpipe inspect FILE --tokenizer FOLDER | what is trained, in colours
+axolotl preprocess | clawpipe inspect FILE --tokens --model NAME | what is trained, in colours
 axolotl merge-lora | clawpipe models export NAME@3 --output FOLDER | or serving.artifact: merged
+lora_target_modules | train.lora.target_modules |
+bf16 | model.dtype | bfloat16
+load_in_8bit | model.quantization | int8
+gradient_checkpointing | train.gradient_checkpointing |
+optimizer | - | AdamW
+weight_decay | train.weight_decay |
+warmup_steps | train.warmup_steps |
+max_steps | train.max_steps |
+save_steps | train.checkpoint_steps |
+logging_steps | - | every step is logged
+seed | seed |
+neftune_noise_alpha | - | no noise is added to embeddings
+early_stopping_patience | train.patience |
+resume_from_checkpoint | clawpipe run --config FILE | the same command goes on
+dataset_prepared_path | - | every step's result is kept, and used again where its inputs are the same
+liger_rope | - | PyTorch's own kernels
 """
 VERL = """
 actor_rollout_ref.model.path | model.base |
@@ -154,6 +184,19 @@ trainer.test_freq | train.probe_steps | training items are asked; held-out ones 
 trainer.n_gpus_per_node | runtime.train_processes |
 trainer.logger | tracking.wandb | MLflow always
 trainer.project_name | tracking.wandb |
+data.val_files | environment.heldout_items | or a share of the logs: evaluation.heldout_share
+trainer.nnodes | machines.md |
+trainer.total_training_steps | train.max_steps |
+actor_rollout_ref.model.lora_rank | train.lora.rank |
+actor_rollout_ref.model.lora_alpha | train.lora.alpha |
+actor_rollout_ref.model.enable_gradient_checkpointing | train.gradient_checkpointing |
+actor_rollout_ref.actor.strategy | runtime.accelerate |
+actor_rollout_ref.actor.use_dynamic_bsz | train.pack_tokens | always
+actor_rollout_ref.rollout.top_p | - | sampling is from the policy itself, else its log-probs would be another distribution's
+actor_rollout_ref.rollout.mode | rollouts.engine.name |
+algorithm.use_kl_in_reward | train.loss.kl_coef | as a loss, not in the reward
+reward_model.enable | scorers |
+critic.optim.lr | train.learning_rate | of policy and critic, which is a head on it
 """
 SLIME = """
 --hf-checkpoint | model.base |
@@ -204,4 +247,18 @@ SLIME = """
 --sglang-tool-call-parser | model.tool_call_format |
 --over-sampling-batch-size | environment.train_items | groups without signal are filtered out, and not played anew
 --dynamic-sampling-filter-path | curation.drop_zero_variance_groups |
+--colocate | rollouts.engine.python | the night starts a server for sampling, and stops it before it trains
+--load | train.start_from |
+--rollout-function-path | environments.md | an environment of yours
+--eval-prompt-data | environment.heldout_items |
+--num-epoch | rounds |
+--input-key | environments.md | prompt, in the file of the environment prompts
+--label-key | environments.md | answer, in the file of the environment prompts
+--apply-chat-template | - | always
+--rollout-top-p | - | sampling is from the policy itself, else its log-probs would be another distribution's
+--sglang-server-concurrency | rollouts.engine.concurrency |
+--use-wandb | tracking.wandb |
+--wandb-project | tracking.wandb |
+--seed | seed |
+--normalize-advantages | curation.advantage | batch
 """

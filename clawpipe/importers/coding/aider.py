@@ -6,7 +6,12 @@
     what the model answered
 
 Each chat of a file is one conversation. A line of the model that looks like the other two is taken for them, as nothing tells them
-apart. Commands such as `/add` are the program's, and so is what it printed: neither is part of the conversation.
+apart. Commands such as `/add` are the program's, and so is what it printed: neither is part of the conversation. The message of a
+command that goes to the model (`/code fix it`) stands in the file twice, and is read once.
+
+The program counts the tokens of each answer, and goes on by itself where files were added or an edit did not fit. What it asked
+then is not in the file, and its own report may stand there unmarked: what follows the count, up to what the user types next, is
+context.
 """
 
 from __future__ import annotations
@@ -22,6 +27,7 @@ from clawpipe.json_types import JsonObject
 
 _TYPED, _PRINTED = re.compile(r"#### ?(.*)"), re.compile(r"> ?(.*)")
 _MODEL = re.compile(r"(?:Main model|Model|Models): (\S+) with ")
+_COUNTED = re.compile(r"Tokens: .* sent, .* received\b.*")
 _BROKEN_OFF = "KeyboardInterrupt"
 _COMMANDS = ("/ask ", "/code ", "/architect ")  # which go to the model
 
@@ -37,15 +43,19 @@ def read_aider(record: JsonObject) -> list[Conversation]:
         RefusedError: it is not a conversation.
     """
     turns, typed, said = Turns(), list[str](), list[str]()
-    printed = list[str]()
+    printed, unasked = list[str](), JsonObject()
     for line in (*record[AIDER].splitlines(), "#### "):
         if found := _TYPED.fullmatch(line):
-            _flush_reply(turns, said)
+            _flush_reply(turns, said, unasked)
+            unasked = JsonObject()
             typed.append(found[1])
         elif found := _PRINTED.fullmatch(line):
             printed.append(found[1])
             if _BROKEN_OFF in found[1]:
-                _flush_reply(turns, said, finish_reason="interrupted")
+                _flush_reply(turns, said, unasked | {"finish_reason": "interrupted"})
+            elif _COUNTED.match(found[1]):
+                _flush_reply(turns, said, unasked)
+                unasked = {"weight": 0}
         else:
             _flush_request(turns, typed)
             said.append(line)
@@ -60,13 +70,15 @@ def _flush_request(turns: Turns, typed: list[str]) -> None:
     text = "\n".join(line.rstrip() for line in typed).strip()
     typed.clear()
     spoken = next((text.removeprefix(command) for command in _COMMANDS if text.startswith(command)), text)
-    if spoken and (spoken != text or not text.startswith(("/", "!"))):
+    repeated = bool(turns.messages) and turns.messages[-1] == {"role": "user", "content": spoken}
+    if spoken and not repeated and (spoken != text or not text.startswith(("/", "!"))):
         turns.say("user", spoken)
 
 
-def _flush_reply(turns: Turns, said: list[str], **more: str) -> None:
-    """Add an answer, unless nobody asked."""
+def _flush_reply(turns: Turns, said: list[str], more: JsonObject) -> None:
+    """Add an answer as a message of its own, unless nobody asked."""
     text = "\n".join(said).strip()
     said.clear()
     if text and turns.messages:
+        turns.close()
         turns.say("assistant", text, **more)

@@ -3,7 +3,9 @@
     {"responderUsername", "requests": [{"message": {"text"}, "response": [parts], "result": {"metadata": {"toolCallRounds"}}}]}
     {"type": "user.message" | "assistant.message" | "tool.execution_complete" | ..., "data": {...}, "timestamp"}
 
-Where VS Code kept the rounds of a request, they are read, else the parts that it displayed. A request that was cancelled is cut.
+Where VS Code kept the rounds of a request, they are read, else the parts that it displayed: among them references to files, which
+stand in the middle of sentences, and calls of tools, some of them without their arguments, which are context. A request that was
+cancelled is cut.
 """
 
 from __future__ import annotations
@@ -89,10 +91,30 @@ def _add_parts(turns: Turns, response: Any) -> None:
             turns.think(text)
         elif kind in _SAID and text:
             turns.say("assistant", text)
+        elif kind == "inlineReference":
+            turns.say("assistant", _displayed(part))
         elif kind == "toolInvocationSerialized":
-            details = object_of(part.get("resultDetails"))
-            turns.call(part.get("toolId"), details.get("input") or {}, part.get("toolCallId"))
-            turns.answer(details.get("output") or "", part.get("toolCallId"))
+            arguments = _arguments(part)
+            turns.call(part.get("toolId"), {} if arguments is None else arguments, part.get("toolCallId"))
+            if arguments is None:  # to call a tool without them is nothing to learn
+                turns.mark(weight=0)
+            turns.answer(object_of(part.get("resultDetails")).get("output") or "", part.get("toolCallId"))
+
+
+def _displayed(part: JsonObject) -> str:
+    """Return the words that a reference to a file, a place in one or a symbol stood for in its sentence."""
+    reference = object_of(part.get("inlineReference"))
+    place = object_of(reference.get("location")) or reference
+    address = place.get("uri", place)
+    path = address if isinstance(address, str) else text_of(object_of(address).get("path"))
+    return text_of(part.get("name")) or text_of(reference.get("name")) or (path or "").rstrip("/").rpartition("/")[2]
+
+
+def _arguments(part: JsonObject) -> Any:
+    """Return what a call that was displayed was given; None where the export does not say."""
+    shown = object_of(part.get("toolSpecificData"))
+    command = text_of(shown.get("command")) or text_of(object_of(shown.get("commandLine")).get("original"))
+    return object_of(part.get("resultDetails")).get("input") or shown.get("rawInput") or ({"command": command} if command else None)
 
 
 def is_copilot_cli(record: JsonObject) -> bool:

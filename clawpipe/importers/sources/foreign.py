@@ -37,6 +37,8 @@ _HEADING = re.compile(rb"^#{1,6} \S", re.MULTILINE)
 _HTML = re.compile(rb"\s*<(?:!doctype html|html|\?xml)", re.IGNORECASE)
 _ZIP, _ENCRYPTED, _FLAGS = b"PK\x03\x04", 1, 6
 _OFFICE = (b"word/", b"xl/", b"[Content_Types].xml")
+_CONTROLS = bytes({*range(32)} - {*b"\t\n\v\f\r\x1b"})  # that texts of any encoding hardly have
+_FEW = 0.05  # of the bytes
 _UNPACK = ": unpack it, and name what was in it"
 
 
@@ -67,6 +69,6 @@ def _text(head: bytes) -> str | None:
     """Return what a file is in which no line may hold a record; None for text of no known kind, whose lines are refused."""
     if _HTML.match(head):
         return "a web page"
-    if b"\0" in head:
+    if b"\0" in head or len(head) - len(head.translate(None, _CONTROLS)) > _FEW * len(head):
         return "a binary file of an unknown kind"
     return "Markdown, not JSON Lines" if _HEADING.search(head) else None

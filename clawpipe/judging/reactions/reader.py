@@ -181,6 +181,8 @@ def _read(lexicon: Lexicon, clause: Clause, answers: bool) -> _Read:
         return _Read()
     if lexicon.is_neutral(words):
         return _Read(is_light=lexicon.at(words, 0)[1] == len(words), doubts=against)
+    if lexicon.says_that_trouble_is_over(words):
+        return _Read(PRAISE, " ".join(words), against=against)
     read = _begun(lexicon, words)
     if not read.sign and lexicon.place_of(lexicon.within, words, range(len(words))) is not None:
         read = replace(read, sign=BLAME, is_light=False)
@@ -200,10 +202,19 @@ def _begun(lexicon: Lexicon, words: Sequence[str]) -> _Read:
         if kind is None or kind == "neutral":
             return _Read()
         if kind in ("thanks", "praise", "blame"):
+            sign = _negated(lexicon, words[:place], kind) if turned else _VALUES[kind]
             taken_back = kind != "blame" and any(lexicon.kinds.get((word,)) == "not" for word in words[end:])
-            return _Read(0 if taken_back else _VALUES[kind], needs_the_floor=kind == "thanks")
+            return _Read(0 if taken_back else sign, needs_the_floor=kind == "thanks")
         if kind in _VALUES:
             sign = sign or (-_VALUES[kind] if turned else _VALUES[kind])
         turned, negated = kind == "not" or (turned and kind == "light"), negated or kind == "not"
         place = end
     return _Read(sign, needs_the_floor=sign == PRAISE, is_light=bool(words) and not (sign or negated))
+
+
+def _negated(lexicon: Lexicon, before: Sequence[str], kind: Kind) -> int:
+    """Return what a phrase says after a word that turns it: "not very helpful" is blame. "No" may answer something else."""
+    if kind == "blame":
+        return BLAME
+    turning = next(word for word in reversed(before) if lexicon.kinds.get((word,)) == "not")
+    return BLAME if kind == "praise" and (turning,) not in lexicon.denies else 0

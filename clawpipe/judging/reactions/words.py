@@ -42,6 +42,8 @@ class Words(Block):
     supposes: str = Field(description="words of a clause that supposes something")
     but: str = Field(description="words that set what follows against what was said before")
     now: str = Field(default="", description="beginnings of what became of it: after praise they are sarcasm")
+    troubles: str = Field(default="", description="names of what may be wrong")
+    over: str = Field(default="", description="praise where they are said of troubles")
 
 
 class Signs(Block):
@@ -65,6 +67,8 @@ class Lexicon:
     now: frozenset[Phrase]
     denies: frozenset[Phrase]
     wanted: frozenset[Phrase]
+    troubles: frozenset[Phrase]
+    over: frozenset[Phrase]
     longest: int
 
     def at(self, words: Sequence[str], place: int) -> tuple[Kind | None, int]:
@@ -90,6 +94,12 @@ class Lexicon:
 
     def blames_somewhere(self, words: Sequence[str]) -> bool:
         return any(self.at(words, place)[0] in ("bad", "blame") for place in range(len(words)))
+
+    def says_that_trouble_is_over(self, words: Sequence[str]) -> bool:
+        """Whether a clause says that an error, say, is gone; not that it is not."""
+        trouble = self.place_of(self.troubles, words, range(len(words)))
+        over = None if trouble is None else self.place_of(self.over, words, range(trouble + 1, len(words)))
+        return over is not None and not any(self.kinds.get((word,)) == "not" for word in words[:over])
 
     def place_of(self, phrases: frozenset[Phrase], words: Sequence[str], places: Iterable[int]) -> int | None:
         """Return the first of the places at which one of the phrases begins; None if there is none."""
@@ -135,11 +145,14 @@ def _lexicon(words: Words) -> Lexicon:
     phrases: dict[Kind, str] = {kind: getattr(words, kind) for kind in _KINDS if kind not in ("light", "not")}
     listed = {kind: text.split(",") for kind, text in phrases.items()} | {"light": words.light.split(), "not": words.turns.split()}
     kinds: dict[Phrase, Kind] = {phrase: kind for kind in _KINDS for phrase in _phrases(listed[kind])}
-    within, asks, but, wanted = (frozenset(_phrases(one.split(","))) for one in (words.within, words.asks, words.but, words.wanted))
+    within, asks, but, wanted, troubles, over = (
+        frozenset(_phrases(one.split(",")))
+        for one in (words.within, words.asks, words.but, words.wanted, words.troubles, words.over)
+    )
     supposes, now, denies = (frozenset(_phrases(one.split())) for one in (words.supposes, words.now, words.denies))
-    longest = max(map(len, [*kinds, *within, *asks, *but, *supposes, *now, *wanted, *denies]))
+    longest = max(map(len, [*kinds, *within, *asks, *but, *supposes, *now, *wanted, *denies, *troubles, *over]))
     common = frozenset(words.common.split())
-    return Lexicon(words.script, common, kinds, within, asks, supposes, but, now, denies, wanted, longest)
+    return Lexicon(words.script, common, kinds, within, asks, supposes, but, now, denies, wanted, troubles, over, longest)
 
 
 def _phrases(texts: Sequence[str]) -> Iterator[Phrase]:
