@@ -20,7 +20,7 @@ else:
 Role = Literal["system", "user", "assistant", "tool"]
 WrittenFormat = Literal["pythonic", "hermes", "llama3", "mistral", "qwen3-coder", "harmony"]  # see clawpipe.policy.calls
 ToolCallFormat = Literal[WrittenFormat, "own"]  # own: the model's chat template writes all, see clawpipe.policy.template
-TOOL_NAME = r"[A-Za-z0-9_.-]{1,64}"  # what OpenAI's clients may send
+TOOL_NAME = r"[A-Za-z0-9_.-]{1,128}"  # what clients may send: OpenAI's chats 64 characters, responses and Anthropic's 128
 
 
 class ToolCall(Struct, frozen=True, gc=False):

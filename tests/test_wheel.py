@@ -76,6 +76,10 @@ def commands(page: str) -> list[str]:
     return [line for block in blocks for line in block.splitlines() if not line.startswith((*SETUP, "export "))]
 
 
+def texts_of(folder: Path) -> dict[str, str]:
+    return {file.name: file.read_text() for file in folder.iterdir() if file.is_file()}
+
+
 @pytest.mark.slow
 def test_the_wheel_holds_what_a_night_reads(installed: Installed, environment: Path):
     code = "import clawpipe, data_contracts, flows, tasks; print(clawpipe.__file__, data_contracts.__file__, flows.__file__)"
@@ -86,11 +90,10 @@ def test_the_wheel_holds_what_a_night_reads(installed: Installed, environment: P
     assert json.loads(installed("clawpipe", "config", "show", "-c", "configs/tiny.yaml", "--json"))["night"] == "tiny"
     code = "from clawpipe.config.load import shipped_file as file; print(file('prefect.yaml').read_text(), end='')"
     assert installed("python", "-c", code) == (ROOT / "prefect.yaml").read_text()
-    plugin = Path(json.loads(installed("clawpipe", "connect", "openclaw", "--json"))["plugin"])
-    assert plugin.is_relative_to(environment)
-    assert {file.name: file.read_text() for file in plugin.iterdir()} == {
-        file.name: file.read_text() for file in (ROOT / "integrations/openclaw").iterdir()
-    }
+    for agent in ("openclaw", "hermes"):
+        plugin = Path(json.loads(installed("clawpipe", "connect", agent, "--json"))["plugin"])
+        assert plugin.is_relative_to(environment)
+        assert texts_of(plugin) == texts_of(ROOT / "integrations" / agent)
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ scripted engine."""
 from __future__ import annotations
 
 import json
+import secrets
 import socket
 import sys
 from collections.abc import Iterator, Sequence
@@ -22,6 +23,7 @@ from clawpipe.store.home import Home
 
 HERE = Path(__file__).parent
 KEY = "sk-of-the-clients"
+UPSTREAM_KEY = f"sk-{secrets.token_hex(32)}"  # LiteLLM's proxy refuses to start with none, or a weak one
 MODEL = "agent"
 SENTENCE = "Dry."
 _SURE = 4.0  # length of a row of the output layer; a norm of 8 makes it 32 logits
@@ -92,7 +94,7 @@ def proxied(place: Path, program: Path, upstream: str) -> Iterator[str]:
     to = {"model": f"hosted_vllm/{MODEL}", "api_base": upstream, "api_key": "none"}
     config.write_text(json.dumps({"model_list": [{"model_name": MODEL, "litellm_params": to}]}))
     command = [str(program), "--config", str(config), "--host", "127.0.0.1", "--port", str(port)]
-    with running("LiteLLM", command, place / "litellm.log", {}) as service:
+    with running("LiteLLM", command, place / "litellm.log", {"LITELLM_MASTER_KEY": UPSTREAM_KEY}) as service:
         service.wait_healthy(f"http://127.0.0.1:{port}/health/liveliness", 300)
         yield f"http://127.0.0.1:{port}/v1"
 
@@ -108,6 +110,7 @@ def gatewayed(place: Path, upstream: str, name: str = "gateway") -> Iterator[Tar
 def _started(name: str, words: Sequence[str], place: Path) -> Iterator[int]:
     port, home = free_port(), place / name.replace(" ", "-")
     command = [sys.executable, "-m", "clawpipe", *words, "--port", str(port)]
-    with running(name, command, place / f"{home.name}.log", {"CLAWPIPE_HOME": str(home), "CLAWPIPE_API_KEY": KEY}) as service:
+    env = {"CLAWPIPE_HOME": str(home), "CLAWPIPE_API_KEY": KEY, "CLAWPIPE_UPSTREAM_KEY": UPSTREAM_KEY}
+    with running(name, command, place / f"{home.name}.log", env) as service:
         service.wait_healthy(f"http://127.0.0.1:{port}/healthz", 180)
         yield port

@@ -93,7 +93,7 @@ def _tool(entry: Any, where: str) -> ToolSpec:
         raise ConfigError("a tool is an object", where, 'write {"name": ..., "description": ..., "parameters": {...}}')
     name, description = entry.get("name"), entry.get("description") or ""
     if not isinstance(name, str) or not re.fullmatch(TOOL_NAME, name):
-        raise ConfigError(f"{name!r} is no name of a tool", f"{where}.name", "use up to 64 letters, digits and _ . -")
+        raise ConfigError(f"{name!r} is no name of a tool", f"{where}.name", "use up to 128 letters, digits and _ . -")
     if not isinstance(description, str):
         raise ConfigError("a description is text", f"{where}.description")
     return ToolSpec(name, description, _parameters(entry, where))

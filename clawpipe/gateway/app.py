@@ -18,6 +18,7 @@ from clawpipe.gateway.answering import WhenFull
 from clawpipe.gateway.attribution import safe_id
 from clawpipe.gateway.chat import Chat
 from clawpipe.gateway.clients import Clients
+from clawpipe.gateway.counting import COUNT, Counting
 from clawpipe.gateway.events import loaded
 from clawpipe.gateway.exchange import Exchange
 from clawpipe.gateway.forms import FORMS
@@ -25,15 +26,16 @@ from clawpipe.gateway.keys import Key
 from clawpipe.gateway.metrics import Metrics
 from clawpipe.gateway.passing import pass_error, passed_on, sent_on
 from clawpipe.gateway.recorder import UNWRITABLE, CaptureError, Recorder
-from clawpipe.gateway.upstream import unavailable
+from clawpipe.gateway.upstream import Reply, unavailable
 from clawpipe.gateway.upstreams import Upstreams
 from clawpipe.json_types import JsonObject
 from clawpipe.serving.errors import ApiError
 from clawpipe.serving.feedback import feedback_of
+from clawpipe.wire.dialects.models import in_form
 
 log = logging.getLogger("clawpipe.gateway")
 _MODELS = "/v1/models"
-_PASSED = {"/v1/embeddings": "POST", "/v1/messages/count_tokens": "POST", _MODELS: "GET"}
+_EMBEDDINGS = "/v1/embeddings"
 _MODEL = re.compile(r"/v1/models/(?!\.\.?(?:/|\Z))[A-Za-z0-9_.:@-]+(?:/[A-Za-z0-9_.:@-]+)?")  # a hub's names have two parts
 _SESSION_DONE = re.compile(r"/v1/sessions/([^/]+)/done")
 _RESPONSE = re.compile(r"/v1/responses/([^/]+)")
@@ -64,6 +66,7 @@ class Gateway:
     ) -> None:
         self._upstreams, self._clients, self._recorder, self._metrics = upstreams, clients, recorder, metrics
         self._following, self.chat = following, Chat(upstreams, recorder, metrics, when_full, following, per_user)
+        self._counting = Counting(upstreams, following)
         self._healthy, self._asked = False, float("-inf")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -104,9 +107,11 @@ class Gateway:
         path = exchange.path
         own: dict[str, tuple[str, Handler]] = {
             **{form.path: ("POST", partial(self.chat.answer, form)) for form in FORMS},
+            COUNT: ("POST", self._count),
             "/v1/feedback": ("POST", self._feedback),
             "/metrics": ("GET", self._metrics_text),
-            **{passed: (method, self._pass) for passed, method in _PASSED.items()},
+            _EMBEDDINGS: ("POST", self._pass),
+            _MODELS: ("GET", self._models),
             **self._of_followed(),
         }
         if _SESSION_DONE.fullmatch(path):
@@ -114,7 +119,7 @@ class Gateway:
         elif _RESPONSE.fullmatch(path):
             own[path] = ("DELETE", self._forget_response) if exchange.method == "DELETE" else ("GET", self._response)
         elif _MODEL.fullmatch(path):
-            own.setdefault(path, ("GET", self._pass))
+            own.setdefault(path, ("GET", self._models))
         if path not in own:
             raise ApiError(404, f"there is no {path[:200]!r} here", code="not_found")
         method, handler = own[path]
@@ -126,7 +131,7 @@ class Gateway:
         """Return the routes that name the followed model, which the engine knows by other names."""
         if not self._following:
             return {}
-        return {_MODELS: ("GET", self._models), f"{_MODELS}/{self._following.name}": ("GET", self._model)}
+        return {f"{_MODELS}/{self._following.name}": ("GET", self._own_model)}
 
     async def _healthz(self, exchange: Exchange) -> None:
         if time.monotonic() - self._asked > _HEALTH_SECONDS:
@@ -139,33 +144,40 @@ class Gateway:
         await exchange.respond(200, self._metrics.text(), {"content-type": "text/plain; version=0.0.4; charset=utf-8"})
 
     async def _pass(self, exchange: Exchange, _: Key) -> None:
-        """Forward a request of any other route, and stream its answer, without capturing it."""
+        """Forward a request, and stream its answer, without capturing it."""
         body = await exchange.body()
         await exchange.while_connected(self._passed(exchange, body))
 
+    async def _count(self, exchange: Exchange, _: Key) -> None:
+        """Count the tokens of a prompt, which is not captured."""
+        body = await exchange.json()
+        await exchange.while_connected(self._counting.answer(exchange, body))
+        if exchange.status == 200:
+            self._metrics.uncaptured.labels(COUNT).inc()
+
     async def _models(self, exchange: Exchange, _: Key) -> None:
-        """List the engine's models, and the one that is followed."""
-        reply = await self._upstreams.ask("GET", _MODELS, None)
+        """Describe what of the engine's models is asked for, in the client's form, and in a list the one that is followed."""
+        reply = await self._upstreams.ask("GET", exchange.path + exchange.query, None, sent_on(exchange.headers))
         async with reply:
-            if reply.status != 200:
+            body = await _object(reply) if reply.status == 200 else None
+            if body is None:
                 await pass_error(exchange, reply, self._upstreams.secret)
                 return
-            body = loaded(await reply.read())
-        listed = body.get("data") if isinstance(body, dict) else None
-        own = self._own_card()
-        await exchange.respond_json({"object": "list", "data": [own, *(listed if isinstance(listed, list) else [])]})
+        if self._following and exchange.path == _MODELS:
+            listed = body.get("data")
+            body |= {"data": [self._own_card(), *(listed if isinstance(listed, list) else [])]}
+        await exchange.respond_json(in_form(body, exchange.headers), headers=passed_on(reply, self._upstreams.secret))
 
-    async def _model(self, exchange: Exchange, _: Key) -> None:
+    async def _own_model(self, exchange: Exchange, _: Key) -> None:
         """Describe the model that is followed."""
-        await exchange.respond_json(self._own_card())
+        await exchange.respond_json(in_form(self._own_card(), exchange.headers))
 
     def _own_card(self) -> JsonObject:
         assert self._following is not None
         return {"id": self._following.name, "object": "model", "created": 0, "owned_by": "clawpipe"}
 
     async def _passed(self, exchange: Exchange, body: bytes) -> None:
-        sent, path = body if exchange.method == "POST" else None, exchange.path + exchange.query
-        reply = await self._upstreams.ask(exchange.method, path, sent, sent_on(exchange.headers))
+        reply = await self._upstreams.ask("POST", exchange.path + exchange.query, body, sent_on(exchange.headers))
         async with reply:
             if not 200 <= reply.status < 300:
                 await pass_error(exchange, reply, self._upstreams.secret)
@@ -177,8 +189,7 @@ class Gateway:
             except (aiohttp.ClientError, TimeoutError) as error:
                 raise unavailable(error) from None
             await exchange.send(b"", more=False)
-        if exchange.method == "POST":
-            self._metrics.uncaptured.labels(exchange.path).inc()
+        self._metrics.uncaptured.labels(exchange.path).inc()
 
     async def _feedback(self, exchange: Exchange, key: Key) -> None:
         feedback = feedback_of(await exchange.json(), key.name, safe_id)
@@ -211,6 +222,15 @@ class Gateway:
             raise ApiError(503, error.what, code="capture_unavailable", headers={"retry-after": "30"}) from None
         if why == UNWRITABLE:
             raise ApiError(400, "it holds what cannot be stored", code="invalid_value")
+
+
+async def _object(reply: Reply) -> JsonObject | None:
+    """Return an engine's reply; None if it is no object. Raises ApiError (503) if the engine breaks off."""
+    try:
+        body = loaded(await reply.read())
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise unavailable(error) from None
+    return body if isinstance(body, dict) else None
 
 
 def _named(path: str) -> str:

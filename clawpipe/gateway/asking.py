@@ -26,7 +26,8 @@ from clawpipe.wire.dialects.fields import without
 from clawpipe.wire.dialects.messages_in import as_sent
 
 log = logging.getLogger("clawpipe.gateway")
-_REFUSED, _LACKING = (400, 422), (404, 405, 501)
+LACKING = (404, 405, 501)  # statuses of an engine that does not have a route
+_REFUSED = (400, 422)
 _LIMIT = "max_completion_tokens"
 
 
@@ -57,7 +58,7 @@ class Asking:
     async def _ask(self, asked: Asked) -> tuple[Asked, Reply]:
         """Ask by the request's own route; if the engine has none of that name, for a chat completion."""
         asked, reply = await self._ask_for_tokens(asked)
-        if asked.form.translated is None or reply.status not in _LACKING:
+        if asked.form.translated is None or reply.status not in LACKING:
             return asked, reply
         if not asked.request["messages"]:
             await _check_known(asked, reply)
@@ -138,5 +139,9 @@ async def _check_known(asked: Asked, reply: Reply) -> None:
     """Raises ApiError (400) if the engine does not know the route of a request that no chat completion can express."""
     body = loaded(await reply.read())
     if not isinstance(body, dict) or not isinstance(body.get("error"), dict):
-        why = f"the gateway cannot ask an engine for this: {asked.uncaptured}"
-        raise ApiError(400, why, code="unsupported_parameter")
+        raise unaskable(str(asked.uncaptured))
+
+
+def unaskable(why: str) -> ApiError:
+    """Return the error of a request for which the engine has no route, and which no chat completion can say."""
+    return ApiError(400, f"the gateway cannot ask an engine for this: {why}", code="unsupported_parameter")

@@ -28,7 +28,7 @@ from clawpipe.gateway.turns import Asked
 from clawpipe.gateway.upstream import CHAT, Upstream
 from clawpipe.gateway.upstreams import Upstreams
 from clawpipe.json_types import JsonObject
-from clawpipe.serving.errors import ApiError, not_kept
+from clawpipe.serving.errors import ApiError, not_kept, wrong_request
 from clawpipe.wire.dialects.fields import UntranslatableError, WrongRequestError
 from clawpipe.wire.dialects.kept import KeptResponses
 from clawpipe.wire.draw import is_constrained
@@ -137,7 +137,7 @@ class Chat:
         try:
             request = form.as_chat(body, self._kept.of(key.name))
         except WrongRequestError as error:
-            raise ApiError(400, str(error), error.where, "invalid_value") from None
+            raise wrong_request(error) from None
         except UntranslatableError as error:
             uncaptured, request = uncaptured or str(error), {**body, "messages": []}
         if not isinstance(model, str) or not 0 < len(model) <= _LONGEST_NAME:

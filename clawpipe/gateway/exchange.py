@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from clawpipe.gateway.events import is_too_deep
 from clawpipe.json_types import JsonObject
-from clawpipe.services.requests import REQUEST_ID, Body, EncodingError, request_id
+from clawpipe.services.requests import ANTHROPIC_ID, REQUEST_ID, Body, EncodingError, id_headers, request_id
 from clawpipe.serving.errors import ApiError, error_body, unreadable
 
 MAX_BODY = 16 << 20  # bytes of a request; images travel in it
@@ -82,7 +82,8 @@ class Exchange:
     async def start(self, status: int, headers: Mapping[str, str]) -> None:
         """Begin the response."""
         self.status = status
-        named = {**headers, REQUEST_ID: self.id if self.id == self._own_id else headers.get(REQUEST_ID, self.id)}
+        told = headers.get(REQUEST_ID) or headers.get(ANTHROPIC_ID) or self.id
+        named = {**headers, **id_headers(self.path, self.id if self.id == self._own_id else told)}
         listed = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in named.items()]
         await self._send({"type": "http.response.start", "status": status, "headers": listed})
 

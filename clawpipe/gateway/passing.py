@@ -13,13 +13,15 @@ from clawpipe.gateway.exchange import Exchange
 from clawpipe.gateway.secret import Secret
 from clawpipe.gateway.upstream import Reply, unavailable
 from clawpipe.json_types import JsonObject
+from clawpipe.services.requests import ANTHROPIC_ID, REQUEST_ID
 from clawpipe.serving.errors import ApiError, error_body
 
 # Headers of `clawpipe serve`, those by which clients pace themselves, and the id by which a hosted service finds a request.
 IDENTITY = ("x-clawpipe-model-version", "x-clawpipe-digest", "x-clawpipe-policy-version")
 CONSTRAINED = "x-clawpipe-constrained"  # `clawpipe serve` says which field of a request holds its answer to a grammar
-_PASSED_ON = ("content-type", "retry-after", "retry-after-ms", "x-request-id", "openai-processing-ms", CONSTRAINED, *IDENTITY)
-_PACE = "x-ratelimit-"
+_IDS = (REQUEST_ID, ANTHROPIC_ID)
+_PASSED_ON = ("content-type", "retry-after", "retry-after-ms", "openai-processing-ms", *_IDS, CONSTRAINED, *IDENTITY)
+_PACE = ("x-ratelimit-", "anthropic-ratelimit-")
 # Headers of the client that the engine gets: what an API or a router in between is told by header, and traces.
 _SENT_ON = ("http-referer", "x-title", "traceparent", "tracestate", "x-request-id")
 _APIS = ("openai-", "anthropic-")

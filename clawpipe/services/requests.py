@@ -7,6 +7,7 @@ import uuid
 import zlib
 
 REQUEST_ID = "x-request-id"
+ANTHROPIC_ID = "request-id"  # the same, as Anthropic's clients read it
 ENCODINGS = ("gzip", "deflate")
 _OWN_ID = re.compile(r"[!-~]{1,128}")
 _ANY_HEADER = 32 + zlib.MAX_WBITS  # zlib's word for: gzip's or its own header
@@ -71,3 +72,9 @@ class Body:
 def request_id(given: str | None) -> str:
     """Return the id of a request: the client's own where a header can carry it back, else a new one."""
     return given if given and _OWN_ID.fullmatch(given) else f"req_{uuid.uuid4().hex}"
+
+
+def id_headers(path: str, of_request: str) -> dict[str, str]:
+    """Return the headers of an answer that carry the id of its request, by the names of the interface that was asked."""
+    names = (REQUEST_ID, ANTHROPIC_ID) if path.startswith("/v1/messages") else (REQUEST_ID,)
+    return dict.fromkeys(names, of_request)

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from clawpipe.errors import ClawpipeError
 from clawpipe.json_types import JsonObject
-from clawpipe.services.requests import REQUEST_ID, request_id
+from clawpipe.services.requests import REQUEST_ID, id_headers, request_id
 from clawpipe.serving.access import keys_of
 from clawpipe.serving.answering import CHAT, TEXT, Answering, check_model, read_object
 from clawpipe.serving.conversation import message_body
@@ -41,6 +41,7 @@ from clawpipe.serving.policy import ServedPolicy
 from clawpipe.serving.served import Served
 from clawpipe.serving.versions import Versions
 from clawpipe.wire.dialects.kept import KeptResponses
+from clawpipe.wire.dialects.models import in_form
 
 
 def create_app(
@@ -106,7 +107,7 @@ class Identity:
         async def send_named(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                headers[REQUEST_ID] = named
+                headers.update(id_headers(scope["path"], named))
                 for name, value in self._versions.current.headers.items():
                     headers.setdefault(name, value)
                 self._metrics.responded(scope["path"], message["status"])
@@ -128,13 +129,13 @@ def _add_models(app: FastAPI, versions: Versions[Live], key: str) -> None:
     created = int(time.time())
 
     @app.get("/v1/models", dependencies=[_key_needed(key)])
-    async def models() -> JsonObject:
-        return {"object": "list", "data": [_model_card(versions.current.policy, created)]}
+    async def models(http: Request) -> JsonObject:
+        return in_form({"object": "list", "data": [_model_card(versions.current.policy, created)]}, http.headers)
 
     @app.get("/v1/models/{name:path}", dependencies=[_key_needed(key)])
-    async def model(name: str) -> JsonObject:
+    async def model(http: Request, name: str) -> JsonObject:
         check_model(versions.current.policy, name)
-        return _model_card(versions.current.policy, created)
+        return in_form(_model_card(versions.current.policy, created), http.headers)
 
 
 def _add_metrics(app: FastAPI, metrics: Metrics, key: str) -> None:

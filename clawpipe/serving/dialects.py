@@ -19,7 +19,7 @@ from clawpipe.serving.answering import Kind
 from clawpipe.serving.choice import Ending
 from clawpipe.serving.completions import Answer
 from clawpipe.serving.engine_thread import Event
-from clawpipe.serving.errors import ApiError, api_error, failed_error
+from clawpipe.serving.errors import ApiError, api_error, failed_error, wrong_request
 from clawpipe.serving.policy import Prepared, ServedPolicy
 from clawpipe.serving.protocol import ChatRequest, parse_request
 from clawpipe.wire.dialects.fields import UnknownResponseError, UntranslatableError, WrongRequestError
@@ -109,7 +109,7 @@ class Translation:
         try:
             self.chat = self._as_chat(self._asked)
         except WrongRequestError as error:
-            raise ApiError(400, str(error), error.where, "invalid_value") from None
+            raise wrong_request(error) from None
         except UnknownResponseError as error:
             raise ApiError(400, str(error), "previous_response_id", "previous_response_not_found") from None
         except UntranslatableError as error:

@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from clawpipe.errors import BusyError, ClawpipeError
 from clawpipe.json_types import JsonObject
 from clawpipe.services.requests import ENCODINGS, EncodingError
+from clawpipe.wire.dialects.fields import WrongRequestError
 from clawpipe.wire.dialects.messages_out import messages_error
 
 RETRY_AFTER_SECONDS = 5
@@ -49,6 +50,11 @@ class ApiError(Exception):
     def body(self) -> JsonObject:
         kind = _TYPES.get(self.status, "server_error" if self.status >= 500 else "invalid_request_error")
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
+
+
+def wrong_request(error: WrongRequestError) -> ApiError:
+    """Return the error of a request that breaks the rules of its dialect."""
+    return ApiError(400, str(error), error.where, "invalid_value")
 
 
 def api_error(error: Exception) -> ApiError:

@@ -142,7 +142,7 @@ class ChatRequest(SamplingFields):
 def parse_request(body: bytes) -> ChatRequest:
     """Parse a request. Raises ApiError (400) if it is no JSON, or a field is wrong or not supported."""
     request = parse_fields(ChatRequest, body)
-    if request.top_logprobs is not None and not request.logprobs:
+    if request.top_logprobs and not request.logprobs:
         raise ApiError(400, "top_logprobs needs logprobs: true", "top_logprobs")
     if request.max_tokens is not None and request.max_completion_tokens is not None:
         raise ApiError(400, "max_tokens is the old name of max_completion_tokens; send one of them", "max_tokens")

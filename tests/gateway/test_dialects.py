@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.gateway.conftest import KEY, Running
-from tests.wire.dialects.strictly import strictly
+from tests.wire.dialects.strictly import chunk, strictly, unknown
 
 TOOL = {"name": "look", "input_schema": {"type": "object"}}
 
@@ -58,3 +58,46 @@ def test_refusals_have_anthropics_form(gateway):
     assert [one.status_code for one in (*refused, missing)] == [401, 400, 404]
     for one in (*refused, missing):
         strictly(anthropic.types.ErrorResponse, one.json())
+
+
+def test_tokens_are_counted_by_a_chat_where_there_is_no_route(gateway, fake, claude):
+    before = len(gateway.turns())
+    asked = {"model": "agent", "system": "Be short.", "messages": [{"role": "user", "content": "How many mugs"}]}
+    counted = httpx.post(
+        f"{gateway.url}/v1/messages/count_tokens", json=asked | {"tools": [TOOL]}, headers={"x-api-key": KEY}
+    ).json()
+    assert strictly(anthropic.types.MessageTokensCount, counted).input_tokens == 2  # the fake has one for each message
+    assert claude.messages.count_tokens(**asked, tool_choice={"type": "auto"}).input_tokens == 2
+    sent = fake.asked()[-1]["body"]
+    assert (sent["max_completion_tokens"], [one["role"] for one in sent["messages"]]) == (1, ["system", "user"])
+    assert len(gateway.turns()) == before
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({"messages": []}, 400),
+        ({"messages": [{"role": "user", "content": [{"type": "document"}]}]}, 400),
+        ({"model": "missing", "messages": [{"role": "user", "content": "x"}]}, 404),
+    ],
+)
+def test_what_cannot_be_counted_is_refused_in_form(gateway, body, status):
+    path, headers = f"{gateway.url}/v1/messages/count_tokens", {"x-api-key": KEY, "x-request-id": "mine-2"}
+    refused = httpx.post(path, json={"model": "agent"} | body, headers=headers)
+    assert (refused.status_code, refused.headers["request-id"], refused.headers["x-request-id"]) == (status, "mine-2", "mine-2")
+    strictly(anthropic.types.ErrorResponse, refused.json())
+
+
+def test_models_are_listed_for_either_client(gateway, claude):
+    [listed] = claude.models.list()
+    raw = httpx.get(f"{gateway.url}/v1/models", headers={"x-api-key": KEY, "anthropic-version": "2023-06-01"}).json()["data"][0]
+    assert (strictly(anthropic.types.ModelInfo, raw).id, listed.id, listed.type) == ("agent", "agent", "model")
+    with gateway.client() as client:
+        assert [model.object for model in client.models.list()] == ["model"]
+
+
+def test_the_gateways_own_questions_leave_no_field_behind(gateway):
+    parts = gateway.ask("one two", stream=True)
+    assert {name for part in parts for name in unknown(part)} == set()
+    assert set(unknown(gateway.ask("one two"))) == {".choices[0].stop_reason"}  # the engine's
+    assert all(chunk(part.model_dump(exclude_unset=True) | {"choices": []}).id for part in parts)

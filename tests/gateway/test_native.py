@@ -25,6 +25,7 @@ CALL = {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {"at": 1}}
 THOUGHT = {"type": "thinking", "thinking": "Hm.", "signature": "signed by the service"}
 USAGE = {"input_tokens": 5, "cache_creation_input_tokens": 1, "cache_read_input_tokens": 2, "output_tokens": 3}
 MESSAGE = {"id": "msg_of_the_engine", "type": "message", "role": "assistant", "model": "agent", "stop_sequence": None}
+PACE = {"request-id": "req_of_the_service", "anthropic-ratelimit-requests-remaining": "7"}
 CHOICE = {"index": 0, "message": {"role": "assistant", "content": "Two."}, "finish_reason": "stop"}
 EVENTS = (
     {"type": "message_start", "message": MESSAGE | {"content": [], "stop_reason": None, "usage": USAGE | {"output_tokens": 1}}},
@@ -48,7 +49,9 @@ class Engine(BaseHTTPRequestHandler):
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         self.asked.append((self.path, body, {name.lower(): value for name, value in self.headers.items()}))
-        if self.path.startswith("/v1/messages"):
+        if self.path.startswith("/v1/messages/count_tokens"):
+            self.say({"input_tokens": 42} if "tools" in body else {"tokens": 42})
+        elif self.path.startswith("/v1/messages"):
             self.of_messages(body)
         elif not self.path.startswith("/v1/chat/completions"):
             self.say({"detail": "Not Found"}, 404)
@@ -74,7 +77,8 @@ class Engine(BaseHTTPRequestHandler):
     def write(self, data, kind, status=200):
         data = gzip.compress(data)
         self.send_response(status)
-        for name, value in {"content-type": kind, "content-encoding": "gzip", "content-length": str(len(data))}.items():
+        named = {"content-type": kind, "content-encoding": "gzip", "content-length": str(len(data))}
+        for name, value in (named | PACE).items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(data)
@@ -116,6 +120,16 @@ def test_messages_are_asked_by_the_engines_own_route(hosted, claude):
     assert (answer.message["reasoning_content"], answer.finish_reason) == ("Hm.", "tool_calls")
     assert answer.message["tool_calls"][0]["function"] == {"name": "look", "arguments": '{"at": 1}'}
     assert turn.usage == {"prompt_tokens": 8, "completion_tokens": 3, "total_tokens": 11}
+
+
+def test_the_service_counts_tokens_itself_and_says_its_pace(hosted, claude):
+    asked = {"model": "agent", "messages": [{"role": "user", "content": "Hi"}]}
+    assert claude.messages.count_tokens(**asked, tools=[TOOL]).input_tokens == 42
+    with pytest.raises(anthropic.InternalServerError, match="does not say how many tokens"):
+        claude.messages.count_tokens(**asked)
+    said = claude.messages.with_raw_response.create(**asked, max_tokens=9)
+    assert {name: said.headers[name] for name in PACE} == PACE
+    assert said.headers["x-request-id"] == "req_of_the_service"
 
 
 def test_streamed_messages_of_the_engine_pass_and_are_recorded(hosted, claude):

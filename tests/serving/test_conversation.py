@@ -88,3 +88,19 @@ def test_hermes_takes_names_that_python_would_not():
     assert to_tools(request.tools, "hermes") == [ToolSpec("get-stock", "", {})]
     with pytest.raises(ApiError, match="Python syntax"):
         to_tools(request.tools, "pythonic")
+
+
+def test_an_assistant_may_have_said_nothing():
+    for said in ({"content": None}, {}, {"content": "", "reasoning_content": None}):
+        request = parsed([{"role": "user", "content": "a"}, {"role": "assistant"} | said, {"role": "user", "content": "b"}])
+        assert to_messages(request.messages)[1] == Message("assistant", "")
+
+
+def test_settings_that_ask_for_nothing_are_no_fault():
+    body = {"model": "m", "messages": [{"role": "user", "content": "a"}], "top_logprobs": 0, "logprobs": False}
+    assert parse_request(json.dumps(body).encode()).top is None
+
+
+def test_names_of_tools_may_be_as_long_as_clients_make_them():
+    name = "mcp__a-long-name-of-a-server__" + "x" * 98
+    assert to_tools(parsed([{"role": "user", "content": "a"}], [{"type": "function", "function": {"name": name}}]).tools, "hermes")

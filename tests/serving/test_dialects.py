@@ -159,10 +159,10 @@ def test_system_prompts_stand_before_the_conversation(random_server, client):
 
 
 def test_an_answer_that_is_cut_says_so(random_server):
-    asked = {"model": "agent", "input": "Hi", "max_output_tokens": 3}
+    asked = {"model": "agent", "input": "Hi", "max_output_tokens": 3, "temperature": 0}
     cut = response(post(random_server, "/v1/responses", asked).json())
     assert (cut.status, cut.incomplete_details.reason, cut.usage.output_tokens) == ("incomplete", "max_output_tokens", 3)
-    turn = {"model": "agent", "messages": [{"role": "user", "content": "Hi"}]}
+    turn = {"model": "agent", "messages": [{"role": "user", "content": "Hi"}], "temperature": 0}
     assert message(post(random_server, "/v1/messages", turn | {"max_tokens": 3}).json()).stop_reason == "max_tokens"
 
 
@@ -240,6 +240,26 @@ def test_refusals_have_the_form_of_their_interface(random_server, path, body, st
         assert refused.json()["error"]["param"] == param
     else:
         strictly(anthropic.types.ErrorResponse, refused.json())
+
+
+def parsed_response(**fields):
+    body = {"model": "agent", "input": "Hi", "tools": [RESPONSE_TOOL]} | fields
+    return response_translation(KeptResponses()).parse(json.dumps(body).encode())
+
+
+def test_a_response_may_list_the_tools_that_may_be_called():
+    allowed = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "stock"}]}
+    assert parsed_response(tool_choice=allowed).choosing == parsed_response(tool_choice="required").choosing
+    assert parsed_response(tool_choice=allowed | {"mode": "auto"}).choosing == parsed_response(tool_choice="auto").choosing
+    for odd in ({"tools": [{"type": "mcp"}]}, {"tools": [{"type": "function", "name": "other"}]}, {"mode": "x"}, {"tools": None}):
+        with pytest.raises(ApiError):
+            parsed_response(tool_choice=allowed | odd)
+
+
+def test_a_thought_that_nobody_can_read_is_an_empty_turn():
+    thought = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x"}
+    said = [{"role": "user", "content": "a"}, thought, {"role": "user", "content": "b"}]
+    assert [message.role for message in parsed_response(input=said).messages] == ["user", "assistant", "user"]
 
 
 PICTURE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBOR"}}

@@ -91,6 +91,7 @@ def test_pages_of_other_sites_and_names_are_not_answered(random_server):
         ({"messages": []}, "messages"),
         ({"messages": [{"role": "function", "content": "x"}]}, "messages[0].role"),
         ({"messages": [{"role": "user"}]}, "messages[0].content"),
+        ({"tools": [tool("a" * 129)]}, "tools[0].function.name"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, "messages[0].content[0].type"),
         ({"messages": [QUESTION | {"tool_calls": [CALL]}]}, "messages[0].tool_calls"),
         ({"messages": [{"role": "tool", "content": "57", "tool_call_id": "c9"}]}, "messages[0].tool_call_id"),

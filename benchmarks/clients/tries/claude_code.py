@@ -16,10 +16,11 @@ SETTINGS = {
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     "CLAUDE_CODE_MAX_OUTPUT_TOKENS": "100",
     "DISABLE_AUTOUPDATER": "1",
+    "API_TIMEOUT_MS": "1500000",
 }
 
 
-def claude(prompt, *words, timeout=240):
+def claude(prompt, *words, timeout=1500):
     """Return the lines of JSON that it prints."""
     with tempfile.TemporaryDirectory() as directory:
         env = {name: value for name, value in os.environ.items() if not name.startswith(("ANTHROPIC", "CLAUDE"))}

@@ -43,7 +43,7 @@ def started():
 
 def address_of(server, port, log):
     address = f"http://127.0.0.1:{port}"
-    deadline = time.monotonic() + 400
+    deadline = time.monotonic() + 700
     while True:
         try:
             ask(f"{address}/health")

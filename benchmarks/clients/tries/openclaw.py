@@ -24,16 +24,22 @@ def openclaw(env, *words):
     return done.stdout
 
 
-def all_of_it():
-    with tempfile.TemporaryDirectory() as directory:
-        own = {"HOME": directory, "OPENCLAW_STATE_DIR": f"{directory}/state", "PATH": f"{FOLDER}/bin:{os.environ['PATH']}"}
-        connect = [sys.executable, "-m", "clawpipe", "connect", "openclaw", "--url", URL, "--model", MODEL, "--write"]
-        subprocess.run(connect, env=os.environ | own | {"CLAWPIPE_API_KEY": KEY}, check=True, capture_output=True)
-        for words in SETUP:
-            openclaw(own, *words)
-        agent = ("agent", "--local", "--agent", "main", "--session-id", "of-the-table", "--message")
-        said = openclaw(own, *agent, 'call exec {"command": "echo $((6 * 7))"}')
-    assert "42" in said or not CALLS, said
+with tempfile.TemporaryDirectory() as directory:
+    own = {"HOME": directory, "OPENCLAW_STATE_DIR": f"{directory}/state", "PATH": f"{FOLDER}/bin:{os.environ['PATH']}"}
 
+    def said(session, prompt):
+        """Return what OpenClaw prints for one message, once it is connected."""
+        if not os.path.exists(own["OPENCLAW_STATE_DIR"]):
+            connect = [sys.executable, "-m", "clawpipe", "connect", "openclaw", "--url", URL, "--model", MODEL, "--write"]
+            subprocess.run(connect, env=os.environ | own | {"CLAWPIPE_API_KEY": KEY}, check=True, capture_output=True)
+            for words in SETUP:
+                openclaw(own, *words)
+        return openclaw(own, "agent", "--local", "--agent", "main", "--session-id", session, "--message", prompt)
 
-run({"tools": all_of_it})
+    def chat():
+        assert "dry" in said("of-a-chat", "Say hello.") or not CALLS
+
+    def tools():
+        assert "42" in said("of-a-tool", 'call exec {"command": "echo $((6 * 7))"}') or not CALLS
+
+    run({"chat": chat, "tools": tools})

@@ -14,6 +14,7 @@ from clawpipe.wire.dialects.fields import (
     UnknownResponseError,
     UntranslatableError,
     WrongRequestError,
+    list_of,
     object_of,
     streaming,
     text_of,
@@ -27,6 +28,7 @@ LOGPROBS = "message.output_text.logprobs"  # what `include` calls log-probs
 _STATE = ("conversation", "prompt", "background")  # fields that name what only the engine knows
 _TEXTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
 _CHOICES = ("none", "auto", "required")
+_FOREIGN_CHOICE = "a choice of tools that no chat has"
 _ROLES = ("system", "developer", "user", "assistant")
 _TEXT_FIELDS = ("instructions", "prompt_cache_key", "safety_identifier", "user")
 _TRANSLATED = (
@@ -171,12 +173,30 @@ def _tools(body: JsonObject) -> JsonObject:
     if choice is None:
         return {"tools": tools} if tools else {}
     if isinstance(choice, dict):
-        if choice.get("type") != "function":
-            raise UntranslatableError("a choice of tools that no chat has")
-        choice = {"type": "function", "function": {"name": text_of(choice.get("name"), "tool_choice.name")}}
+        choice = _choice(choice)
     elif choice not in _CHOICES:
         raise WrongRequestError("not one of none, auto, required", "tool_choice")
     return {"tools": tools, "tool_choice": choice} if tools else {}
+
+
+def _choice(choice: JsonObject) -> JsonObject:
+    """Return a choice of tools: a function by its name, or those that may be called."""
+    match choice.get("type"):
+        case "function":
+            return _named(choice, "tool_choice")
+        case "allowed_tools":
+            listed = list_of(choice.get("tools"), "tool_choice.tools")
+            tools = [object_of(tool, f"tool_choice.tools.{n}") for n, tool in enumerate(listed)]
+            if any(tool.get("type") != "function" for tool in tools):
+                raise UntranslatableError(_FOREIGN_CHOICE)
+            named = [_named(tool, f"tool_choice.tools.{n}") for n, tool in enumerate(tools)]
+            return {"type": "allowed_tools", "allowed_tools": {"mode": choice.get("mode", "auto"), "tools": named}}
+        case _:
+            raise UntranslatableError(_FOREIGN_CHOICE)
+
+
+def _named(tool: JsonObject, where: str) -> JsonObject:
+    return {"type": "function", "function": {"name": text_of(tool.get("name"), f"{where}.name")}}
 
 
 def _tool(tool: Any) -> JsonObject:

@@ -1,4 +1,7 @@
-"""Validate what is written by the models of the published clients: no field is missing, and they know every one."""
+"""Validate what is written by the models of the published clients: no field is missing, and they know every one.
+
+OpenAI's package takes fields for optional that OpenAI's published file requires and allows to be null; they are named here.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import anthropic.types
+from openai.types import Completion, ErrorObject
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel, TypeAdapter
 
@@ -54,3 +59,32 @@ def _without(event: Any, name: str) -> Any:
 def message_events(events: list[Any]) -> list[Any]:
     """Events of which those of a ping and of errors are no type of the package."""
     return [strictly(MESSAGE_EVENT, event) for event in events if event["type"] not in ("ping", "error")]
+
+
+def completion(value: Any) -> ChatCompletion:
+    for choice in value["choices"]:
+        assert choice.keys() >= {"index", "message", "finish_reason", "logprobs"}
+        assert choice["message"].keys() >= {"role", "content", "refusal"}
+    return strictly(ChatCompletion, value)
+
+
+def chunk(value: Any) -> ChatCompletionChunk:
+    assert all(choice.keys() >= {"index", "delta", "finish_reason"} for choice in value["choices"])
+    return strictly(ChatCompletionChunk, value)
+
+
+def text_completion(value: Any) -> Completion:
+    assert all(choice.keys() >= {"index", "text", "finish_reason", "logprobs"} for choice in value["choices"])
+    return strictly(Completion, value)
+
+
+def text_chunk(value: Any) -> Completion:
+    """A part of a text completion, of the same published type: it knows no answer that goes on, where OpenAI says null."""
+    choices = [choice | {"finish_reason": choice["finish_reason"] or "stop"} for choice in value["choices"]]
+    return text_completion(value | {"choices": choices})
+
+
+def error(value: Any) -> ErrorObject:
+    assert value.keys() == {"error"}
+    assert value["error"].keys() == {"message", "type", "param", "code"}
+    return strictly(ErrorObject, value["error"])
