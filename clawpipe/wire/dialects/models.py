@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeGuard
 
 from clawpipe.json_types import JsonObject
 
@@ -18,10 +18,14 @@ def in_form(body: JsonObject, headers: Mapping[str, str]) -> JsonObject:
         return body
     listed = body.get("data")
     if not isinstance(listed, list):
-        return _card(body)
-    cards = [_card(one) for one in listed if isinstance(one, dict) and isinstance(one.get("id"), str)]
+        return _card(body) if _is_card(body) else body
+    cards = [_card(one) for one in listed if _is_card(one)]
     ends = {"first_id": cards[0]["id"], "last_id": cards[-1]["id"]} if cards else {"first_id": None, "last_id": None}
     return {"data": cards, "has_more": False, **ends}
+
+
+def _is_card(given: Any) -> TypeGuard[JsonObject]:
+    return isinstance(given, dict) and isinstance(given.get("id"), str)
 
 
 def _card(card: JsonObject) -> JsonObject:
