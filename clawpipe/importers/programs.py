@@ -311,7 +311,7 @@ LINES = (  # whose records are pieces of a conversation, and look like those of 
         has_sessions=True,
         about="sessions of Gemini CLI, as JSON and as lines: thoughts, calls with their results, rewound turns",
         marks=("sessionId", "projectHash"),
-        tried="its schema",
+        tried="sessions that Gemini CLI 0.61 wrote before a scripted model",
     ),
     Format(
         "langchain-messages",

@@ -56,6 +56,14 @@ def test_gemini_cli_as_lines_that_change_one_another(tmp_path):
     assert conversation.extra["export"]["rewound"] == [left]
 
 
+def test_a_session_of_gemini_cli_that_is_resumed_is_one(tmp_path):
+    again = {"$set": {"messages": [ASKED, CALLED, NOTED, ANSWERED]}}
+    more = ASKED | {"id": "u3", "content": [{"text": "And now?"}]}
+    conversation = only(read(tmp_path, GEMINI, ASKED, CALLED, ANSWERED, GEMINI | {"startTime": "2027"}, again, more))
+    assert short(conversation)[: len(GEMINI_SAID)] == GEMINI_SAID
+    assert short(conversation)[len(GEMINI_SAID) :] == [("user", "And now?")]
+
+
 def test_an_error_after_gemini_cuts_its_answer(tmp_path):
     broken = {"id": "e", "timestamp": "5", "type": "error", "content": "[API Error]"}
     assert only(read(tmp_path, GEMINI, ASKED, ANSWERED, broken)).status == "aborted"

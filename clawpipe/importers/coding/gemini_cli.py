@@ -45,14 +45,15 @@ def join_gemini_cli(records: Sequence[JsonObject], session: str) -> Iterator[Con
 
 
 def _sessions(records: Sequence[JsonObject]) -> Iterator[tuple[JsonObject, list[JsonObject]]]:
+    """Yield the header and the lines of each session. One that is resumed has another header, and says its messages again."""
     header, lines = JsonObject(), list[JsonObject]()
     for record in records:
-        if "sessionId" in record:
+        if "sessionId" not in record:
+            lines.append(record)
+        elif "messages" in record or record["sessionId"] != header.get("sessionId"):
             if header or lines:
                 yield header, lines
             header, lines = record, []
-        else:
-            lines.append(record)
     yield header, lines
 
 
