@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
 from clawpipe.importers.answered import unread_answers
@@ -29,30 +29,43 @@ _COMMON = frozenset(
 FUNCTION = "--format file.py:NAME reads them by a function of yours"
 
 
-class Marked(Protocol):
-    """A format, of which its name and the fields that tell it count here."""
+class Known(Protocol):
+    """A format, as far as it counts here."""
 
     @property
     def name(self) -> str: ...
     @property
     def marks(self) -> tuple[str, ...]: ...
+    @property
+    def fits(self) -> Callable[[JsonObject], bool]: ...
+    @property
+    def read(self) -> object | None: ...
 
 
-def shape_of(record: JsonObject, formats: Iterable[Marked] = ()) -> str:
+def shape_of(record: JsonObject, formats: Iterable[Known] = ()) -> str:
     """Return what a warning says of a record of no known format; equal for records of one form.
 
     Args:
-        formats: the known formats, of which the nearest is named.
+        formats: the known formats, of which the nearest is named, or that of the records inside the record.
     """
+    formats = list(formats)
     shown = [name if len(name) <= 40 else f"{name[:40]}..." for name in list(record)[:_SHOWN]]
     more = f" and {len(record) - _SHOWN} more" if len(record) > _SHOWN else ""
     keys = f"keys: {', '.join(shown)}{more}" if record else "no keys"
     writer = next((name for marks, name in _WRITERS.items() if all(mark in record for mark in marks)), None)
     says = f"looks like {writer}" if writer else _nearest(record, formats)
-    return "; ".join(filter(None, [keys, says, _words_for(record)]))
+    return "; ".join(filter(None, [keys, says, _inside(record, formats) or _words_for(record)]))
 
 
-def _nearest(record: JsonObject, formats: Iterable[Marked]) -> str | None:
+def _inside(record: JsonObject, formats: Iterable[Known]) -> str | None:
+    """Return the word that reads records of a known format inside a record, as in a page of a web API; None if there are none."""
+    lists = ((name, value[0]) for name, value in record.items() if isinstance(value, list) and value)
+    alone = [known for known in formats if known.read]
+    found = ((name, known) for name, first in lists if isinstance(first, dict) for known in alone if known.fits(first))
+    return next((f"try --map each={name}, which holds records of {known.name}" for name, known in found if "." not in name), None)
+
+
+def _nearest(record: JsonObject, formats: Iterable[Known]) -> str | None:
     """Name the format of which a record has the largest share of fields, and those that it lacks; None if no format is near."""
     shares = [(sum(mark in record for mark in known.marks) / len(known.marks), known) for known in formats if known.marks]
     near = [(share, known) for share, known in shares if share >= _NEAR and any(m in record for m in {*known.marks} - _COMMON)]

@@ -208,7 +208,7 @@ TRACES = (
         has_sessions=True,
         about="traces and generations of Langfuse with messages, or texts, in `input` and `output`",
         marks=("traceId", "type", "input", "output"),
-        tried="its schema",
+        tried="its library",
     ),
 )
 RESULTS = (
@@ -311,7 +311,7 @@ LINES = (  # whose records are pieces of a conversation, and look like those of 
         has_sessions=True,
         about="sessions of Gemini CLI, as JSON and as lines: thoughts, calls with their results, rewound turns",
         marks=("sessionId", "projectHash"),
-        tried="sessions that Gemini CLI 0.61 wrote before a scripted model",
+        tried="real files",
     ),
     Format(
         "langchain-messages",

@@ -13,9 +13,11 @@ from clawpipe.importers.formats import FORMATS
 from clawpipe.importers.hints import shape_of
 from clawpipe.importers.mapping import read_mapping
 from clawpipe.importers.read import read_stream
-from clawpipe.importers.reading import SHAPES, Reading
+from clawpipe.importers.reading import SHAPES, Reading, Refusal
 from clawpipe.importers.record import Conversation
 from tests.importers.reading import read_files
+
+GENERATION = {"type": "GENERATION", "traceId": "t", "input": "2+2?", "output": "4", "startTime": "2026"}
 
 
 @pytest.mark.parametrize(
@@ -30,6 +32,8 @@ from tests.importers.reading import read_files
             ["try --map messages=data.turns --map messages.role=speaker --map messages.content=text"],
         ),
         ({"samples": [{"chat": [{"role": "user", "content": "q"}]}], "eval": {}}, ["try --map each=samples --map messages=chat"]),
+        ({"data": [GENERATION], "meta": {}}, ["try --map each=data, which holds records of langfuse"]),
+        ({"data": [{"messages": [{"role": "user", "content": "q"}]}]}, ["try --map each=data, which holds records of chat"]),
         ({"problem": "2+2?", "final_answer": "4"}, ["try --map prompt=problem --map completion=final_answer"]),
         (
             {"dialogue": [{"speaker": "customer", "utterance": "hi"}, {"speaker": "bot", "utterance": "hello"}]},
@@ -59,6 +63,13 @@ def test_the_proposed_words_read_what_customers_and_bots_say(tmp_path):
     [conversation] = read_stream([str(tmp_path)], mapping=read_mapping([word for word in words if word != "--map"]))
     assert isinstance(conversation, Conversation)
     assert [(message.role, message.content) for message in conversation.messages] == [("user", "hi"), ("assistant", "hello")]
+
+
+def test_the_proposed_word_reads_a_page_of_a_web_api(tmp_path):
+    page = {"data": [GENERATION, GENERATION | {"type": "SPAN"}], "meta": {"cursor": None}}
+    (tmp_path / "page.json").write_text(json.dumps(page))
+    found = list(read_stream([str(tmp_path)], mapping=read_mapping(["each=data"])))
+    assert [type(one) for one in found] == [Conversation, Refusal]  # a span is no answer of a model
 
 
 def test_a_warning_says_how_to_read_the_lines(tmp_path):
