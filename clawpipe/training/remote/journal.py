@@ -6,6 +6,7 @@ other goes on with.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -29,6 +30,11 @@ class _Entries(BaseModel):
     scores: list[list[list[float]]] = []
     samplers: dict[str, str] = {}
 
+    @property
+    def paid(self) -> tuple[int, int, int]:
+        """How far the training is: steps, what was computed before the first one, and policies kept for sampling."""
+        return len(self.steps), len(self.scores), len(self.samplers)
+
 
 class Journal:
     """What is known of a training, in a file that is replaced as a whole.
@@ -40,15 +46,15 @@ class Journal:
     """
 
     def __init__(self, file: Path, identity: dict[str, str], *, shared: bool) -> None:
-        """Read the file, or what another machine has noted; that of another training, with other settings, rows or code, counts
-        as none.
+        """Read the file, or what another machine has noted since; that of another training, with other settings, rows or code,
+        counts as none.
 
         Args:
             shared: whether the training may go on on another machine of the home: it keeps nothing else on this one.
         """
         self._file = file
         self._objects, self._place = shared_objects() if shared else None, f"{_SHARED}/{sha256_json(identity)}"
-        self._entries = _parsed(self._read(), identity)
+        self._entries = max((_parsed(data, identity) for data in self._read()), key=lambda entries: entries.paid)
         self._asked = 0
 
     @property
@@ -83,10 +89,10 @@ class Journal:
         self._entries.scores.append(found)
         self._write()
 
-    def _read(self) -> bytes:
-        with suppress(OSError):
-            return self._file.read_bytes()
-        return (self._objects and self._objects.get(self._place)) or b""
+    def _read(self) -> Iterator[bytes]:
+        """Yield what this machine has noted, and what the last one of all did."""
+        yield self._file.read_bytes() if self._file.exists() else b""
+        yield (self._objects and self._objects.get(self._place)) or b""
 
     def _write(self) -> None:
         data = self._entries.model_dump_json().encode()

@@ -18,6 +18,7 @@ from clawpipe.errors import BusyError, ClawpipeError, ConfigError, DataError, Tr
 from clawpipe.store.datasets import write_parquet
 from clawpipe.training.backends import require_request
 from clawpipe.training.produce import run_training
+from clawpipe.training.remote.journal import Journal
 from tests.fake_tinker import KEY, Fault
 from tests.training.remote.trained import away, steps_of
 
@@ -114,6 +115,16 @@ def test_another_machine_of_the_home_pays_for_no_step_again(job, fake, cut_at, t
     assert steps_of(outcome)[0]["loss"] == steps_of(straight)[0]["loss"]
     assert away(job("third", SHORT))  # a machine that died before the step's record was shared
     assert fake.steps - paid == 1
+
+
+def test_what_another_machine_noted_since_counts(tmp_path, monkeypatch):
+    monkeypatch.setenv("CLAWPIPE_SHARED", f"file://{tmp_path}/shared")
+    first = Journal(tmp_path / "first.json", {"rows": "a"}, shared=True)
+    first.add_step({"loss": 1.0}, "tinker://1")
+    Journal(tmp_path / "second.json", {"rows": "a"}, shared=True).add_step({"loss": 2.0}, "tinker://2")
+    again = Journal(tmp_path / "first.json", {"rows": "a"}, shared=True)
+    assert (again.state, len(again.steps)) == ("tinker://2", 2)
+    assert not Journal(tmp_path / "first.json", {"rows": "b"}, shared=True).steps
 
 
 def test_policies_between_steps_do_not_go_on_elsewhere(job, fake, cut_at, tmp_path, monkeypatch):
