@@ -23,7 +23,7 @@ from clawpipe.processes import trim_heap
 AT_ONCE = 64  # rows in a pass
 _CHUNK = 256  # prompt tokens in a pass, so that a long prompt does not hold up the others' next token for long
 _SHARED = 16  # least tokens of a prefix that are worth a copy
-_TRIMMED = 1 / 16  # of the budget: so much is freed before malloc gives back what it keeps
+_TRIMMED = 1 / 16  # share of the budget that is dropped before malloc's heap is trimmed
 
 
 @dataclass(eq=False)
@@ -142,7 +142,7 @@ class PackedRows:
         self._engine, self._model, self._memory = engine, engine.model, memory
         self._keys: dict[Row, RowKeys] = {}
         self._kept: list[CachedPrefix] = []  # the last one ended last
-        self._freed = 0  # tokens since malloc gave back what it keeps between buffers: without that it held as much again
+        self._freed = 0  # tokens whose buffers were dropped since malloc's heap was trimmed; untrimmed, it grew to twice the budget
         self._adapters = engine.adapters
         self._model.set_attn_implementation(NAME)
         quicken_linears(self._model)
