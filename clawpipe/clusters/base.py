@@ -23,6 +23,10 @@ class Cluster(Protocol):
         """
         ...
 
+    def accelerators(self) -> int:
+        """Return the number of its GPUs now; where nobody has declared any, that of its workers. At least 1."""
+        ...
+
 
 @contextmanager
 def open_cluster(runtime: Runtime) -> Iterator[Cluster | None]:

@@ -48,6 +48,10 @@ class DaskCluster:
             what = f"no worker of Dask's finished a step: {type(error).__name__}: {error}"
             raise BusyError(" ".join(what.split()), self._address, "look at the workers' logs, and run the same command") from error
 
+    def accelerators(self) -> int:
+        workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
+        return int(sum(worker["resources"].get("GPU", 0) for worker in workers)) or len(workers) or 1
+
     def __enter__(self) -> Self:
         return self
 

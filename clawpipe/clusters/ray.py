@@ -54,6 +54,10 @@ class RayCluster:
             what = f"no worker of Ray's finished a step: {type(error).__name__}: {error}"
             raise BusyError(" ".join(what.split()), self._address, "look at the workers' logs, and run the same command") from error
 
+    def accelerators(self) -> int:
+        machines = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        return int(sum(one.get("GPU", 0) for one in machines)) or sum(one.get("CPU", 0) > 0 for one in machines) or 1
+
     def __enter__(self) -> Self:
         return self
 
