@@ -145,14 +145,15 @@ def site(lab: Lab, engine: str, workers: Sequence[Sequence[int]] = ((THREADS,), 
 
 
 def nights(lab: Lab, engines: Sequence[str], seen: dict[str, JsonObject]) -> Iterator[JsonObject]:
-    """The same night in threads and on each engine, which `seen` keeps."""
-    with site(lab, "threads") as alone:
-        seen["threads"] = alone.night()
-    yield {"engine": "threads"} | seen["threads"]
-    for engine in engines:
+    """The same night in threads and on each engine, but for those that `seen` holds; it gets the others."""
+    if "threads" not in seen:
+        with site(lab, "threads") as alone:
+            seen["threads"] = alone.night()
+        yield {"engine": "threads"} | seen["threads"]
+    for engine in [one for one in engines if one not in seen]:
         with head(engine, lab), site(lab, engine) as cluster:
-            seen[engine] = cluster.night()
-        yield {"engine": engine} | _compared(seen[engine], seen["threads"])
+            seen[engine] = _compared(cluster.night(), seen["threads"])
+        yield {"engine": engine} | seen[engine]
 
 
 def kills(lab: Lab, engines: Sequence[str], count: int, seed: int, seen: dict[str, JsonObject]) -> Iterator[JsonObject]:
@@ -273,17 +274,23 @@ def _in(environment: dict[str, str]) -> Iterator[None]:
         os.environ.update(before)
 
 
+def _nights_in(file: Path) -> dict[str, JsonObject]:
+    lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    return {line["engine"]: line for line in lines if line["part"] == "nights"}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=["nights", "overhead", "workers", "kills"], nargs="+", help="kills come after nights")
     parser.add_argument("--engine", default="dask,ray")
     parser.add_argument("--count", type=int, default=20, help="of kills")
+    parser.add_argument("--resume", type=Path, help="lines of an earlier run, whose nights are not run again")
     parser.add_argument("--seed", type=int, default=0, help="of kills")
     options = parser.parse_args()
     in_namespaces()
     engines = options.engine.split(",")
     with tempfile.TemporaryDirectory(dir="/dev/shm", ignore_cleanup_errors=True) as directory, lab(Path(directory)) as made:
-        seen: dict[str, JsonObject] = {}
+        seen = _nights_in(options.resume) if options.resume else {}
         parts = {
             "nights": lambda: nights(made, engines, seen),
             "overhead": lambda: overhead(made, engines, CALLS),

@@ -43,6 +43,7 @@ Anywhere = bool | Callable[[Options], bool]
 _cluster: ContextVar[_Open | None] = ContextVar("cluster", default=None)
 _pools: dict[str, WorkerPool] = {}  # of this process, by their settings: a model stays loaded from one step to the next
 _lock = threading.Lock()
+_code_of = functools.cache(code_digest)  # of a module; a process goes on with what it has loaded
 _AT_ONCE = 64  # parts that are asked for; the cluster decides how many of them are done
 _KEPT_SECONDS = 7 * 86_400.0  # of shards: longer than any step takes
 
@@ -129,7 +130,7 @@ def _side_by_side(opened: _Open, function: Callable[..., T], calls: Sequence[Opt
 
 def _part_key(function: Callable[..., Any], arguments: Options) -> str:
     """Return a key of a part, with all the code that its module reaches: it only tells whether two machines would do the same."""
-    return content_key(function.__name__, function, arguments, code_digest(function.__module__))
+    return content_key(function.__name__, function, arguments, _code_of(function.__module__))
 
 
 def _ask(
@@ -150,6 +151,7 @@ def run_step(module: str, name: str, arguments: Options, key: str, home: str) ->
             result would be another one.
         ClawpipeError: whatever the function raised.
     """
+    keep_private()
     function = getattr(import_module(module), name).function
     _require_same(name, home, key, lambda: content_key(name, function, arguments))
     return _timed(function, arguments)
@@ -157,6 +159,7 @@ def run_step(module: str, name: str, arguments: Options, key: str, home: str) ->
 
 def run_part(module: str, name: str, arguments: Options, key: str, home: str) -> tuple[Any, float]:
     """Call a part of a step with this machine's store; see `run_step`."""
+    keep_private()
     function = getattr(import_module(module), name)
     _require_same(name, home, key, lambda: _part_key(function, arguments))
     return _timed(function, arguments, open_store(Home.from_env()))
@@ -173,8 +176,7 @@ def _require_same(name: str, home: str, key: str, own_key: Callable[[], str]) ->
 
 
 def _timed(function: Callable[..., T], arguments: Options, *store: Store) -> tuple[T, float]:
-    """Call a function with the pool of this process; only its user may read what it writes. Returns the seconds, too."""
-    keep_private()
+    """Call a function with the pool of this process. Returns the seconds, too."""
     begun = _now()
     _sweep(Home.from_env())
     with lent(_pool(arguments["runtime"])) if "runtime" in arguments else nullcontext():
