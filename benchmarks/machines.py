@@ -1,6 +1,6 @@
 """Does a night on the machines of a cluster give what it gives on one, whatever dies? What does a step cost? Prints JSON lines.
 
-    python benchmarks/machines.py nights overhead workers kills [--engine dask,ray] [--count 20] >> benchmarks/machines.jsonl
+    python benchmarks/machines.py nights overhead workers kills [--engine dask,ray] >> benchmarks/machines.jsonl
 
 Two machines with networks, processes and directories of their own (machines_lab.py), and a hub with Postgres for Prefect and
 MLflow, moto for S3, and the scheduler or head. The hub's process runs the night of `configs/tiny.yaml`, shortened; the machines do
@@ -9,7 +9,7 @@ its steps.
 nights    the night in threads on the hub, then on each engine: are all digests equal?
 overhead  a chunk without rollouts as a step, and a function that does nothing with the same arguments, in turn
 workers   rollouts a second of one worker and of four, two on each machine, in an environment that keeps the policy waiting
-kills     nights of which a machine is killed, on the engines in turn, at a moment drawn from the time that a night takes; half of
+kills     nights in which machines are killed, on the engines in turn, at moments drawn from the time that a night takes; half of
           the machines lose their cable first, so that nobody is told
 """
 
@@ -28,14 +28,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
+from unittest.mock import patch
 
 from machines_lab import DASK, HUB, RAY, ROOT, Lab, Machine, in_namespaces, lab
 from machines_steps import SLEEP, empty_chunk, nothing
 
-from clawpipe.clusters.base import open_cluster
+from clawpipe.clusters.base import Cluster, open_cluster
 from clawpipe.config import NightConfig, load_config
 from clawpipe.json_types import JsonObject, Options
 from clawpipe.rollouts.generate import Chunk
@@ -82,7 +84,7 @@ class Site:
     def add_machine(self, threads: Sequence[int] = (THREADS,)) -> Machine:
         """Start a machine with workers that take so many calls at a time."""
         number = len(self.machines)
-        machine = Machine(f"machine-{'ab'[number]}", number + 2, self.directory / f"machine-{number}")
+        machine = Machine(f"machine-{chr(ord('a') + number)}", number + 2, self.directory / f"machine-{number}")
         for worker, calls in enumerate(threads):
             own = self.environment | {"CLAWPIPE_HOME": str(machine.scratch / "home")}
             machine.start(f"worker-{worker}", _worker(self.engine, machine, calls), **own)
@@ -156,27 +158,48 @@ def nights(lab: Lab, engines: Sequence[str], seen: dict[str, JsonObject]) -> Ite
         yield {"engine": engine} | seen[engine]
 
 
-def kills(lab: Lab, engines: Sequence[str], count: int, seed: int, seen: dict[str, JsonObject]) -> Iterator[JsonObject]:
-    """Nights of which a machine is killed."""
+class Plan(NamedTuple):
+    """The nights in which machines are killed, and how many in each."""
+
+    nights: int
+    deaths: int
+    seed: int
+
+
+def kills(lab: Lab, engines: Sequence[str], planned: Plan, seen: dict[str, JsonObject]) -> Iterator[JsonObject]:
+    """Nights in which machines are killed."""
     with ExitStack() as stack:
         for engine in engines:
             stack.enter_context(head(engine, lab))
-        for number in range(count):
-            engine, draw = engines[number % len(engines)], random.Random(f"{seed}/{number}")
-            found = _killed(lab, engine, seen[engine]["seconds"], seen["threads"], draw)
-            yield {"engine": engine, "kill": number} | found
+        for number in range(planned.nights):
+            engine, draw = engines[number % len(engines)], random.Random(f"{planned.seed}/{number}")
+            moments = sorted(draw.uniform(0, seen[engine]["seconds"]) for _ in range(planned.deaths))
+            yield {"engine": engine, "seed": planned.seed, "night": number} | _killed(lab, engine, moments, seen["threads"], draw)
 
 
-def _killed(lab: Lab, engine: str, seconds: float, expected: JsonObject, draw: random.Random) -> JsonObject:
-    moment, cable_first = draw.uniform(0, seconds), draw.random() < 0.5
+def _killed(lab: Lab, engine: str, moments: list[float], expected: JsonObject, draw: random.Random) -> JsonObject:
+    dead: list[JsonObject] = []
+    ended = threading.Event()
     with site(lab, engine) as cluster:
-        victim = draw.choice(cluster.machines)
-        timer = threading.Timer(moment, victim.kill, [cable_first])
-        timer.start()
+        killer = threading.Thread(target=_kill, args=(cluster, moments, draw, ended, dead))
+        killer.start()
         found = cluster.night()
-        timer.cancel()  # where the night was faster than the undisturbed one
-    facts = {"machine": victim.name, "after": round(moment, 1), "cable_first": cable_first, "in_time": moment < found["seconds"]}
-    return facts | _compared(found, expected)
+        ended.set()  # it may have been faster than the undisturbed one
+        killer.join()
+    return {"dead": dead} | _compared(found, expected)
+
+
+def _kill(cluster: Site, moments: list[float], draw: random.Random, ended: threading.Event, dead: list[JsonObject]) -> None:
+    """Kill a machine at each moment; before the next one another machine takes its place."""
+    begun, alive = time.monotonic(), list(cluster.machines)
+    for moment in moments:
+        if ended.wait(max(begun + moment - time.monotonic(), 0.0)):
+            return
+        victim, cable_first = draw.choice(alive), draw.random() < 0.5
+        victim.kill(cable_first)
+        dead.append({"machine": victim.name, "after": round(time.monotonic() - begun, 1), "cable_first": cable_first})
+        if moment != moments[-1]:
+            alive = [one for one in alive if one is not victim] + [cluster.add_machine()]
 
 
 def _compared(found: JsonObject, expected: JsonObject) -> JsonObject:
@@ -190,20 +213,22 @@ def _compared(found: JsonObject, expected: JsonObject) -> JsonObject:
 def overhead(lab: Lab, engines: Sequence[str], calls: int) -> Iterator[JsonObject]:
     """Seconds of a chunk that is a step, and of a call that does nothing, one after the other in turn."""
     for engine in engines:
-        with head(engine, lab), site(lab, engine, [(1,)]) as cluster, _in(cluster.here):
-            steps, bare = zip(*_in_turn(_config(engine), calls), strict=True)
+        config = _config(engine)
+        with head(engine, lab), site(lab, engine, [(1,)]) as machines, _in(machines.here), open_cluster(config.runtime) as cluster:
+            assert cluster is not None
+            steps, bare = zip(*_in_turn(config, cluster, calls), strict=True)
         beside = [step - own for step, own in zip(steps, bare, strict=True)]
         figures = {"step_seconds": _spread(steps), "engine_seconds": _spread(bare), "beside_the_engine": _spread(beside)}
         yield {"engine": engine, "calls": calls} | figures
 
 
-def _in_turn(config: NightConfig, calls: int) -> list[tuple[float, float]]:
-    with open_cluster(config.runtime) as bare, on_cluster(config.runtime):
-        assert bare is not None
-        arguments = _chunk(config, Chunk(ordinals=(), together=()))
+def _in_turn(config: NightConfig, cluster: Cluster, calls: int) -> list[tuple[float, float]]:
+    arguments = _chunk(config, Chunk(ordinals=(), together=()))
+    with patch("tasks.cluster.open_cluster", lambda runtime: nullcontext(cluster)), on_cluster(config.runtime):
         _call(empty_chunk, arguments)  # the worker imports what it needs
         return [
-            (_seconds(lambda: _call(empty_chunk, arguments)), _seconds(lambda: bare.call(nothing, arguments))) for _ in range(calls)
+            (_seconds(lambda: _call(empty_chunk, arguments)), _seconds(lambda: cluster.call(nothing, arguments)))
+            for _ in range(calls)
         ]
 
 
@@ -248,7 +273,7 @@ def _chunk(config: NightConfig, chunk: Chunk) -> Options:
     return {"items": items, "policy": policy, **rest}
 
 
-def _call(step: Step, arguments: Options) -> StepResult:
+def _call(step: Step[...], arguments: Options) -> StepResult:
     return step.task.fn(**arguments)
 
 
@@ -283,7 +308,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=["nights", "overhead", "workers", "kills"], nargs="+", help="kills come after nights")
     parser.add_argument("--engine", default="dask,ray")
-    parser.add_argument("--count", type=int, default=20, help="of kills")
+    parser.add_argument("--count", type=int, default=20, help="of nights with kills")
+    parser.add_argument("--deaths", type=int, default=1, help="of machines in each of these nights")
     parser.add_argument("--resume", type=Path, help="lines of an earlier run, whose nights are not run again")
     parser.add_argument("--seed", type=int, default=0, help="of kills")
     options = parser.parse_args()
@@ -295,7 +321,7 @@ def main() -> None:
             "nights": lambda: nights(made, engines, seen),
             "overhead": lambda: overhead(made, engines, CALLS),
             "workers": lambda: workers(made, engines, CHUNKS),
-            "kills": lambda: kills(made, engines, options.count, options.seed, seen),
+            "kills": lambda: kills(made, engines, Plan(options.count, options.deaths, options.seed), seen),
         }
         for part in options.part:
             for line in parts[part]():
