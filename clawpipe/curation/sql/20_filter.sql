@@ -1,7 +1,7 @@
 -- Filter rows that no method can train on, and rows that the settings exclude.
--- Why: training reads recorded tokens only, imitation and preferences those of rendered text as well; a greedy token (temperature 0) was not drawn from a distribution that a ratio could
--- compare with; a log-prob that is not finite poisons its whole batch. Methods that take ratios need log-probs that were measured, of
--- the distribution that was sampled from.
+-- Why: training reads recorded tokens only, imitation and preferences those of rendered text as well; a greedy token (temperature 0)
+-- was not drawn from a distribution that a ratio could compare with; a log-prob that is not finite poisons its whole batch. Methods that
+-- take ratios need log-probs that were measured, of the distribution that was sampled from.
 -- The status of an attempt comes from its source; else an episode at its limit is truncated, and any other completed. An answer of
 -- others that was cut off is no example of a whole one; own rollouts keep their group and their reward. A setting names what is wanted.
 -- A conversation whose last answer was cut still holds answers that somebody praised, blamed or corrected before that. Methods that
