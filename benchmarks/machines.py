@@ -34,14 +34,14 @@ from pathlib import Path
 from typing import NamedTuple
 from unittest.mock import patch
 
-from machines_lab import DASK, HUB, RAY, ROOT, Lab, Machine, in_namespaces, lab
+from machines_lab import DASK, HUB, RAY, ROOT, START_SECONDS, Lab, Machine, in_namespaces, lab, wait_until
 from machines_steps import SLEEP, empty_chunk, nothing
 
 from clawpipe.clusters.base import Cluster, open_cluster
 from clawpipe.config import NightConfig, load_config
 from clawpipe.json_types import JsonObject, Options
 from clawpipe.rollouts.generate import Chunk
-from clawpipe.services.service import Service, running
+from clawpipe.services.service import running
 from clawpipe.store.refs import StepResult
 from flows.policies import untrained
 from tasks.cluster import on_cluster
@@ -54,9 +54,10 @@ SHORT = (  # all kinds of steps; chunks, partitions and held-out items are share
     *("train.optimizer_steps=2", "environment.heldout_items=32"),
 )
 TINY, STEPS = ROOT / "configs" / "tiny.yaml", ROOT / "benchmarks" / "machines_steps.py"
-CALLS, CHUNKS = 40, 24
+CALLS, CHUNKS = 40, 12
 GROUP = 4  # rollouts of a chunk of the slow environment
 ADDRESSES = {"dask": f"tcp://{HUB}:{DASK}", "ray": f"{HUB}:{RAY}"}
+READY = {"dask": "Scheduler at:", "ray": "will now block"}  # in the log
 OWN = {"record_look", "publish_lineage", "register", "promote"}  # steps whose result is of one home, or of one time
 TOLD = ("verdict", "heldout")  # of a night's status
 NIGHT_SECONDS = 1800.0
@@ -123,15 +124,17 @@ def _worker(engine: str, machine: Machine, calls: int) -> list[str]:
 
 
 @contextmanager
-def head(engine: str, lab: Lab) -> Iterator[Service]:
+def head(engine: str, lab: Lab) -> Iterator[None]:
     """Run Dask's scheduler or Ray's head on the hub."""
     if engine == "dask":
         command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", HUB, "--port", str(DASK), "--no-dashboard"]
     else:
         where = ["--head", "--node-ip-address", HUB, "--port", str(RAY), "--num-cpus", "0", "--include-dashboard=false"]
         command = [str(Path(sys.executable).with_name("ray")), "start", *where, *_SMALL, "--block"]
-    with running(engine, command, lab.directory / f"{engine}.log", lab.environment) as service:
-        yield service
+    log = lab.directory / f"{engine}.log"
+    with running(engine, command, log, lab.environment):
+        wait_until(lambda: READY[engine] in log.read_text(), START_SECONDS)
+        yield
 
 
 @contextmanager

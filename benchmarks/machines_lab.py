@@ -12,7 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +28,7 @@ POSTGRES, S3, PREFECT, DASK, RAY = 5432, 9000, 4200, 8786, 6379  # ports of the 
 _MARK = "CLAWPIPE_LAB"
 _ALONE = ["--user", "--map-root-user", "--net", "--mount", "--uts", "--pid", "--mount-proc", "--fork", "--kill-child"]
 _INSIDE = 'hostname "$1" && ip link set lo up && mount --bind "$2" /tmp && echo up && exec sleep infinity'
-_START_SECONDS = 240.0
+START_SECONDS = 240.0
 
 
 def in_namespaces() -> None:
@@ -142,21 +142,26 @@ def _postgres(directory: Path) -> Iterator[str]:
     serve = [str(program), "-D", str(data), "-p", str(POSTGRES), "-k", str(directory), "-h", HUB, "-c", "max_connections=300"]
     url = f"postgresql://postgres:{password}@{HUB}:{POSTGRES}"
     with running("Postgres", [*other, *serve], directory / "postgres.log", {}):
-        _await_database(url)
+        wait_until(lambda: _answers(url), START_SECONDS)
         for name in ("prefect", "mlflow"):
             _ask(url, f"create database {name}")
         yield url
 
 
-def _await_database(url: str) -> None:
-    deadline = monotonic() + _START_SECONDS
-    while True:
-        try:
-            return _ask(url, "select 1")
-        except psycopg2.OperationalError:
-            if monotonic() > deadline:
-                raise
-            sleep(0.2)
+def wait_until(done: Callable[[], bool], seconds: float) -> None:
+    deadline = monotonic() + seconds
+    while not done():
+        if monotonic() > deadline:
+            raise SystemExit(f"a server did not start within {seconds:.0f} s")
+        sleep(0.2)
+
+
+def _answers(url: str) -> bool:
+    try:
+        _ask(url, "select 1")
+    except psycopg2.OperationalError:
+        return False
+    return True
 
 
 def _ask(url: str, query: str) -> None:
@@ -189,5 +194,5 @@ def _server(
     name: str, module: list[str], directory: Path, health: str, settings: Mapping[str, str] | None = None
 ) -> Iterator[Service]:
     with running(name, [sys.executable, "-m", *module], directory / f"{name}.log", settings or {}) as service:
-        service.wait_healthy(health, _START_SECONDS)
+        service.wait_healthy(health, START_SECONDS)
         yield service

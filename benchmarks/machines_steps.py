@@ -14,7 +14,7 @@ from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from tasks.rollouts import generate_chunk
 from tasks.step import step
 
-SLEEP = 4.0  # seconds of an answer
+SLEEP = 20.0  # seconds of an answer
 
 
 @step(anywhere=True)
