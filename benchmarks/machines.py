@@ -252,13 +252,17 @@ def _rate(lab: Lab, engine: str, machines: Sequence[Sequence[int]], chunks: int)
     slow = [f"environment.name={STEPS}:SlowLetters", "rollouts.max_turns=1", f"rollouts.group_size={GROUP}"]
     config, everybody = _config(engine, *slow), sum(sum(calls) for calls in machines)
     with site(lab, engine, machines) as cluster, _in(cluster.here), on_cluster(config.runtime):
-        _play(config, range(chunks, chunks + everybody))  # each worker loads its model
-        return round(chunks * GROUP / _seconds(lambda: _play(config, range(chunks))), 3)
+        _play([_chunk_of(config, one) for one in range(chunks, chunks + everybody)])  # each worker loads its model
+        calls = [_chunk_of(config, one) for one in range(chunks)]
+        return round(chunks * GROUP / _seconds(lambda: _play(calls)), 3)
 
 
-def _play(config: NightConfig, ordinals: Sequence[int]) -> None:
-    """Let the workers generate a chunk for each of these items, all at once."""
-    calls = [_chunk(config, Chunk(ordinals=(one,), together=(one,))) for one in ordinals]
+def _chunk_of(config: NightConfig, item: int) -> Options:
+    return _chunk(config, Chunk(ordinals=(item,), together=(item,)))
+
+
+def _play(calls: Sequence[Options]) -> None:
+    """Let the workers generate these chunks, all at once."""
     contexts = [contextvars.copy_context() for _ in calls]  # of the block with the cluster
     with ThreadPoolExecutor(len(calls)) as threads:
         list(threads.map(lambda context, call: context.run(_call, generate_chunk, call), contexts, calls))
