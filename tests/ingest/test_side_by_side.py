@@ -21,6 +21,8 @@ from clawpipe.ingest.run import ingest
 from clawpipe.ingest.wire import Setup
 from clawpipe.store.home import Home
 
+pytestmark = pytest.mark.usefixtures("quick_children")
+
 MAIL = "write to ann@acme.org"
 
 
@@ -221,6 +223,7 @@ def test_no_module_of_the_folder_that_somebody_is_in_is_imported(desk, make, man
     everything(desk, make)
     (tmp_path / "msgspec.py").write_text("raise SystemExit('somebody else')\n")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(processes, "__file__", processes.spawn.__code__.co_filename)  # a reader that imports for itself
     assert by(2, desk).counts["trajectories"] > 200
 
 
