@@ -35,6 +35,11 @@ def test_rooms_import_only_rooms_below_them_on_the_page():
     assert upwards == set()
 
 
+def test_every_room_has_tests_of_its_own():
+    rooms = {init.parent.name for init in (ROOT / "clawpipe").glob("*/__init__.py")} | {"flows", "tasks"}
+    assert {room for room in rooms if not list((ROOT / "tests" / room).rglob("test_*.py"))} == set()
+
+
 def test_only_flows_and_tasks_import_prefect():
     found = {module for path, module in MODULES.items() if any(name.split(".")[0] == "prefect" for name in _names(path))}
     assert {module for module in found if module.startswith("clawpipe.") and not module.startswith("clawpipe.cli.")} == set()
