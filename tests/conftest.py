@@ -85,14 +85,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 # Files of half a minute and more, the longest first, so that no worker begins one when the others are about to end.
-_LONGEST = [
+LONGEST = [
     *("flows/test_kill.py", "flows/test_night.py", "flows/test_sweep.py", "cli/test_browser.py", "test_callers_environment.py"),
     *("gateway/test_hostile.py", "curation/test_partitions.py", "gateway/test_following.py", "training/test_distributed.py"),
     *("benchmarks/test_tiny_benchmark.py", "policy/test_formats.py", "training/test_quantized.py"),
 ]
 # Files that share what takes long to start run on one worker: the services of `clawpipe up`, an undisturbed night with its Prefect
 # server, and another Prefect server.
-_TOGETHER = [
+TOGETHER = [
     ("cli/test_browser.py", "cli/test_up.py"),
     (
         *("flows/test_night.py", "flows/test_damage.py", "flows/test_backup.py", "flows/test_vllm_night.py"),
@@ -109,7 +109,7 @@ _TOGETHER = [
         *("tasks/test_cache.py", "test_masking.py", "test_wheel.py"),
     ),
 ]
-_GROUPS = {f"tests/{file}": number for number, files in enumerate(_TOGETHER) for file in files}
+_GROUPS = {f"tests/{file}": number for number, files in enumerate(TOGETHER) for file in files}
 
 
 class Together(LoadFileScheduling):
@@ -126,7 +126,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Togethe
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The long files first; the others, and the tests of a file, stay in their order."""
-    places = {config.rootpath / "tests" / file: place for place, file in enumerate(_LONGEST)}
+    places = {config.rootpath / "tests" / file: place for place, file in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
 
 

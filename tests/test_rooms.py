@@ -40,6 +40,13 @@ def test_every_room_has_tests_of_its_own():
     assert {room for room in rooms if not list((ROOT / "tests" / room).rglob("test_*.py"))} == set()
 
 
+def test_files_that_run_first_or_together_are_there():
+    from tests.conftest import LONGEST, TOGETHER
+
+    named = {*LONGEST, *(file for files in TOGETHER for file in files)}
+    assert {file for file in named if not (ROOT / "tests" / file).exists()} == set()
+
+
 def test_only_flows_and_tasks_import_prefect():
     found = {module for path, module in MODULES.items() if any(name.split(".")[0] == "prefect" for name in _names(path))}
     assert {module for module in found if module.startswith("clawpipe.") and not module.startswith("clawpipe.cli.")} == set()
