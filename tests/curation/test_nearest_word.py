@@ -151,7 +151,7 @@ def test_the_reply_that_was_accepted_corrects_all_before_it(tables, say):
 
 
 @pytest.mark.parametrize(("accepted", "pairs"), [(2, 2), (3, 0)])
-def test_a_reply_before_the_cut_corrects_and_the_cut_one_does_not(accepted, pairs, tables, say):
+def test_a_reply_before_the_cut_corrects_the_cut_one_does_not(accepted, pairs, tables, say):
     talk(tables, say, *[-1.0] * accepted, 1.0)
     tables.trajectories[0]["status"] = "truncated"
     assert tables.curate("dpo", pairs={"corrections": True}).rows_out == pairs
