@@ -29,10 +29,16 @@ Text = Literal["none", "scored", "all"]
 class Ppo(Block):
     """The critic of `ppo`: a value head on the policy, trained with it."""
 
-    gamma: float = Field(default=1.0, gt=0, le=1, description="discount per trained token")
+    gamma: float = Field(default=1.0, gt=0, le=1, description="discount per step: per trained token or per turn, see `steps`")
     gae_lambda: float = Field(default=0.95, ge=0, le=1, description="lambda of generalised advantage estimation")
     value_clip: float | None = Field(default=0.2, gt=0, description="how far a value may move from its first estimate; null: any")
     value_coef: float = Field(default=0.1, ge=0, description="weight of the value loss")
+    steps: Literal["token", "turn"] = Field(
+        default="token", description="what gamma and lambda count as one step; turn: all tokens of a turn have one advantage"
+    )
+
+    def result_fields(self) -> frozenset[str]:
+        return super().result_fields() - ({"steps"} if self.steps == "token" else set())  # keys of trainings before stay
 
 
 class Opd(Block):

@@ -10,8 +10,8 @@ max_steps | train.max_steps | optimizer steps a round
 ppo_clip_ratio | train.loss.clip_low, train.loss.clip_high | the clip of the importance ratio, below and above 1
 clip_ratio | train.loss.clip_low, train.loss.clip_high | the clip of the importance ratio, below and above 1
 value_clip_ratio | train.ppo.value_clip | the clip of the critic's values; only ppo has a critic
-gae_lambda | train.ppo.gae_lambda | only ppo has a critic
-gamma | train.ppo.gamma | only ppo discounts
+gae_lambda | train.ppo.gae_lambda | only ppo has a critic; per token or per turn: train.ppo.steps
+gamma | train.ppo.gamma | only ppo discounts; per token or per turn: train.ppo.steps
 kl_loss_coef | train.loss.kl_coef |
 entropy_coef | train.loss.entropy_coef |
 W_RL | train.combine.w_rl |

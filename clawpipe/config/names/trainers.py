@@ -173,6 +173,7 @@ algorithm.adv_estimator | train.method | grpo; gae: ppo; rloo: curation.baseline
 algorithm.norm_adv_by_std_in_grpo | curation.advantage | group, or none
 algorithm.gamma | train.ppo.gamma |
 algorithm.lam | train.ppo.gae_lambda |
+algorithm.high_level_gamma | train.ppo.gamma, train.ppo.steps | of VAGEN, which builds on verl: with steps: turn; there tokens within a turn have a discount of their own
 algorithm.kl_ctrl.kl_coef | train.loss.kl_coef | as a loss, not in the reward
 algorithm.rollout_is_threshold | train.loss.tis_cap |
 algorithm.filter_groups.enable | curation.drop_zero_variance_groups |
