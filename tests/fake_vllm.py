@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from clawpipe.engines.base import Sampling
 from clawpipe.engines.embedded import EmbeddedEngine
@@ -36,6 +36,7 @@ class FakeVllm:
         asked: paths of all requests.
     """
 
+    GENERATE: ClassVar[str] = "/inference/v1/generate"
     base: Path
     raw: bool = False
     stale: bool = False
@@ -57,7 +58,7 @@ class FakeVllm:
             return self._load(body["lora_name"], body["lora_path"])
         if path == "/v1/unload_lora_adapter":
             return (200, {}) if self.held.pop(body["lora_name"], None) else (404, {})
-        if path == "/inference/v1/generate":
+        if path == self.GENERATE:
             return self.generate(body)
         return 404, {"error": "no such path"}
 
@@ -150,7 +151,7 @@ def serving(fake: FakeVllm) -> Iterator[str]:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             if fake.key and self.headers.get("Authorization") != f"Bearer {fake.key}":
                 return self._send(401, {"error": "Unauthorized"})
-            if self.path == "/inference/v1/generate" and fake.faults:
+            if self.path == fake.GENERATE and fake.faults:
                 fake.asked.append("fault")
                 found = fake.faults.popleft()(fake, body)
                 if found is None:
@@ -162,6 +163,7 @@ def serving(fake: FakeVllm) -> Iterator[str]:
         def _send(self, status: int, answer: Any) -> None:
             data = json.dumps(answer).encode()
             self.send_response(status)
+            self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(data)))
             if status == 429:
                 self.send_header("Retry-After", "0")

@@ -314,8 +314,8 @@ class NightConfig(Block):
         if engine.text_only and self.train.spec.text != "all":
             raise ValueError(
                 f"{self.train.method} takes ratios with the policy that sampled, and rollouts.engine {engine.name} gives "
-                "text only: set train.method to sft, dpo or kto, rollouts.engine to vllm or embedded, or rollouts.engine.tokens "
-                "to true where the endpoint gives token ids and log-probs"
+                "text only: set train.method to sft, dpo or kto, rollouts.engine to vllm, sglang or embedded, or "
+                "rollouts.engine.tokens to true where the endpoint gives token ids and log-probs"
             )
         whole = self.train.adapter == "full" or serving.artifact == "merged" or self.model.quantization != "none"
         if engine.is_policy_server and whole:

@@ -226,7 +226,8 @@ ANOTHERS = {  # modules of these rooms, and packages with all that is in them, t
     "prefer": {"evaluation.answers", "evaluation.likelihood", "evaluation.turns"},
     "score": {"judging.functions", "judging.prm", "judging.reward_model", "judging.rewards", "judging.rules"},
 }
-SERVERS = {"engines.chat", "engines.servers", "engines.vllm"}  # a key knows them by the settings that name them
+# A key knows them by the settings that name them.
+SERVERS = {f"engines.{name}" for name in ("chat", "servers", "lora_servers", "vllm", "sglang")}
 EVERY_SETTING = {"config.night"}  # which the trainer's estimate of memory reads
 
 
@@ -325,7 +326,9 @@ def test_an_edited_loss_scorer_or_engine_is_another_key(name: str, tmp_path: Pat
     assert keys[0] == keys[1] != keys[2]
 
 
-@pytest.mark.parametrize(("name", "file"), [("vllm", "vllm.py"), ("openai", "chat.py")])
+@pytest.mark.parametrize(
+    ("name", "file"), [("vllm", "vllm.py"), ("sglang", "sglang.py"), ("sglang", "lora_servers.py"), ("openai", "chat.py")]
+)
 def test_an_edited_server_engine_is_another_key_where_it_samples(name: str, file: str, monkeypatch: pytest.MonkeyPatch):
     """No step reaches it but through its settings."""
     from clawpipe import engines

@@ -63,7 +63,7 @@ n_samples_per_prompt | rollouts.group_size |
 rollout_temperature | rollouts.temperature |
 rollout_max_response_len | rollouts.max_new_tokens |
 OPENCLAW_API_KEY | $CLAWPIPE_API_KEY | of clawpipe serve; of the gateway a key of clawpipe keys make
-SGLANG_API_KEY | $CLAWPIPE_UPSTREAM_KEY | the key that the gateway sends to its engine
+SGLANG_API_KEY | $CLAWPIPE_UPSTREAM_KEY, $SGLANG_API_KEY | the key that the gateway sends to its engine; and that of SGLang itself
 HOST | clawpipe gateway --host ADDRESS | loopback unless told otherwise
 PORT | clawpipe gateway --port NUMBER |
 SERVED_MODEL_NAME | registry.model_name | the name under which a version is served
@@ -79,9 +79,9 @@ PRM_MODEL_PATH | scorers | the model of a judge
 PRM_M | scorers | votes of a judge
 PRM_TEMPERATURE | scorers | an option of a judge
 PRM_MAX_NEW_TOKENS | scorers | an option of a judge
-CONTEXT_LENGTH | curation.max_tokens | longer rows are filtered out; an engine's own limit is among rollouts.engine.options
-MEM_FRACTION_STATIC | rollouts.engine.options | of vLLM: gpu_memory_utilization
-TP | rollouts.engine.options | of vLLM: tensor_parallel_size
+CONTEXT_LENGTH | curation.max_tokens | longer rows are filtered out; an engine's own limit is a flag of its server
+MEM_FRACTION_STATIC | rollouts.engine.arguments | --gpu-memory-utilization, of a vLLM that the night starts
+TP | rollouts.engine.arguments | --tensor-parallel-size, of a vLLM that the night starts
 TOOL_CALL_PARSER | model.tool_call_format |
 REASONING_PARSER | model.tool_call_format | thoughts are read by their markers, whatever the model
 OPENCLAW_RECORD_ENABLED | clawpipe gateway | every turn is captured; clawpipe serve does it with --capture
