@@ -26,12 +26,12 @@ max_turns | rollouts.max_turns | turns of an episode
 session_aware | curation.quotas.per_session | always: turns become sessions, each on one side of the held-out split
 parallel_envs | rollouts.engine.concurrency | of an endpoint; an engine here plays a shard at once, rollouts.shard_rollouts
 max_concurrent_sessions | rollouts.engine.concurrency | of the gateway: --at-once, 256
-session_timeout | gateway.md | a session ends when it is idle for an hour, or when a client says so
+session_timeout | gateway.md | idle_seconds in sessions.yaml of the home, 3600 as well; or a client says that its session ends
 min_turns | curation.filters.min_turns | shorter sessions are filtered out
-main_line_roles | inspect.md | a turn is main unless its session or its header says otherwise
+main_line_roles | gateway.md | an answer is main unless its header or session says otherwise: main_types in sessions.yaml
 side_roles | inspect.md | results of tools and system messages are context in any case
-trajectory_format | inspect.md | every known format is recognised by its content
-message_classes | inspect.md | main and side turns; a session's trigger or X-Turn-Type says which
+trajectory_format | clawpipe ingest FILE --format NAME | auto unless it is named: each line is recognised by its content
+message_classes | gateway.md | main and side turns; main_types and side_beginnings in sessions.yaml of the home say which
 reward_source | scorers | the next state is judged by scorers; users' words by the scorer of reactions
 aggregation | scorers | votes of a judge: the majority, and 0 where they tie
 num_samples | scorers | votes of a judge for each turn
