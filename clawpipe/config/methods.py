@@ -56,10 +56,16 @@ class Opd(Block):
     )
     repeats: int = Field(default=3, ge=1, description="how often a demonstration is shown")
     candidates: int = Field(default=3, ge=1, description="hints tried per row; the one whose teacher agrees most is used")
+    hint_per: Literal["row", "token"] = Field(
+        default="row", description="whether one of the hints teaches all tokens of a row, or of its turn, or each token has its own"
+    )
     min_gain: Fraction = Field(default=0.1, description="least gain in success of the hinted teacher over the student, else no OPD")
     probe_items: Literal[0] | Annotated[int, Field(ge=8)] = Field(
         default=32, description="task items on which the gain is measured; 0: not measured, for hints that no environment can try"
     )
+
+    def result_fields(self) -> frozenset[str]:
+        return super().result_fields() - ({"hint_per"} if self.hint_per == "row" else set())  # keys of trainings before stay
 
 
 class Combine(Block):

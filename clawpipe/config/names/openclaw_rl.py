@@ -92,7 +92,7 @@ OPENCLAW_COMBINE_W_OPD | train.combine.w_opd |
 OPENCLAW_COMBINE_OPD_TEACHER_SOURCE | train.opd.teacher |
 OPENCLAW_TOPK_K | train.opd.top_k | with train.opd.form: topk
 OPENCLAW_TOPK_MAX_CAND | train.opd.candidates |
-OPENCLAW_TOPK_HINT_SELECTION | train.opd.candidates | the hint whose teacher agrees most is used
+OPENCLAW_TOPK_HINT_SELECTION | train.opd.hint_per | sequence_optimal: row, token_optimal: token; shortest: train.opd.candidates of 1
 OPENCLAW_TOPK_SUBSET_MODE | train.opd.top_k_of |
 OPENCLAW_TOPK_ADV_DIFF_CLIP | train.opd.clip |
 TRAIN_EPOCHS | train.epochs |

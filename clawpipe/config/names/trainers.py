@@ -236,6 +236,7 @@ SLIME = """
 --distill-topk | train.opd.top_k |
 --distill-subset-mode | train.opd.top_k_of |
 --hint-m | train.opd.candidates |
+--hint-selection | train.opd.hint_per | sequence_optimal: row, token_optimal: token; shortest: train.opd.candidates of 1
 --prm-enable | scorers |
 --prm-m | scorers | votes of a judge
 --prm-step-coef | curation.step_weight |
