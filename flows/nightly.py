@@ -33,7 +33,7 @@ from flows.labels import labelled
 from flows.notices import told
 from flows.opening import Night, close_night, open_night
 from flows.queue import due, go_on, in_queue
-from flows.round import Round, choose_training_data, generate_rollouts, judge, learn
+from flows.round import Round, choose_training_data, generate_rollouts, judge, learn, log
 from flows.runners import PrefectRunner
 from flows.users import each, overrides_of_users
 from tasks.evaluation import gate
@@ -138,7 +138,9 @@ def the_night(night: Night) -> None:
     for number in range(config.rounds):
         with part(f"round-{number + 1}"):
             this = Round(learning, heldout.items, drawn.extra("all"), policy, number, versions, filtered, tried, optimizer)
-            judged = judge(this, [*learning.stored, *generate_rollouts(this)])
+            rollouts = generate_rollouts(this)
+            judged = judge(this, [*learning.stored, *rollouts])
+            log(this, rollouts, judged)
             rounds.measured(this, judged)
             data = choose_training_data(this, judged)
             if data:

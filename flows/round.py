@@ -34,7 +34,7 @@ from tasks.data import (
 from tasks.distillation import annotate, probe_teacher
 from tasks.evaluation import probe
 from tasks.recorded import check_recorded, fit_vocabulary, recompute_logprobs
-from tasks.rollouts import collect_rollouts, demonstrate, draw_items, generate_chunk
+from tasks.rollouts import collect_rollouts, demonstrate, draw_items, generate_chunk, log_rollouts
 from tasks.step import together
 from tasks.training import train
 
@@ -123,6 +123,13 @@ def generate_rollouts(this: Round) -> list[DatasetRef]:
     ]
     chunks = [result.dataset for result in together(calls)]
     return [collect_rollouts.named("generate_rollouts")(chunks=chunks).dataset]
+
+
+def log(this: Round, rollouts: list[DatasetRef], judged: Judged) -> None:
+    """Write some of the round's rollouts with their scores into the night's logs, if the settings ask for it."""
+    count, file = this.config.runtime.log_rollouts, f"rollouts-{this.number + 1}.log"
+    for dataset in rollouts if count else []:
+        log_rollouts(night=this.night.night, file=file, rollouts=dataset, scores=judged.scores, policy=this.policy, count=count)
 
 
 def _items_to_try(this: Round, rollouts: Rollouts) -> tuple[DatasetRef, list[int]]:

@@ -99,7 +99,17 @@ def test_every_module_that_a_step_runs_is_in_its_key(home: Home):
         watched = watch(home, load_config(TINY, settings))
         assert unknown(watched, "letters") == {}
         ran |= set(watched.ran)
-    rest = {"validate_scores", "compare_judges", "clear_hints", "probe_teacher", "ingest_paths", "promote", "register", "edit"}
+    rest = {
+        "log_rollouts",
+        "validate_scores",
+        "compare_judges",
+        "clear_hints",
+        "probe_teacher",
+        "ingest_paths",
+        "promote",
+        "register",
+        "edit",
+    }
     of_stored = {"recompute_logprobs", "check_recorded"} | OF_CONVERSATIONS | OF_PAIRS | COMPARED
     assert set(STEPS) - ran <= rest | of_stored
 

@@ -53,8 +53,8 @@ per_step_reward | curation.credit | credit: step takes the world's reward of eac
 stop_when_done | environments.md | an episode ends when its world or the policy says so
 tool_file | environments.md | tools from a JSON file: the environment server, or -o environment.options.tools
 custom_reward | scorers | a class in a file of yours: name: my.py:NAME
-debug_rollouts | clawpipe inspect FILE | or clawpipe env test, which plays a few episodes
-log_level | - | CLAWPIPE_DEBUG=1 shows where an error came from; a night's log is in its folder
+debug_rollouts | runtime.log_rollouts | as text in the night's logs; before a night clawpipe env test NAME --output FOLDER
+log_level | - | CLAWPIPE_DEBUG=1 shows where an error came from; rollouts as text: runtime.log_rollouts
 checkpoint_interval | train.checkpoint_steps | and by the clock, train.checkpoint_seconds
 save_interval | train.checkpoint_steps | a killed night goes on in any case
 num_steps_per_rollout | train.optimizer_steps | optimizer steps an epoch
