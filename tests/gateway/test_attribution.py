@@ -105,7 +105,7 @@ def test_unattributed_traffic_raises_an_alarm(home, fake, start):
         assert check_captured(home).state == "ok"
 
 
-def test_a_home_names_its_main_types_and_beginnings_of_side_turns():
+def test_a_home_names_main_types_and_beginnings_of_side_turns():
     own = SessionSettings(main_types=("main", "chat"), side_beginnings=("hello",))
     said = [({"x-turn-type": "chat"}, {}), ({"x-turn-type": "cron"}, {}), ({}, {"turn_type": "Chat"}), ({}, {})]
     assert [of(headers, settings=own, **body).turn_type for headers, body in said] == ["main", "side", "main", "side"]
