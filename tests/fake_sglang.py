@@ -7,7 +7,6 @@ The shapes and rules are those of SGLang 0.5.23 (`sglang/srt/entrypoints/http_se
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 from clawpipe.engines.base import Sampling
@@ -68,7 +67,7 @@ class FakeSglang(FakeVllm):
     def _load(self, name: str, path: str) -> tuple[int, Json]:
         if name in self.held:
             return 400, _failed(f"Failed to load LoRA adapter {name} because it is already loaded")
-        if not Path(path).is_dir():
+        if not self.takes_adapters:
             return 400, _failed("LoRA is not enabled. Please set `--enable-lora` to enable LoRA.")
         self.held[name] = path
         return 200, {"success": True, "error_message": None, "loaded_adapters": dict(self.held)}

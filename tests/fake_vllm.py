@@ -32,6 +32,7 @@ class FakeVllm:
         base: directory of its base model, served as `base`.
         raw: it gives log-probs at temperature 1, as vLLM does unless it is told otherwise.
         stale: it samples from the base, whatever adapter it was told to load.
+        takes_adapters: it was started so that it loads adapters.
         faults: what goes wrong with the next requests to generate, in turn; an answer, or None where nothing is sent.
         asked: paths of all requests.
     """
@@ -40,6 +41,7 @@ class FakeVllm:
     base: Path
     raw: bool = False
     stale: bool = False
+    takes_adapters: bool = True
     key: str = ""
     faults: deque[Fault] = field(default_factory=deque)
     asked: list[str] = field(default_factory=list)
@@ -81,7 +83,7 @@ class FakeVllm:
     def _load(self, name: str, path: str) -> tuple[int, Any]:
         if name in self.held:
             return 400, {"error": {"message": f"The lora adapter '{name}' has already been loaded.", "code": 400}}
-        if not Path(path).is_dir():
+        if not self.takes_adapters or not Path(path).is_dir():
             return 404, {"error": {"message": f"No adapter found for {path}", "code": 404}}
         self.held[name] = path
         return 200, "Success"
@@ -163,7 +165,6 @@ def serving(fake: FakeVllm) -> Iterator[str]:
         def _send(self, status: int, answer: Any) -> None:
             data = json.dumps(answer).encode()
             self.send_response(status)
-            self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(data)))
             if status == 429:
                 self.send_header("Retry-After", "0")

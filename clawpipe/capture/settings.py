@@ -11,7 +11,7 @@ from clawpipe.store.home_file import read_home_file
 
 FILE = "sessions.yaml"
 IDLE_SECONDS = 3600.0  # after which a session has ended
-_Word = Annotated[str, Field(min_length=1, max_length=200)]
+_Word = Annotated[str, Field(max_length=200, pattern=r"\S")]
 
 
 class SessionSettings(BaseModel):

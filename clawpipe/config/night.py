@@ -326,6 +326,15 @@ class NightConfig(Block):
         return self
 
     @model_validator(mode="after")
+    def _trains_adapters_that_its_engine_reads(self) -> NightConfig:
+        if self.rollouts and self.rollouts.engine.name == "sglang" and self.train.lora.variant != "lora":
+            raise ValueError(
+                "rollouts.engine sglang scales every adapter by alpha / rank and has no DoRA: set train.lora.variant to lora, or "
+                "sample with another engine"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _is_sampled_at_one_temperature(self) -> NightConfig:
         if self.rollouts and self.rollouts.engine.is_service and self.rollouts.temperature != 1:
             raise ValueError(

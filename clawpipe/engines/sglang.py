@@ -1,4 +1,4 @@
-"""An SGLang server as an engine: token ids in, sampled ids and their log-probs out, by `POST /generate` (SGLang 0.5).
+"""An SGLang server as an engine: token ids in, sampled ids and their log-probs out, by `POST /generate` (SGLang 0.5.23).
 
 Its log-probs are those at the sampling temperature, over the whole vocabulary, unless `SGLANG_RETURN_ORIGINAL_LOGPROB` is set in
 its environment: a comparison with the model itself tells (`clawpipe.rollouts.generate.require_engine`).
@@ -6,9 +6,12 @@ its environment: a comparison with the model itself tells (`clawpipe.rollouts.ge
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import httpx
 
@@ -20,7 +23,8 @@ from clawpipe.json_types import JsonObject
 
 _GENERATE, _SERVER, _MODEL = "/generate", "/server_info", "/model_info"
 _LEAST = -1e4  # SGLang writes the least float32 where a log-prob is not finite
-_FIX = "ask SGLang 0.5 or later, without plugins that change its answers"
+_FIX = "ask SGLang 0.5.23 or later, without plugins that change its answers"
+_UNFIT = ("use_rslora", "use_dora", "rank_pattern", "alpha_pattern")  # of adapters, of which SGLang reads at most use_dora
 
 
 class _Part(NamedTuple):
@@ -63,6 +67,14 @@ class SglangEngine(LoraServers):
             answer = self._servers.post(_GENERATE, body)
         return _part(answer, most, self._weights)
 
+    def _load(self) -> None:
+        """Load the adapter. Raises ConfigError if it is of a form that SGLang would compute wrongly, or not at all."""
+        config = json.loads((Path(str(self._adapter)) / "adapter_config.json").read_text(encoding="utf-8"))
+        if unfit := next((name for name in _UNFIT if config.get(name)), None):
+            what = f"SGLang scales all of an adapter by alpha / rank, and this one has {unfit}"
+            raise ConfigError(what, str(self._adapter), "train with train.lora.variant: lora, or sample with another engine")
+        super()._load()
+
     def _facts(self, cards: Sequence[Card]) -> Facts:
         """A history of `max_req_input_len` tokens is refused; its turn may end a few tokens beyond that, which are not used."""
         servers = [self._told(url, _SERVER, "max_req_input_len") for url in self._urls]
@@ -73,8 +85,10 @@ class SglangEngine(LoraServers):
     def _told(self, url: str, path: str, field: str) -> JsonObject:
         """Return what a server says at a path, which must hold the field."""
         answer = self._servers.get(path, at=url, allowed=(404,))
-        said = answer.json() if answer.headers.get("content-type", "").startswith("application/json") else {}
-        if not isinstance(said, dict) or field not in said:
+        said: Any = None
+        with suppress(ValueError):  # no JSON
+            said = answer.json()
+        if not isinstance(said, dict) or said.get(field) is None:
             raise ConfigError(f"no server of SGLang: {path} says {told(answer, 200)!r}", url, _FIX)
         return said
 

@@ -44,7 +44,8 @@ def test_a_home_says_what_ends_and_what_is_main(tmp_path):
         ("idle_seconds: 0", "idle_seconds", "greater than 0"),
         ("idle_seconds: .nan", "idle_seconds", "finite"),
         ("idle: 60", "idle", "not permitted"),
-        ("side_beginnings: ['']", "side_beginnings.0", "at least 1 character"),
+        ("side_beginnings: ['']", "side_beginnings.0", "match pattern"),
+        ("side_beginnings: ['  ']", "side_beginnings.0", "match pattern"),  # which every message begins with
         ("side_beginnings: hello", "side_beginnings", "tuple"),
         ("[1, 2", "", "cannot be read as YAML"),
     ],

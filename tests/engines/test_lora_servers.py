@@ -97,8 +97,9 @@ def test_an_adapter_is_loaded_by_its_versions_name(opened, kind, fake, policy, a
         assert fake.held == {}
 
 
-def test_a_server_that_takes_no_adapter_says_how_to_start_it(opened, kind, fake, policy, tmp_path):
-    adapted = policy.model_copy(update={"adapter": str(tmp_path / "nowhere")})
+def test_a_server_that_takes_no_adapter_says_how_to_start_it(opened, kind, fake, policy, adapter):
+    fake.takes_adapters = False
+    adapted = policy.model_copy(update={"adapter": str(adapter)})
     with serving(fake) as url, pytest.raises(ConfigError, match="does not load the adapter") as refused:
         opened(kind, url, adapted)
     assert "--enable-lora" in refused.value.fix
@@ -196,6 +197,10 @@ def test_where_a_server_is_changes_no_key():
         (
             {"rollouts": {"engine": {"name": "sglang", "url": "http://a"}}, "train": {"adapter": "full"}},
             "given adapters of one base",
+        ),
+        (
+            {"rollouts": {"engine": {"name": "sglang", "url": "http://a"}}, "train": {"lora": {"variant": "rslora"}}},
+            "set train.lora.variant to lora",
         ),
         ({"rollouts": {"engine": {"name": "openai", "url": "http://a/v1"}}, "train": {"method": "sft"}}, "set `model`"),
         ({"rollouts": {"engine": {"name": "openai", "url": "http://a/v1", "model": "m"}}}, "grpo takes ratios .* text only"),

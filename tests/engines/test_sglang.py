@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import json
 import threading
 from pathlib import Path
 
@@ -83,7 +84,18 @@ def test_another_server_at_the_url_is_one_line(opened, policy):
         pytest.raises(ConfigError, match="no server of SGLang: /server_info") as refused,
     ):
         opened("sglang", url, policy)
-    assert "SGLang 0.5" in refused.value.fix
+    assert "SGLang 0.5.23" in refused.value.fix
+
+
+@pytest.mark.parametrize("unfit", [{"use_rslora": True}, {"use_dora": True}, {"alpha_pattern": {"q_proj": 4}}])
+def test_an_adapter_that_sglang_scales_wrongly_is_refused(opened, fake, policy, adapter, tmp_path, unfit):
+    """Its source divides alpha by the rank, whatever the adapter says; in bfloat16 the check of log-probs may not notice."""
+    config = json.loads((adapter / "adapter_config.json").read_text())
+    (tmp_path / "adapter_config.json").write_text(json.dumps(config | unfit))
+    with serving(fake) as url, pytest.raises(ConfigError, match=next(iter(unfit))) as refused:
+        opened("sglang", url, policy.model_copy(update={"adapter": str(tmp_path)}))
+    assert "train.lora.variant" in refused.value.fix
+    assert fake.held == {}
 
 
 def test_a_page_of_html_is_one_line(opened, policy):
