@@ -16,7 +16,7 @@ import json
 import sys
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 from unittest.mock import patch
 
 import torch
@@ -68,7 +68,7 @@ def rounded(weight: Tensor) -> Tensor:
         _quantize_affine_tinygemm,
     )
 
-    width, block = weight.shape[1], (1, GROUP)
+    width, block = weight.shape[1], cast(Any, (1, GROUP))  # torchao's annotations know one dimension
     padded = functional.pad(weight, (0, -width % WIDTH))
     levels = {"quant_min": 0, "quant_max": 15}
     scale, zero = _choose_qparams_affine_tinygemm(
