@@ -30,6 +30,7 @@ from clawpipe.lineage.exposure import Exposed, Exposure, as_exposure, expose
 from clawpipe.lineage.find import Findings, find
 from clawpipe.lineage.subject import Subject, pattern_of, session_of
 from clawpipe.lineage.tombstones import Tombstone, Tombstones, read_tombstones, write_tombstones
+from clawpipe.nights.locks import NIGHT_LOCK
 from clawpipe.nights.machines import hold_machines
 from clawpipe.nights.record import REPORT, NightStatus, list_nights, read_status, run_dir
 from clawpipe.registry.tracking import Tracking
@@ -105,7 +106,7 @@ def lock_home(home: Home, locks: ExitStack) -> None:
     Raises:
         BusyError: one is running.
     """
-    for lock in ("night.lock", INGEST_LOCK):
+    for lock in (NIGHT_LOCK, INGEST_LOCK):
         locks.enter_context(exclusive(home.locks / lock, f"the home {home.root}"))
 
 
