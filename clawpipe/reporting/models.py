@@ -49,13 +49,19 @@ def model_statuses(home: Home, next_runs: Mapping[str, str]) -> list[ModelStatus
 
 
 def models_table(found: Sequence[ModelStatus]) -> RenderableType:
-    """Draw one line per model."""
-    table = Table("Model", "Verdict", "Candidate", "At, UTC", "Failed since", "Now", "Next", box=None, pad_edge=False)
+    """Draw one line per model, in at most 80 columns; times are in UTC, of this year."""
+    table = Table("Model", "Verdict", "Held-out", "At, UTC", "Failed", "Now", "Next", box=None, pad_edge=False)
     for one in found:
         figure = "-" if one.candidate is None else f"{one.candidate:.3f}"
-        words = (one.verdict, figure, one.time and one.time[:16], str(one.failures or "-"), one.now, one.next_run)
-        table.add_row(elided(one.model, 30), *(one_line(word or "-") for word in words))
+        state = one.now and one.now.partition(" ")[0]
+        words = (one.verdict, figure, _short(one.time), str(one.failures or "-"), state, _short(one.next_run))
+        table.add_row(elided(one.model, 18), *(one_line(word or "-") for word in words))
     return table
+
+
+def _short(time: str | None) -> str:
+    """Return month, day, hour and minute of `2026-11-25 02:00` or `2026-11-25T02:00:00+00:00`."""
+    return time[5:16].replace("T", " ") if time else "-"
 
 
 def _status(model: str, latest: Latest, now: str | None, next_run: str | None) -> ModelStatus:

@@ -45,14 +45,15 @@ def test_each_model_has_a_line(filled):
     assert (writer.verdict, writer.candidate, writer.now) == ("HOLD", None, "running round-1/train")
 
 
-def test_the_command_prints_the_table(filled, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "120")
+def test_the_command_prints_the_table(filled, capsys):
     with pytest.raises(SystemExit) as end:
         run(["status", "--all"])
     assert not end.value.code
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == ["Model", "coder", "writer"]
     assert "PROMOTE" in lines[1]
+    assert "running" in lines[2]
+    assert max(map(len, lines)) <= 80
     with pytest.raises(SystemExit):
         run(["status", "--all", "--json"])
     assert [one["model"] for one in json.loads(capsys.readouterr().out)["models"]] == ["coder", "writer"]
