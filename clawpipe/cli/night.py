@@ -75,11 +75,11 @@ def _run_of_users(config: Path, overrides: list[str], json_output: bool) -> None
 def _run_one(config: Path, override: list[str], json_output: bool) -> tuple[str, NightStatus]:
     """Run a night; return the id of the run, and the night's status."""
     from clawpipe.config import load_config
+    from clawpipe.nights.locks import run_held
     from clawpipe.nights.record import NightStatus, night_id, run_dir
     from clawpipe.reporting.terminal import waiting
     from clawpipe.runs.recording import recorded
     from clawpipe.services.prefect_server import environment, prefect_api
-    from clawpipe.store.files import exclusive
     from clawpipe.store.home import Home
     from flows.labels import labelled
     from flows.refusals import refuse_early
@@ -90,7 +90,7 @@ def _run_one(config: Path, override: list[str], json_output: bool) -> tuple[str,
     run_dir(home, night_id(settings))  # and so does one of its name
     refuse_early(home, settings)
     with (
-        exclusive(home.locks / "run.lock", f"the home {home.root}"),
+        run_held(home, settings.registry.model_name),
         recorded(home, _facts(settings, config, override)) as recorder,
         end_early(lambda: _kept(home, recorder, ending.why), json_output) as ending,
     ):

@@ -14,7 +14,19 @@ from pathlib import Path
 from clawpipe.store.files import exclusive, is_held, together
 from clawpipe.store.home import Home
 
-NIGHT_LOCK = "night.lock"
+NIGHT_LOCK, RUN_LOCK = "night.lock", "run.lock"
+
+
+@contextmanager
+def run_held(home: Home, model: str) -> Iterator[None]:
+    """Hold a home for the command that runs a model's night, from before servers start.
+
+    Raises:
+        InUseError: another command runs the model's night, or a sweep.
+    """
+    what = f"the home {home.root}"
+    with together(home.locks / RUN_LOCK, what), exclusive(home.locks / f"run-{model}.lock", what):
+        yield
 
 
 @contextmanager
