@@ -106,7 +106,7 @@ class Watcher:
 
     def _write_figures(self) -> None:
         """Write the textfiles that the settings name, if there is a newer text."""
-        files = {config.metrics.textfile for config in self._configs} - {None}
+        files = {file for config in self._configs if (file := config.metrics.textfile)}
         if files and (text := self.figures()) is not self._written:
             for file in files:
                 write_textfile(file, text)
