@@ -12,6 +12,7 @@ import httpx
 
 from clawpipe.errors import BusyError
 from clawpipe.json_types import JsonObject
+from clawpipe.services.csrf import with_token
 from clawpipe.services.secret import home_secret
 from clawpipe.store.home import Home
 
@@ -49,8 +50,7 @@ def deployed(home: Home, api_url: str) -> list[Deployed]:
     user, _, password = home_secret(home).partition(":")
     try:
         with httpx.Client(base_url=api_url, auth=(user, password), timeout=_SECONDS) as client:
-            token = client.get("/csrf-token", params={"client": "clawpipe"}).raise_for_status().json()["token"]
-            client.headers.update({"Prefect-Csrf-Client": "clawpipe", "Prefect-Csrf-Token": token})
+            with_token(client)
             found = client.post("/deployments/filter", json={}).raise_for_status().json()
             clocked = [one for one in found if not one["paused"] and any(each["active"] for each in one["schedules"])]
             return sorted(_deployed(client, one) for one in clocked)
