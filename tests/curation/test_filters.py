@@ -67,6 +67,29 @@ def test_cut_answers_of_others_teach_no_method(method, tables):
     }
 
 
+TURN_BY_TURN = [("sft", {}), ("kto", {}), ("grpo", {"credit": "turn"}), ("combine", {"credit": "turn"})]
+
+
+@pytest.mark.parametrize(("method", "settings"), TURN_BY_TURN)
+def test_turns_that_were_judged_before_the_cut_teach(method, settings, tables):
+    """The whole conversation was lost because somebody stopped its last answer."""
+    streams = {"token_ids": [1, 2, 3, 4, 5, 6], "loss_mask": [False] * 3 + [True] * 3, "logprobs": [-0.5] * 6}
+    tables.rollout("a", 0, None, source="captured", status="truncated", turns=spans("main", "main", "main"), **streams)
+    tables.score("a-0", 1.0, turn=0, scorer="rules", origin="judge")
+    tables.score("a-0", 1.0, turn=2, scorer="rules", origin="judge")  # of the answer that was cut
+    tables.score("a-0", 1.0, scorer="rules", origin="judge")
+    result = tables.curate(method, **settings)
+    assert [row["loss_mask"] for row in tables.rows(result)] == [[False] * 3 + [True, False, False]]
+
+
+@pytest.mark.parametrize("settings", [{}, {"credit": "step"}])
+def test_where_rollouts_are_compared_a_cut_one_is_none(settings, tables):
+    for index in range(2):
+        tables.rollout("a", index, float(index), source="imported", status="truncated")
+        tables.score(f"a-{index}", 1.0, turn=0)
+    assert tables.curate("grpo", **settings).filtered == {"attempt truncated": 2}
+
+
 def test_a_setting_lets_cut_answers_teach(tables):
     for index, status in enumerate(["completed", "truncated", "aborted"]):
         tables.rollout("a", index, 1.0, source="imported", status=status)

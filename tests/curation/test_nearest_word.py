@@ -144,6 +144,13 @@ def test_the_reply_that_was_accepted_corrects_all_before_it(tables, say):
     assert pairs == {"talk#0": ([0, 1, 6], [0, 1, 2]), "talk#1": ([0, 1, 2, 3, 6], [0, 1, 2, 3, 4])}
 
 
+@pytest.mark.parametrize(("accepted", "pairs"), [(2, 2), (3, 0)])
+def test_a_reply_before_the_cut_corrects_and_the_cut_one_does_not(accepted, pairs, tables, say):
+    talk(tables, say, *[-1.0] * accepted, 1.0)
+    tables.trajectories[0]["status"] = "truncated"
+    assert tables.curate("dpo", pairs={"corrections": True}).rows_out == pairs
+
+
 @pytest.mark.parametrize(("whole", "pairs"), [(1.0, 2), (0.0, 2), (-1.0, 0)])
 def test_a_thumb_down_on_the_whole_leaves_no_accepted_reply(whole, pairs, tables, say):
     talk(tables, say, -1.0, -1.0, 1.0, None, whole=whole)
