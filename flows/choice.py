@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from clawpipe.config.night import NightConfig
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
-from flows.round import Judged, Round, generate_rollouts
+from flows.judged import Judged
+from flows.round import Round, generate_rollouts
 from tasks.choice import choose_round, compare_rounds
 from tasks.data import score, validate
 from tasks.step import part

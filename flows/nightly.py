@@ -29,11 +29,13 @@ from flows.datasets import NothingNewError
 from flows.figures import exported
 from flows.heldout import compare, draw, show_trend, without_heldout
 from flows.ingest import ingest_waiting
+from flows.judged import judge
 from flows.labels import labelled
+from flows.learning import choose_training_data, learn
 from flows.notices import told
 from flows.opening import Night, close_night, open_night
 from flows.queue import due, go_on, in_queue
-from flows.round import Round, choose_training_data, generate_rollouts, judge, learn
+from flows.round import Round, generate_rollouts
 from flows.runners import PrefectRunner
 from flows.users import each, overrides_of_users
 from tasks.evaluation import gate
@@ -138,7 +140,7 @@ def the_night(night: Night) -> None:
     for number in range(config.rounds):
         with part(f"round-{number + 1}"):
             this = Round(learning, heldout.items, drawn.extra("all"), policy, number, versions, filtered, tried, optimizer)
-            judged = judge(this, [*learning.stored, *generate_rollouts(this)])
+            judged = judge(this, generate_rollouts(this))
             rounds.measured(this, judged)
             data = choose_training_data(this, judged)
             if data:

@@ -20,6 +20,8 @@ from typing import NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 from clawpipe import processes
 from clawpipe.ports import LOOPBACK, free_port
@@ -83,23 +85,48 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 # Files of half a minute and more, the longest first, so that no worker begins one when the others are about to end.
-_LONGEST = [
-    *("flows/test_night.py", "flows/test_kill.py", "test_wheel.py", "cli/test_browser.py", "flows/test_sweep.py"),
-    *("flows/test_vllm_night.py", "test_callers_environment.py", "gateway/test_hostile.py", "training/test_distributed.py"),
-    *("curation/test_partitions.py", "gateway/test_following.py", "flows/test_judged_night.py", "flows/test_damage.py"),
-    *(
-        "flows/test_quantized_night.py",
-        "benchmarks/test_tiny_benchmark.py",
-        "flows/test_imported_night.py",
-        "flows/test_methods.py",
-    ),
-    *("flows/test_text_night.py", "cli/test_up.py", "policy/test_formats.py", "training/test_quantized.py"),
+LONGEST = [
+    *("flows/test_kill.py", "flows/test_night.py", "flows/test_sweep.py", "cli/test_browser.py", "test_callers_environment.py"),
+    *("gateway/test_hostile.py", "curation/test_partitions.py", "gateway/test_following.py", "training/test_distributed.py"),
+    *("benchmarks/test_tiny_benchmark.py", "policy/test_formats.py", "training/test_quantized.py"),
 ]
+# Files that share what takes long to start run on one worker: the services of `clawpipe up`, an undisturbed night with its Prefect
+# server, and another Prefect server.
+TOGETHER = [
+    ("cli/test_browser.py", "cli/test_up.py"),
+    (
+        *("flows/test_night.py", "flows/test_damage.py", "flows/test_backup.py", "flows/test_vllm_night.py"),
+        *("flows/test_methods.py", "flows/test_judged_night.py", "flows/test_runs.py", "flows/test_figures.py"),
+        *("flows/test_datasets.py", "flows/test_notices.py", "flows/test_traced_night.py"),
+    ),
+    (
+        *("flows/test_sweep.py", "flows/test_postgres.py", "flows/test_alarms.py", "flows/test_mlflow_server.py"),
+        *("flows/test_text_night.py", "flows/test_quantized_night.py", "flows/test_imported_night.py", "flows/test_agent_night.py"),
+        *("flows/test_start.py", "flows/test_shared_night.py", "flows/test_terminal_night.py", "flows/test_prefect_yaml.py"),
+        *("flows/test_conversation_night.py", "flows/test_reasoning_night.py", "flows/test_reviewed_night.py"),
+        *("flows/test_swe_night.py", "flows/test_tinker_night.py", "flows/test_two_environments.py", "flows/test_users.py"),
+        *("flows/test_bootstrap.py", "flows/test_ingest_flow.py", "services/test_prefect_server.py", "services/test_checks.py"),
+        *("tasks/test_cache.py", "test_masking.py", "test_wheel.py"),
+    ),
+]
+_GROUPS = {f"tests/{file}": number for number, files in enumerate(TOGETHER) for file in files}
+
+
+class Together(LoadFileScheduling):
+    """Gives a worker all tests of a file, and of the files that share something with it."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return f"together {_GROUPS[file]}" if file in _GROUPS else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Together | None:
+    return Together(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The long files first; the others, and the tests of a file, stay in their order."""
-    places = {config.rootpath / "tests" / file: place for place, file in enumerate(_LONGEST)}
+    places = {config.rootpath / "tests" / file: place for place, file in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
@@ -124,10 +151,19 @@ def pytest_runtest_protocol() -> Generator[None, object, object]:
 def pytest_unconfigure(config: pytest.Config) -> None:
     config.stash[_SCRATCH].cleanup()
     gc.unfreeze()  # DuckDB tells of all that nobody has collected in the end
-    with warnings.catch_warnings(
-        action="ignore", category=ResourceWarning
-    ):  # of tests that ignored them; imports froze what they left
+    _collect_garbage()
+
+
+def _collect_garbage() -> None:
+    with warnings.catch_warnings(action="ignore", category=ResourceWarning):  # of tests that ignored them
         gc.collect()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def frozen_garbage() -> None:
+    """What earlier files have imported and kept is walked once: each training run asks for a collection, which took a second."""
+    _collect_garbage()
+    gc.freeze()
 
 
 @pytest.fixture
@@ -239,6 +275,24 @@ def _one_for_all_workers(
             started.unlink()
 
 
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A database with MLflow's tables and nothing in them, to be copied: making it takes seconds."""
+    with _one_for_all_workers(tmp_path_factory, "empty-registry", _mlflow_tables) as place:
+        yield place / "mlflow.db"
+
+
+@contextmanager
+def _mlflow_tables(place: Path) -> Iterator[None]:
+    from clawpipe.registry.client import changes
+    from clawpipe.registry.tracking import Tracking
+
+    uri, artifacts = f"sqlite:///{place / 'mlflow.db'}", str(place / "artifacts")
+    with changes(Tracking(uri=uri, artifacts=artifacts, model_name="agent", home=place)):
+        pass
+    yield
+
+
 @pytest.fixture
 def quick_python(preloaded_guard: Path) -> list[str]:
     """Words in place of the interpreter's: `clawpipe.cli.main` then starts without imports."""
@@ -259,6 +313,23 @@ def quick_children(preloaded_guard: Path) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(processes, "__file__", str(preloaded_guard))
         yield
+
+
+_COLD = {sys: ("executable", sys.executable), processes: ("__file__", processes.__file__)}
+
+
+@pytest.fixture
+def cold() -> Callable[[], AbstractContextManager[None]]:
+    """`with cold():` children import everything for themselves, as a user's do, in a file whose others do not."""
+
+    @contextmanager
+    def block() -> Iterator[None]:
+        with pytest.MonkeyPatch.context() as patch:
+            for module, (name, value) in _COLD.items():
+                patch.setattr(module, name, value)
+            yield
+
+    return block
 
 
 @pytest.fixture(scope="session")

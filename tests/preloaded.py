@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _FORKED = (
-    *("clawpipe", "clawpipe.cli.main", "clawpipe.workers", "clawpipe.annotation.child"),
+    *("clawpipe", "clawpipe.cli.main", "clawpipe.workers", "clawpipe.annotation.child", "clawpipe.ingest.worker"),
     *("clawpipe.training", "clawpipe.training.check", "clawpipe.training.process.torchrun"),
     *("prefect", "prefect.engine", "prefect.runner._workspace_supervisor"),
 )
@@ -29,7 +29,13 @@ _SCRIPTS = ("benchmarks", "examples")
 _ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 _LOADED = (
     *("clawpipe.cli.main", "clawpipe.workers.worker", "clawpipe.training.run", "clawpipe.training.check_run"),
-    *("clawpipe.annotation.run", "clawpipe.training.losses.policy", "clawpipe.training.losses.gae", "clawpipe.reporting.html"),
+    *(
+        "clawpipe.ingest.worker",
+        "clawpipe.annotation.run",
+        "clawpipe.training.losses.policy",
+        "clawpipe.training.losses.gae",
+        "clawpipe.reporting.html",
+    ),
     *("flows.nightly", "flows.sweep", "flows.bootstrap", "prefect.engine", "prefect.flow_engine", "prefect.task_engine"),
     # What libraries import when they are first used.
     *("sqlalchemy.orm", "sqlalchemy.dialects.sqlite", "mlflow.store.tracking.sqlalchemy_store", "alembic.command", "pyarrow.acero"),
@@ -72,7 +78,7 @@ def interpret(link: str, arguments: list[str]) -> int:
 
 def _forked(arguments: list[str]) -> list[str]:
     """Return the module or script to run in a fork, with its arguments; empty if it is none of ours."""
-    while arguments[:1] == ["-u"] or arguments[:1] == ["-W"]:
+    while arguments and arguments[0] in ("-u", "-P", "-W"):
         arguments = arguments[1 + (arguments[0] == "-W") :]
     if arguments[:1] == ["-m"]:
         return arguments[1:] if arguments[1] in _FORKED else []
@@ -209,12 +215,14 @@ def _become(
 
 def run_module(words: list[str]) -> None:
     """Run a module or a script as Python does; then end without taking apart what the parent has imported."""
+    import logging
     import runpy
     import traceback
 
     from clawpipe.processes import quick_exit
 
     sys.argv, code = words, 0
+    logging.root.handlers.clear()  # Prefect's, which a process of its own has only once it imports Prefect
     sys.modules.pop(words[0], None)  # it is run again
     if words[0].startswith("prefect"):
         _read_settings_again()

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from clawpipe.cli.behind_gateway import alias_of
 from clawpipe.errors import ConfigError, NotFoundError
 from clawpipe.messages import ToolCallFormat
 
 if TYPE_CHECKING:
-    from clawpipe.serving.found import Alias, Served
+    from clawpipe.serving.found import Served
     from clawpipe.store.home import Home
 
 ModelArgument = Annotated[
@@ -88,7 +88,7 @@ def serve(
         raise ConfigError("users have models of their own beside an alias, on the embedded engine", "--per-user", fix)
     others = _champions(also or [], engine)
     if engine == EngineName.vllm:
-        from clawpipe.cli.gateway import serve_vllm
+        from clawpipe.cli.behind_gateway import serve_vllm
 
         if not (python and capture):
             fix = "add --python /path/to/its/python --capture; keys of `clawpipe keys make NAME --no-capture` are not captured"
@@ -97,7 +97,7 @@ def serve(
         serve_vllm(model, (base, tool_call_format), python, argument or [], host, port, shares, session_seconds)
         return
     if capture:
-        from clawpipe.cli.gateway import serve_captured
+        from clawpipe.cli.behind_gateway import serve_captured
 
         words = [model, "--session-seconds", str(session_seconds), "--canary-share", str(canary_share)]
         words += ["--shadow-share", str(shadow_share)]
@@ -169,21 +169,6 @@ def quiet_libraries() -> None:
 
 def _is_alias(model: str) -> bool:
     return model.startswith(_REGISTERED) and "@" in model
-
-
-def alias_of(home: Home, model: str, base: str | None, tool_call_format: ToolCallFormat | None) -> Alias:
-    """Return the alias that is named, with the base model that is served under its name as long as it names no version.
-
-    Raises:
-        ConfigError: a format of tool calls is given where there is no base model.
-        NotFoundError: there is no such base model.
-    """
-    from clawpipe.serving.found import Alias, find_base
-
-    if tool_call_format and not base:
-        raise ConfigError("a registered model has its own format of tool calls", "--tool-call-format", "leave it out")
-    name = model.removeprefix(_REGISTERED).partition("@")[0]  # clients need not ask for another one after the first promotion
-    return Alias(home, model, replace(find_base(base, tool_call_format or "pythonic"), name=name) if base else None)
 
 
 def _find(home: Home, model: str, tool_call_format: ToolCallFormat | None) -> Served:

@@ -28,7 +28,7 @@ from clawpipe.policy.spec import PolicySpec
 from clawpipe.progress import report
 from clawpipe.rollouts.generate import engine_bound
 from clawpipe.store.files import write_atomic
-from clawpipe.training.check import TrainerCheckRequest
+from clawpipe.training.check_request import TrainerCheckRequest
 from clawpipe.workers.pool import WorkerPool
 from clawpipe.workers.request import CheckRequest, Job
 

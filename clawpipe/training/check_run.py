@@ -14,7 +14,7 @@ from clawpipe.policy.agreement import Agreement, agreement
 from clawpipe.policy.load import load_policy, resolve_device
 from clawpipe.policy.probe import Probe, forward_logprobs, probe_for, runs
 from clawpipe.training.backends import open_backend
-from clawpipe.training.check import TrainerCheckRequest
+from clawpipe.training.check_request import TrainerCheckRequest
 from clawpipe.training.data.packing import build_pack
 from clawpipe.training.data.samples import Sample
 from clawpipe.training.model.build import build_model

@@ -101,9 +101,9 @@ def services(home: Home, *words: str) -> Iterator[Up]:
             process.kill()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    """The services of a home, which the tests of a file share."""
+    """The services of a home, which all tests share."""
     home = Home(tmp_path_factory.mktemp("up") / "home")
     night = home.root.parent / "night.yaml"
     night.write_text("trajectories: [new]\nrollouts: null\nenvironment: {name: conversations}\ntrain: {method: sft}\n")

@@ -89,12 +89,19 @@ def signed_in(browser: Browser, pages: str, secret: str) -> Page:
     return page
 
 
-def test_the_links_of_open_need_no_password(up):
+@pytest.fixture
+def links(up) -> Iterator[str]:
+    """The page that `clawpipe open` opens; it holds the secret of services that other tests look into."""
     file = write_links(up.home, Pages(up.prefect.removesuffix("/api"), up.mlflow), None)
+    yield file.as_uri()
+    file.unlink()
+
+
+def test_the_links_of_open_need_no_password(up, links: str):
     with chromium() as browser:
         for title, shown in {"All nights": "nights", "Runs (Prefect)": "Flow Runs", "Models (MLflow)": "Experiments"}.items():
             page = browser.new_page()
-            page.goto(file.as_uri())
+            page.goto(links)
             page.get_by_text(title).click()
             page.get_by_text(shown).first.wait_for()
             assert up.secret.partition(":")[2] not in page.url

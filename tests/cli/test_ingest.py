@@ -34,6 +34,7 @@ def test_words_for_people(file):
     assert "1 trajectories" in output
 
 
+@pytest.mark.usefixtures("quick_scripts")
 def test_standard_input_is_read_every_time(home):
     command = [sys.executable, "-m", "clawpipe.cli.main", "ingest", "-", "--json"]
     first, again = (

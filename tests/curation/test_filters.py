@@ -110,23 +110,24 @@ def test_length_is_counted_in_tokens_and_in_main_turns(tables):
     assert ask(tables, min_tokens=5) == ({"too short": 1}, ["a-1", "a-2", "a-3"])
 
 
-@pytest.mark.parametrize(
-    ("text", "share", "kept"),
-    [
-        ("All good, 100%!", 1.0, True),
-        ("Caf\u00e9 na\u00efve \u00df", 1.0, True),
-        ("\u4f60\u597d", 0.1, False),
-        ("ab\u4f60\u597d", 0.5, True),  # two letters of four
-        ("ab\u4f60\u597d", 0.51, False),
-        ("\u041f\u0440\u0438\u0432\u0435\u0442", 0.1, False),
-        ("100 % ... \U0001f600", 1.0, True),  # no letters: nothing to object to
-        ("", 1.0, True),
-    ],
-)
-def test_replies_in_another_script_are_filtered(text, share, kept, tables, say):
-    asked = [say("user", "\u4f60\u597d \u4f60\u597d"), say("assistant", text)]  # what a user writes does not count
-    tables.rollout("a", 0, 1.0, messages=asked)
-    assert ask(tables, scripts=["Latin"], script_share=share)[0] == ({} if kept else {"reply in another script": 1})
+LATIN = {  # the share of a text's letters that are Latin
+    "All good, 100%!": 1.0,
+    "Caf\u00e9 na\u00efve \u00df": 1.0,
+    "\u4f60\u597d": 0.0,
+    "ab\u4f60\u597d": 0.5,  # two letters of four
+    "\u041f\u0440\u0438\u0432\u0435\u0442": 0.0,
+    "100 % ... \U0001f600": 1.0,  # no letters: nothing to object to
+    "": 1.0,
+}
+
+
+def test_replies_in_another_script_are_filtered(tables, say):
+    asked = say("user", "\u4f60\u597d \u4f60\u597d")  # what a user writes does not count
+    for index, text in enumerate(LATIN):
+        tables.rollout("a", index, 1.0, messages=[asked, say("assistant", text)])
+    for share in (0.1, 0.5, 0.51, 1.0):
+        kept = [f"a-{index}" for index, latin in enumerate(LATIN.values()) if latin >= share]
+        assert ask(tables, scripts=["Latin"], script_share=share) == ({"reply in another script": len(LATIN) - len(kept)}, kept)
 
 
 def test_several_scripts_may_be_allowed(tables):
@@ -135,24 +136,25 @@ def test_several_scripts_may_be_allowed(tables):
     assert ask(tables, scripts=["Latin", "Han", "Hiragana", "Katakana"], script_share=1.0)[0] == {}
 
 
-@pytest.mark.parametrize(
-    ("text", "share"),
-    [
-        ("one two three four", 0.0),
-        ("one", 0.0),
-        ("", 0.0),
-        ("yes yes yes yes", 2 / 3),  # yes yes, three times
-        ("Yes, yes. YES! yes", 2 / 3),
-        ("a b a b a", 2 / 4),  # ab ba ab ba
-        ("\u597d\u597d\u597d\u597d", 2 / 3),  # written without spaces
-        ("yesyesyesyes", 0.0),
-    ],
-)
-def test_a_reply_repeats_itself_as_often_as_its_bigrams_do(text, share, tables):
-    tables.rollout("a", 0, 1.0, text=text)
-    assert ask(tables, repetition_words=2, max_repetition=share)[0] == {}
-    expected = {"reply repeats itself": 1} if share else {}
-    assert ask(tables, repetition_words=2, max_repetition=max(share - 0.01, 0.0))[0] == expected
+REPEATED = {  # the share of a text's pairs of words that it has said before
+    "one two three four": 0.0,
+    "one": 0.0,
+    "": 0.0,
+    "yes yes yes yes": 2 / 3,  # yes yes, three times
+    "Yes, yes. YES! yes": 2 / 3,
+    "a b a b a": 2 / 4,  # ab ba ab ba
+    "\u597d\u597d\u597d\u597d": 2 / 3,  # written without spaces
+    "yesyesyesyes": 0.0,
+}
+
+
+def test_a_reply_repeats_itself_as_often_as_its_bigrams_do(tables, say):
+    for index, text in enumerate(REPEATED):
+        tables.rollout("a", index, 1.0, messages=[say("user", f"{index}?"), say("assistant", text)])
+    for most in (0.0, 0.49, 0.5, 0.66, 2 / 3):
+        kept = [f"a-{index}" for index, share in enumerate(REPEATED.values()) if share <= most]
+        filtered = {"reply repeats itself": len(REPEATED) - len(kept)} if len(kept) < len(REPEATED) else {}
+        assert ask(tables, repetition_words=2, max_repetition=most) == (filtered, kept)
 
 
 def test_the_most_repetitive_reply_counts(tables, say):
@@ -220,15 +222,19 @@ def test_datasets_of_an_older_layout_are_read_beside_newer_ones(method, tables):
 QUESTION = "How many iron kettles and copper pans are in stock today?"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [QUESTION, QUESTION[:-1], f"please tell me {QUESTION.lower()}", f"{QUESTION} Thanks!", f"Hm,\n{QUESTION}", f"({QUESTION})"],
-)
-def test_a_held_out_question_is_found_within_other_words(text, tables, say):
+def test_a_held_out_question_is_found_within_other_words(tables, say):
     tables.item("h", QUESTION, split="heldout")
-    tables.rollout("a", 0, 1.0, messages=[say("user", text), say("assistant", "57")])
-    tables.rollout("b", 0, 1.0, messages=[say("user", QUESTION.replace("iron", "tin")), say("assistant", "57")])
-    assert ask(tables) == ({"held-out question": 1}, ["b-0"])
+    asked = [
+        QUESTION,
+        QUESTION[:-1],
+        f"please tell me {QUESTION.lower()}",
+        f"{QUESTION} Thanks!",
+        f"Hm,\n{QUESTION}",
+        f"({QUESTION})",
+    ]
+    for index, text in enumerate([*asked, QUESTION.replace("iron", "tin")]):
+        tables.rollout("a", index, 1.0, messages=[say("user", text), say("assistant", "57")])
+    assert ask(tables) == ({"held-out question": 6}, ["a-6"])
 
 
 def test_a_sign_makes_another_question(tables, say):

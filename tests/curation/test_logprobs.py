@@ -1,5 +1,7 @@
 """Recorded log-probs of which no ratio can be taken: set aside by methods that take ratios, and by no others."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
@@ -23,9 +25,9 @@ def reasons(tables, method="ppo"):
     return tables.curate(method, imitate="any").filtered if method == "sft" else tables.curate(method).filtered
 
 
-@pytest.mark.parametrize(
-    ("fields", "reason"),
-    [
+def test_log_probs_of_another_distribution_give_no_ratio(tables):
+    """Raw ones at 0.8 were stored as tempered: an unchanged policy had ratios from 0.11 to 2.20."""
+    others = [
         ({"logprobs_kind": "raw"}, "log-probs not at the sampling temperature"),
         ({"logprobs_kind": "unknown"}, "log-probs of unknown kind"),
         ({"logprobs_kind": None, "source": "imported"}, "log-probs of unknown kind"),
@@ -35,50 +37,46 @@ def reasons(tables, method="ppo"):
         ({"logprobs_kind": None, "source": "imported", "temperature": 1.0}, None),
         ({"logprobs_kind": None}, None),
         ({"logprobs_kind": "tempered", "source": "imported"}, None),
-    ],
-)
-def test_log_probs_of_another_distribution_give_no_ratio(tables, fields, reason):
-    """Raw ones at 0.8 were stored as tempered: an unchanged policy had ratios from 0.11 to 2.20."""
-    talk(tables, 0, [-0.5, -0.25])
-    talk(tables, 1, [-0.5, -0.25], **fields)
-    assert reasons(tables) == ({reason: 1} if reason else {})
+    ]
+    for index, (fields, _) in enumerate(others):
+        talk(tables, index, [-0.5, -0.25], **fields)
+    result = tables.curate("ppo")
+    assert result.filtered == Counter(reason for _, reason in others if reason)
+    assert tables.kept(result) == [f"a-{index}" for index, (_, reason) in enumerate(others) if not reason]
 
 
 DULL = [-0.5, -1.0, -0.1, -2.0]
 
 
-@pytest.mark.parametrize(
-    "turns",
-    [
+@pytest.mark.parametrize("method", RATIO)
+def test_log_probs_padded_with_zeros_are_filtered(tables, method):
+    """They trained in silence, with a mean ratio of 0.004."""
+    padded = [
         [[0.0] * 8],  # nothing was measured
         [[*DULL, *[0.0] * 8]],  # fewer log-probs than tokens
         [DULL, [0.0] * 12],  # a turn without any
         [[*DULL, *[0.0] * 9], DULL],
         [[-0.0] * 30],
-    ],
-)
-@pytest.mark.parametrize("method", RATIO)
-def test_log_probs_padded_with_zeros_are_filtered(tables, turns, method):
-    """They trained in silence, with a mean ratio of 0.004."""
-    for index in (0, 1):
-        talk(tables, index, DULL)
-    talk(tables, 2, *turns)
-    assert reasons(tables, method) == {"log-probs padded with zeros": 1}
+    ]
+    for index, turns in enumerate([[DULL], [DULL], *padded]):
+        talk(tables, index, *turns)
+    result = tables.curate(method)
+    assert result.filtered == {"log-probs padded with zeros": len(padded)}
+    assert tables.kept(result) == ["a-0", "a-1"]
 
 
-@pytest.mark.parametrize(
-    "turns",
-    [
-        [[0.0] * 7],  # a short answer of which the policy is certain
-        [[*DULL, *[0.0] * 7]],  # the end of a call
-        [[0.0, -0.5, 0.0, 0.0, -1e-7, *[0.0] * 23]],  # as SmolLM2-135M copies JSON at temperature 0.3
-        [[0.0, -0.3] * 20, [0.0] * 12],
-        [[-1e-7] * 30],
-    ],
-)
-def test_tokens_of_which_a_policy_is_certain_are_no_padding(tables, turns):
-    talk(tables, 0, DULL)
-    talk(tables, 1, *turns)
+def test_tokens_of_which_a_policy_is_certain_are_no_padding(tables):
+    certain = [
+        [0.0] * 7,  # a short answer of which the policy is certain
+        [*DULL, *[0.0] * 7],  # the end of a call
+        [0.0, -0.5, 0.0, 0.0, -1e-7, *[0.0] * 23],  # as SmolLM2-135M copies JSON at temperature 0.3
+        [*[0.0, -0.3] * 20, *[0.0] * 12],
+        [-1e-7] * 30,
+    ]
+    for index, turn in enumerate([DULL, *certain[:3]]):
+        talk(tables, index, turn)
+    talk(tables, 4, [0.0, -0.3] * 20, [0.0] * 12)
+    talk(tables, 5, certain[4])
     assert reasons(tables) == {}
 
 

@@ -96,8 +96,7 @@ def test_settings_with_other_measures_are_measured_anew(tables, nights, reads):
     assert len(reads) == 2
 
 
-@pytest.mark.parametrize("method", ["grpo", "dpo"])
-@pytest.mark.parametrize("moment", ["measures.before_note#2", "measures.before_use#2"])
+@pytest.mark.parametrize(("method", "moment"), [("grpo", "measures.before_note#2"), ("dpo", "measures.before_use#2")])
 def test_a_kill_while_measuring_leads_to_the_same_bytes(moment, method, tables, nights, tmp_path):
     datasets, [scores], items = nights
     told = [ref.model_dump_json() for ref in (*datasets, scores, items)]

@@ -307,7 +307,7 @@ def test_what_is_joined_by_others_is_joined(pairs):
 _GROUPS = st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=3), min_size=2, max_size=4)
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(_GROUPS, st.sampled_from(sorted(SETTINGS)))
 def test_whatever_datasets_share_the_rows_are_those_of_one_batch(tables, groups, method):
     """Each dataset has the groups of some items; items of several datasets have one group in all of them."""

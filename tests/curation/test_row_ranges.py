@@ -61,7 +61,7 @@ def rows_in(tables, row_range):
 
 
 @pytest.mark.usefixtures("small")
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(0, 5), max_size=12), st.integers(1, 9))
 def test_row_ranges_are_all_rows_in_order_cut_between_groups(tables, items, rows_a_file):
     tables.trajectories, tables.scores = [], []
@@ -85,7 +85,7 @@ def test_a_large_dataset_has_several_row_ranges_one_group_one(tables):
 
 
 @pytest.mark.usefixtures("small")
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=12), st.sampled_from(["grpo", "dpo", "sft", "ppo"]))
 def test_any_order_of_groups_gives_the_rows_of_one_batch(tables, items, method):
     tables.trajectories, tables.scores = [], []

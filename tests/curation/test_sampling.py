@@ -185,7 +185,7 @@ ROWS = st.lists(
     replay=st.sampled_from([None, 0.4]),
     data=st.data(),
 )
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_counts_add_up_and_the_order_of_rows_does_not_matter(rows, mixture, balance, size, replay, data, tables):
     tables.trajectories, tables.scores = [], []
     for index, (item, source, reward) in enumerate(rows):

@@ -1,5 +1,7 @@
 """What each step sets aside, on rows planted for it."""
 
+from collections import Counter
+
 import pytest
 
 NAN = float("nan")
@@ -35,9 +37,9 @@ def test_a_trajectory_given_twice_counts_once(tables):
     assert tables.curate().filtered == {"trajectory given twice": 2}
 
 
-@pytest.mark.parametrize(
-    ("fields", "reason"),
-    [
+@pytest.mark.parametrize("method", ["grpo", "sft"])
+def test_what_cannot_be_trained_on_is_filtered(method, tables):
+    wrong = [
         ({"tokens": "none"}, "tokens not recorded"),
         ({"token_ids": [1] * 9, "loss_mask": [False, True] * 4 + [False], "logprobs": [0.0] * 9}, "too long"),
         ({"loss_mask": [False] * 5, "turns": []}, "nothing to train on"),
@@ -45,15 +47,13 @@ def test_a_trajectory_given_twice_counts_once(tables):
         ({"temperature": 0.0}, "sampled at temperature 0"),
         ({"logprobs": [0.0, 0.0, 0.0, NAN, -0.25]}, "log-prob not finite"),
         ({"logprobs": [0.0, 0.0, 0.0, -0.5, -float("inf")]}, "log-prob not finite"),
-    ],
-)
-@pytest.mark.parametrize("method", ["grpo", "sft"])
-def test_what_cannot_be_trained_on_is_filtered(fields, reason, method, tables):
+    ]
     group(tables, "a", 0.0, 1.0, 1.0)
-    tables.rollout("a", 3, 1.0, **fields)
+    for index, (fields, _) in enumerate(wrong, 3):
+        tables.rollout("a", index, 1.0, **fields)
     result = tables.curate(method, max_tokens=8)
-    assert result.filtered[reason] == 1
-    assert "a-3" not in tables.kept(result)
+    assert {reason: result.filtered[reason] for _, reason in wrong} == Counter(reason for _, reason in wrong)
+    assert {f"a-{index}" for index in range(3, 10)}.isdisjoint(tables.kept(result))
 
 
 def test_held_out_items_are_filtered(tables):
@@ -69,25 +69,17 @@ def test_held_out_items_are_filtered(tables):
     assert tables.kept(result) == ["a-0", "a-1"]
 
 
-@pytest.mark.parametrize(
-    ("asked", "contaminated"),
-    [
-        ("What is 3 + 4?", True),
-        ("  what IS\n3 + 4? ", True),
-        ("What is 3 - 4?", False),
-        ("Caf\u00e9 open?", True),
-        ("Cafe\u0301 open?", True),  # the same letters, composed otherwise
-        ("What is 3 + 4? Thanks", False),
-    ],
-)
-def test_held_out_questions_are_filtered_in_any_user_message(asked, contaminated, tables, say):
+def test_held_out_questions_are_filtered_in_any_user_message(tables, say):
     tables.item("h1", "What is 3 + 4?", split="heldout")
     tables.item("h2", "Caf\u00e9 open?", split="heldout")
-    group(tables, "a", 0.0, 1.0)
-    talk = [say("user", "hello"), say("assistant", "hi"), say("user", asked), say("assistant", "7")]
-    tables.rollout("a", 2, 1.0, messages=talk)
+    others = ["What is 3 - 4?", "What is 3 + 4? Thanks"]
+    theirs = ["What is 3 + 4?", "  what IS\n3 + 4? ", "Caf\u00e9 open?", "Cafe\u0301 open?"]  # the same letters, composed otherwise
+    for index, asked in enumerate([*others, *theirs]):
+        talk = [say("user", "hello"), say("assistant", "hi"), say("user", asked), say("assistant", f"{index}")]
+        tables.rollout("a", index, float(index == 1), messages=talk)
     result = tables.curate()
-    assert result.filtered == ({"held-out question": 1} if contaminated else {})
+    assert result.filtered == {"held-out question": 4}
+    assert tables.kept(result) == ["a-0", "a-1"]
 
 
 def test_an_answer_with_a_held_out_question_is_kept(tables):

@@ -119,19 +119,10 @@ def held_out(store, question, environment="shop", truth="{}"):
     return publish_dataset(store, "task_items", [pa.Table.from_pylist([row], schema_of("task_items"))])
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        QUESTION,
-        QUESTION.upper(),
-        QUESTION[:-1],
-        f"Please tell me: {QUESTION}",
-        f"Please tell me {QUESTION}",
-        f"{QUESTION}\n\nThanks!",
-    ],
-)
-def test_a_held_out_question_is_found_within_other_words(text, store, asked, stored):
-    assert joined(store, asked, stored(pair("a", question=text), pair("b"))) == (["b"], {"held-out question": 1})
+def test_a_held_out_question_is_found_within_other_words(store, asked, stored):
+    said = [QUESTION, QUESTION.upper(), QUESTION[:-1], f"Please tell me: {QUESTION}", f"Please tell me {QUESTION}"]
+    rows = [pair(str(number), question=text) for number, text in enumerate([*said, f"{QUESTION}\n\nThanks!"])]
+    assert joined(store, asked, stored(*rows, pair("b"))) == (["b"], {"held-out question": 6})
 
 
 @pytest.mark.parametrize("text", ["How many iron kettles are in stock today?", "Is it in stock today?"])

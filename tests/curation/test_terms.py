@@ -96,9 +96,8 @@ def test_the_batch_scale_uses_rows_with_a_reward_only(tables):
         assert combined[row["trajectory_id"]] == row["advantages"]
 
 
-@pytest.mark.parametrize(
-    ("fields", "forms"),
-    [
+def test_a_row_has_a_hint_in_the_form_that_the_teacher_is_shown(tables):
+    told = [
         ({"hints": ["Call stock."]}, {"text"}),
         ({"hints": []}, set()),
         ({"hints": [" ", "\t\u00a0"]}, set()),
@@ -108,12 +107,13 @@ def test_the_batch_scale_uses_rows_with_a_reward_only(tables):
         (HINT | {"turn": 0}, {"text"}),  # that of a turn is for the turn
         ({"demonstration": [SHOWN], "turn": 0}, set()),
         (HINT | {"origin": "judge", "scorer": "prm"}, {"text"}),
-    ],
-)
-def test_a_row_has_a_hint_in_the_form_that_the_teacher_is_shown(fields, forms, tables):
-    tables.rollout("a", 0, None)
-    tables.score("a-0", 1.0, **fields)
-    assert {form for form in ("text", "demonstration") if tables.kept(tables.curate("opd", hint=form))} == forms
+    ]
+    for index, (fields, _) in enumerate(told):
+        tables.rollout("a", index, None)
+        tables.score(f"a-{index}", 1.0, **fields)
+    for form in ("text", "demonstration"):
+        hinted = [f"a-{index}" for index, (_, forms) in enumerate(told) if form in forms]
+        assert tables.kept(tables.curate("opd", hint=form)) == hinted
 
 
 def test_a_hint_is_enough_for_opd_and_a_score_is_not_needed(tables):
@@ -308,15 +308,15 @@ def test_a_critic_counts_the_scores_of_turns_once(tables):
     assert plain[0]["rewards"] == weighed[0]["rewards"] == [0, 0, 0, 1.0, 0, 0.5, 0, 0]
 
 
-@pytest.mark.parametrize(("high", "low"), [(0.1 + 0.2, 0.3), (1e6 * (0.1 + 0.2), 3e5), (1.0, 1.0)])
-def test_rewards_that_differ_by_rounding_alone_are_equal(high, low, tables):
+def test_rewards_that_differ_by_rounding_alone_are_equal(tables):
     """Such groups had advantages of -5.6e-13."""
-    tables.rollout("a", 0, high)
-    tables.rollout("a", 1, low)
-    assert tables.curate("grpo").filtered == {"zero-variance group": 2}
+    for item, (high, low) in {"a": (0.1 + 0.2, 0.3), "b": (1e6 * (0.1 + 0.2), 3e5), "c": (1.0, 1.0)}.items():
+        tables.rollout(item, 0, high)
+        tables.rollout(item, 1, low)
+    assert tables.curate("grpo").filtered == {"zero-variance group": 6}
     kept = tables.rows(tables.curate("grpo", drop_zero_variance_groups=False))
-    assert [row["advantages"] for row in kept] == [[0.0] * 5] * 2
-    assert tables.curate("sft", imitate="chosen").filtered == {"zero-variance group": 2}
+    assert [row["advantages"] for row in kept] == [[0.0] * 5] * 6
+    assert tables.curate("sft", imitate="chosen").filtered == {"zero-variance group": 6}
 
 
 def test_steps_that_differ_by_rounding_alone_are_equal(tables):

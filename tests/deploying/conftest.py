@@ -18,9 +18,9 @@ from clawpipe.registry.versions import ModelVersionInfo, register
 from clawpipe.store.artifacts import Store
 from clawpipe.store.refs import ModelRef
 from tests.fake_fireworks import KEY, FakeFireworks, fake_fireworks
-from tests.registry.conftest import BASE, NOLOAD, SAMPLES, empty_database, facts, registry, store, tracking
+from tests.registry.conftest import BASE, NOLOAD, SAMPLES, facts, registry, store, tracking
 
-__all__ = ["empty_database", "facts", "registry", "store", "tracking"]
+__all__ = ["facts", "registry", "store", "tracking"]
 RUN = NightRun(night="2030-01-02-abc", params={}, metrics={}, datasets={})
 PATH = "tinker://run:train:0/sampler_weights/adapter"
 

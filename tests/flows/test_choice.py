@@ -11,7 +11,7 @@ import pytest
 from clawpipe.config.night import NightConfig
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 from flows.choice import RoundsSoFar, until
-from flows.round import Judged
+from flows.judged import Judged
 from tasks.step import Call, run_by
 from tests.flows.test_round import BASE, ITEMS, START, round_of
 

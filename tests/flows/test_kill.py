@@ -11,7 +11,7 @@ from prefect.settings import temporary_settings
 
 from flows.bootstrap import prepare_limit
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 AGAIN = 75  # exit code: try again
 NEVER_CACHED = {"record_look", "publish_lineage"}

@@ -36,14 +36,15 @@ def test_pyright_finds_a_misspelt_argument(tmp_path: Path):
     for name in ("flows", "tasks"):
         shutil.copytree(PROJECT / name, tmp_path / name)
     (tmp_path / "clawpipe").symlink_to(PROJECT / "clawpipe")
-    for page in ("round.py", "nightly.py"):
-        file = tmp_path / "flows" / page
+    pages = [f"flows/{name}.py" for name in ("round", "judged", "learning", "nightly")]
+    for page in pages:
+        file = tmp_path / page
         text = file.read_text()
         for right, wrong in MISTAKES.items():
             text = text.replace(right, wrong)
         file.write_text(text)
     (tmp_path / "pyrightconfig.json").write_text('{"typeCheckingMode": "basic", "pythonVersion": "3.11"}')
-    words = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "flows/round.py", "flows/nightly.py"]
+    words = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, *pages]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     for wrong in MISTAKES.values():
         assert f'No parameter named "{wrong.partition("=")[0]}"' in done.stdout, done.stdout + done.stderr
@@ -56,7 +57,7 @@ def test_a_plan_binds_every_call_before_it_looks_anything_up(home: Home, monkeyp
     def wrong(**arguments: Any) -> StepResult:
         return train(begin=arguments.pop("start"), **arguments)  # pyright: ignore[reportCallIssue]
 
-    monkeypatch.setattr("flows.round.train", wrong)
+    monkeypatch.setattr("flows.learning.train", wrong)
     with pytest.raises(TypeError, match="start"):
         planning.plan_night(load_config(TINY))
 

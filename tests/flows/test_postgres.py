@@ -73,7 +73,7 @@ def test_a_night_on_postgres(postgres: Postgres, new_clawpipe, monkeypatch: pyte
         postgres.rows("postgres", f"create database {database}")
     monkeypatch.setenv("PREFECT_SERVER_DATABASE_CONNECTION_URL", f"postgresql+asyncpg://{postgres.place}/prefect")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"postgresql://{postgres.place}/mlflow")
-    clawpipe = replace(new_clawpipe("postgres").cold, api="")
+    clawpipe = replace(new_clawpipe("postgres"), api="")
     status = clawpipe.night("rounds=1")
     assert status["verdict"]
     assert postgres.rows("prefect", "select state_name from flow_run") == [("Completed",)]

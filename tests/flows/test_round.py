@@ -16,8 +16,10 @@ from clawpipe.nights.record import Incumbent
 from clawpipe.policy.version import base_ref
 from clawpipe.rollouts.generate import round_items
 from clawpipe.store.refs import DatasetRef, ModelRef, OptimizerRef, StepResult
+from flows.judged import Judged, judge
+from flows.learning import TrainingData, choose_training_data, learn
 from flows.opening import Night
-from flows.round import Judged, Round, TrainingData, choose_training_data, judge, learn
+from flows.round import Round
 from tasks.step import Call, run_by
 
 BASE = base_ref("random", "b" * 64, "pythonic", "float32")

@@ -13,8 +13,10 @@ from clawpipe.errors import ConfigError
 from clawpipe.evaluation.draw import publish_items, require_slices
 from clawpipe.store.artifacts import Store
 from clawpipe.store.refs import DatasetRef
+from flows.judged import judge
+from flows.learning import choose_training_data
 from flows.opening import Past
-from flows.round import Round, choose_training_data, generate_rollouts, judge
+from flows.round import Round, generate_rollouts
 from tests.flows.test_round import ITEMS, Answering, asking, round_of
 
 OWN = DatasetRef(name="trajectories", digest="own", rows=4)

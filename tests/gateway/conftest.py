@@ -24,6 +24,7 @@ from clawpipe.store.home import Home
 
 KEY = "sk-a-test-key-of-the-gateway"
 FAKE = Path(__file__).with_name("fake_vllm.py")
+PYTHON = sys.executable
 
 
 @dataclass(frozen=True)
@@ -112,9 +113,9 @@ def gatewayed(home: Home, upstream: str, *words: str, key: str | None = KEY, **m
 
 @contextmanager
 def serving(home: Home, *words: str, key: str | None = KEY, **more: Any) -> Iterator[Running]:
-    """A command of clawpipe that serves, in its own process."""
+    """A command of clawpipe that serves, in its own process: `more` is what a fork would not obey."""
     port, home_env = free_port(), {"CLAWPIPE_HOME": str(home.root), "CLAWPIPE_UPSTREAM_KEY": "sk-upstream"}
-    command = [sys.executable, "-m", "clawpipe", *words, "--port", str(port)]
+    command = [PYTHON if more else sys.executable, "-m", "clawpipe", *words, "--port", str(port)]
     env = home_env | ({"CLAWPIPE_API_KEY": key} if key else {})
     home.root.mkdir(parents=True, exist_ok=True)
     with process(command, env, home.root / "gateway.log", **more) as service:
@@ -131,21 +132,21 @@ def fake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fake]:
 
 
 @pytest.fixture(scope="module")
-def gateway(fake: Fake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def gateway(fake: Fake, quick_scripts: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """A gateway before it, which the tests of a file share."""
     with gatewayed(Home(tmp_path_factory.mktemp("gateway") / "home"), fake.url) as running:
         yield running
 
 
-@pytest.fixture(scope="session")
-def start() -> Callable:
-    """start(home, upstream, *words): a context with a gateway of the test's own."""
+@pytest.fixture(scope="module")
+def start(quick_scripts: None) -> Callable:
+    """start(home, upstream, *words): a context with a gateway of the test's own, which starts without imports."""
     return gatewayed
 
 
-@pytest.fixture(scope="session")
-def start_serving() -> Callable:
-    """start_serving(home, *words): a context with a command of clawpipe that serves."""
+@pytest.fixture(scope="module")
+def start_serving(quick_scripts: None) -> Callable:
+    """start_serving(home, *words): a context with a command of clawpipe that serves, which starts without imports."""
     return serving
 
 

@@ -7,11 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from clawpipe.capture.segments import segments, segments_dir
 
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.usefixtures("quick_scripts")
 def test_no_acknowledged_turn_is_lost_over_some_kills():
     """`benchmarks/gateway_kills.py --kills 100` is the whole of it."""
     command = [sys.executable, "benchmarks/gateway_kills.py", "--kills", "4", "--json"]

@@ -79,6 +79,7 @@ def test_an_old_digest_keeps_its_rows_until_nobody_names_it(desk, nightly):
 
 
 @pytest.mark.parametrize("point", ["store.before_rename/trajectories", "write_atomic.before_rename"])
+@pytest.mark.usefixtures("quick_scripts")
 def test_after_a_kill_no_row_is_lost_and_a_rerun_joins_them(desk, nightly, point):
     old, rows = nightly(8), desk.stored()
     command = [sys.executable, "-m", "clawpipe.cli.main", "gc", "--compact"]

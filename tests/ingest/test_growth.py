@@ -147,6 +147,7 @@ def test_a_damaged_log_is_told(desk, make):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_scripts")
 def test_runs_that_were_killed_lose_and_repeat_nothing(desk, make):
     desk.write("a.jsonl", make.lines(make.chat("a", "1"), make.chat("a", "2")))
     desk.ingest()

@@ -21,6 +21,8 @@ from clawpipe.ingest.run import ingest
 from clawpipe.ingest.wire import Setup
 from clawpipe.store.home import Home
 
+pytestmark = pytest.mark.usefixtures("quick_children")
+
 MAIL = "write to ann@acme.org"
 
 
@@ -217,11 +219,12 @@ def test_a_process_that_is_killed_in_the_middle_is_told_as_such(desk, make, many
         by(2, desk, format=f"{mine}:read")
 
 
-def test_no_module_of_the_folder_that_somebody_is_in_is_imported(desk, make, many_pieces, tmp_path, monkeypatch):
+def test_no_module_of_the_folder_that_somebody_is_in_is_imported(desk, make, many_pieces, tmp_path, monkeypatch, cold):
     everything(desk, make)
     (tmp_path / "msgspec.py").write_text("raise SystemExit('somebody else')\n")
     monkeypatch.chdir(tmp_path)
-    assert by(2, desk).counts["trajectories"] > 200
+    with cold():
+        assert by(2, desk).counts["trajectories"] > 200
 
 
 def test_a_large_vanished_file_is_one_refusal(desk, make, many_pieces, monkeypatch):

@@ -243,15 +243,6 @@ def filled(home: Home) -> FilledHome:
     return filled
 
 
-@pytest.fixture(scope="session")
-def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """MLflow's tables, made once: it takes seconds."""
-    home = tmp_path_factory.mktemp("empty-registry")
-    path = home / "mlflow.db"
-    with changes(Tracking(uri=f"sqlite:///{path}", artifacts=str(home / "artifacts"), model_name="agent", home=home)):
-        return path
-
-
 @pytest.fixture
 def tracking(filled: FilledHome, empty_database: Path) -> Tracking:
     """A registry in the filled's home with nothing in it."""

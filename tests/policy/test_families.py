@@ -18,7 +18,7 @@ from clawpipe.policy.load import load_policy
 from clawpipe.policy.probe import Probe, probe_for, probe_of
 from clawpipe.policy.spec import PolicySpec
 from clawpipe.policy.tiny import byte_tokenizer
-from clawpipe.training.check import TrainerCheckRequest
+from clawpipe.training.check_request import TrainerCheckRequest
 from clawpipe.training.check_run import compare_trainer
 from clawpipe.training.data.packing import build_pack
 from clawpipe.training.data.samples import Sample

@@ -117,7 +117,7 @@ def runs(ids, mask):
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@settings(max_examples=1000)
+@settings(max_examples=250)
 @given(said=st.lists(turns, min_size=1, max_size=3))
 def test_a_conversation_is_read_as_it_was_written(format, said):
     messages = conversation(said)

@@ -103,17 +103,6 @@ def tracking(home: Home, monkeypatch: pytest.MonkeyPatch) -> Tracking:
     return Tracking.of(home, "agent")
 
 
-@pytest.fixture(scope="session")
-def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """MLflow's tables, created once, since it takes seconds."""
-    from clawpipe.registry.client import changes
-
-    home = tmp_path_factory.mktemp("empty-registry")
-    path = home / "mlflow.db"
-    with changes(Tracking(uri=f"sqlite:///{path}", artifacts=str(home / "artifacts"), model_name="agent", home=home)):
-        return path
-
-
 @pytest.fixture
 def registry(tracking: Tracking, empty_database: Path) -> Tracking:
     """An empty registry for one test."""

@@ -157,6 +157,7 @@ SCRIPT = Path(__file__).with_name("random_moves.py")
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_four_homes_that_are_killed_at_random_keep_one_history(two, tmp_path):
     """Four processes, 200 promotions, rollbacks and looks, children killed with SIGKILL wherever they are."""
     one, _ = two

@@ -161,8 +161,8 @@ def test_flow_process_says_nothing_on_the_terminal(prefect_server: str, home: Ho
 
 
 @pytest.mark.slow
-def test_a_server_forgets_runs_that_ended_long_ago(home: Home):
-    """With their states and logs; a real server, whose clock is not waited for: the runs' dates are moved."""
+def test_a_later_server_brings_the_database_along_and_forgets(home: Home):
+    """Of an older Prefect, with runs that ended long ago: their dates are moved, and no clock is waited for."""
     with server(home, free_port(), {"PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "false"}) as (_, url):
         flow = post(home, f"{url}/flows/", {"name": "nightly-retrain"})["id"]
         state = {"type": "COMPLETED", "name": "Completed"}
@@ -171,11 +171,22 @@ def test_a_server_forgets_runs_that_ended_long_ago(home: Home):
         for run, days in ((old, 91), (new, 89)):
             query = "update flow_run set end_time = datetime('now', ?), state_type = 'COMPLETED' where id = ?"
             assert database.execute(query, [f"-{days} days", run]).rowcount == 1
+    newest = version(home)
+    env = os.environ | {"PREFECT_HOME": str(home.prefect), "PREFECT_PROFILE": "ephemeral"}
+    back = [sys.executable, "-m", "prefect", "server", "database", "downgrade", "-y", "-r", "-1"]
+    subprocess.run(back, env=env, check=True, capture_output=True, timeout=120)
+    assert version(home) != newest
     with server(home, free_port(), {"PREFECT_SERVER_SERVICES_DB_VACUUM_LOOP_SECONDS": "1"}):
+        assert version(home) == newest
         deadline = time.monotonic() + 120
         while (left := runs_of(home)) == {old, new}:
             assert time.monotonic() < deadline
         assert left == {new}
+
+
+def version(home: Home) -> str:
+    with closing(sqlite3.connect(home.prefect / "prefect.db", timeout=30)) as database:
+        return database.execute("select version_num from alembic_version").fetchone()[0]
 
 
 def post(home: Home, url: str, body: dict) -> dict:
@@ -202,19 +213,3 @@ def test_a_server_waits_for_postgres(monkeypatch: pytest.MonkeyPatch, url: str, 
     for name, value in prefect_server._patience().items():
         monkeypatch.setenv(name, value)
     assert Settings().server.database.connection_timeout == seconds
-
-
-@pytest.mark.slow
-def test_a_database_of_an_older_prefect_is_brought_along(home: Home):
-    def version() -> str:
-        with closing(sqlite3.connect(home.prefect / "prefect.db")) as connection:
-            return connection.execute("select version_num from alembic_version").fetchone()[0]
-
-    with server(home, free_port()):
-        newest = version()
-    env = os.environ | {"PREFECT_HOME": str(home.prefect), "PREFECT_PROFILE": "ephemeral"}
-    back = [sys.executable, "-m", "prefect", "server", "database", "downgrade", "-y", "-r", "-1"]
-    subprocess.run(back, env=env, check=True, capture_output=True, timeout=120)
-    assert version() != newest
-    with server(home, free_port()):
-        assert version() == newest

@@ -28,7 +28,7 @@ from clawpipe.serving.policy import ServedPolicy
 from clawpipe.serving.server import Server
 from clawpipe.serving.versions import Versions
 
-SWAPS = 30
+SWAPS = 15
 KEY = {"authorization": "Bearer sk-a-test-key"}
 
 

@@ -34,20 +34,14 @@ from tests.judging.fake_judge import fake_judge, verdict
 MODULES = (choice, data, distillation, evaluation, export, ingest, items, model, recorded, registry, rollouts, training)
 STEPS = {name: found for module in MODULES for name, found in vars(module).items() if isinstance(found, Step)}
 TINY = project_directory() / "configs" / "tiny.yaml"
+FEW = ("rollouts.items=4", "rollouts.chunks=1", "train.optimizer_steps=1", "environment.heldout_items=8", "gate.min_items=1")
 EVERY_STEP = (
-    *(
-        "rounds=2",
-        "rollouts.items=4",
-        "rollouts.chunks=1",
-        "train.optimizer_steps=1",
-        "environment.heldout_items=8",
-        "environment.benchmark_items=8",
-    ),
+    *(*FEW, "rounds=2", "environment.benchmark_items=8"),
     *("train.loss.kl_coef=0.1", "train.probe_steps=1", "serving.artifact=merged"),
-    *("curation.near.duplicates=true", "curation.near.heldout=true", "gate.min_items=1"),
+    *("curation.near.duplicates=true", "curation.near.heldout=true"),
     *("curation.demonstrations.share=0.5", "curation.slice_weights.long=2"),
 )
-DRAWN = ("rounds=1", "rollouts.difficulty.unseen=0.5")  # such a night chooses no round
+DRAWN = (*FEW, "rounds=1", "rollouts.difficulty.unseen=0.5")  # such a night chooses no round
 
 STORED = ("rollouts=null", "rounds=1", "environment.name=conversations", "evaluation.heldout_share=0.4", "train.optimizer_steps=1")
 OF_CONVERSATIONS = {"hold_out", "fit_vocabulary", "render", "draw_conversations", "score_conversations", "replay_calls", "compress"}
@@ -95,7 +89,7 @@ def _profile() -> Iterator[set[str]]:
 @pytest.mark.usefixtures("quick_children")
 def test_every_module_that_a_step_runs_is_in_its_key(home: Home):
     ran: set[str] = set()
-    for settings in (EVERY_STEP, (*EVERY_STEP, *DRAWN)):
+    for settings in (EVERY_STEP, DRAWN):
         watched = watch(home, load_config(TINY, settings))
         assert unknown(watched, "letters") == {}
         ran |= set(watched.ran)

@@ -35,17 +35,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings(NOLOAD))
 
 
-@pytest.fixture(scope="session")
-def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """MLflow's tables, created once, since it takes seconds."""
-    from clawpipe.registry.client import changes
-
-    home = tmp_path_factory.mktemp("empty-registry")
-    path = home / "mlflow.db"
-    with changes(Tracking(uri=f"sqlite:///{path}", artifacts=str(home / "artifacts"), model_name="agent", home=home)):
-        return path
-
-
 @pytest.fixture
 def tracking(home: Home, empty_database: Path, monkeypatch: pytest.MonkeyPatch) -> Tracking:
     """An empty MLflow for one test."""

@@ -1,7 +1,6 @@
 """Several processes behave like one: the same steps, checkpoints and errors."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -14,11 +13,8 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from clawpipe.children.memory import MemoryShortError
-from clawpipe.children.ranks import Ranks, ranks, read_error
 from clawpipe.errors import BusyError, ConfigError, DataError
 from clawpipe.training.process.collectives import pad_plan
-from clawpipe.training.process.torchrun import worst
 from clawpipe.training.produce import run_training
 
 PLAIN = {"lora": {"rank": 4, "alpha": 8, "dropout": 0.0}}  # each process draws its own dropout
@@ -59,8 +55,9 @@ def alone(request_for, here):
 
 
 @pytest.mark.slow
-def test_two_processes_train_like_one_and_resume_after_a_kill(alone, request_for, tmp_path, monkeypatch):
-    """In processes of their own; those of the other tests are forks."""
+@pytest.mark.usefixtures("quick_scripts")
+def test_two_processes_train_like_one_and_resume_after_a_kill(alone, request_for, tmp_path, monkeypatch, cold):
+    """They go on in processes of their own; those of the other tests are forks."""
     straight, wanted = alone(train=PLAIN)
     request, work = request_for("two", train=PLAIN, processes=2), tmp_path / "two"
     monkeypatch.setenv("CLAWPIPE_KILL_AT", "train.after_step#4")
@@ -68,7 +65,8 @@ def test_two_processes_train_like_one_and_resume_after_a_kill(alone, request_for
         launch(request, work)
     assert {file.name for file in sorted((work / "checkpoints").iterdir())[-1].iterdir()} >= {"weights.safetensors"}
     monkeypatch.delenv("CLAWPIPE_KILL_AT")
-    outcome, steps = launch(request, work)
+    with cold():
+        outcome, steps = launch(request, work)
     assert [step["step"] for step in steps] == [4, 5, 6]
     metrics = [json.loads(line) for line in (outcome / "metrics.jsonl").read_text().splitlines()]
     assert_same_updates(metrics, wanted)
@@ -152,14 +150,6 @@ def test_how_many_processes_is_not_what_is_computed(request_for):
     assert one.identity() == request_for("one", processes=4, accelerate=FSDP).identity()
 
 
-def test_a_process_knows_its_place(monkeypatch):
-    assert ranks() == Ranks(0, 1, 0, 1)
-    told = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
-    monkeypatch.setattr(os, "environ", os.environ | told)  # a library may put another object in its place
-    assert ranks() == Ranks(5, 8, 1, 4)
-    assert not ranks().is_main
-
-
 @given(st.lists(st.lists(st.lists(st.integers(0, 9), min_size=1), max_size=5), min_size=1), st.integers(1, 4))
 def test_packs_are_dealt_evenly_and_none_is_lost(plan, processes):
     sharded = pad_plan(plan, processes)
@@ -167,29 +157,6 @@ def test_packs_are_dealt_evenly_and_none_is_lost(plan, processes):
         assert len(after) % processes == 0
         assert len(after) - len(before) < processes
         assert [pack for pack in after if pack] == before
-
-
-@pytest.mark.parametrize(
-    ("codes", "worst_one"), [([1, -9], -9), ([1, 75], 75), ([2, 1], 2), ([1], 1), ([-15, 65], -15), ([65, 65], 65)]
-)
-def test_the_exit_code_that_tells_why(codes, worst_one):
-    assert worst(codes) == worst_one
-
-
-def test_an_error_keeps_its_class(tmp_path, monkeypatch):
-    from clawpipe.children.ranks import write_error
-
-    write_error(DataError("alone"), tmp_path)
-    assert read_error(tmp_path) is None  # one process tells by its exit code
-    monkeypatch.setitem(os.environ, "WORLD_SIZE", "2")
-    for error in (DataError("no rows", "samples", "make some"), MemoryShortError("full")):
-        write_error(error, tmp_path)
-        back = read_error(tmp_path)
-        assert (type(back), back.args) == (type(error), error.args)
-
-
-def test_nothing_is_left_of_a_process_group():
-    assert not torch.distributed.is_initialized()
 
 
 @pytest.mark.slow
@@ -201,3 +168,7 @@ def test_zero_3_trains_the_same(alone, request_for, tmp_path):
     outcome, steps = launch(request_for("zero", train=PLAIN, processes=2, accelerate=ZERO), tmp_path / "zero")
     assert_same_updates(steps, wanted)
     assert_same_weights(weights(outcome), weights(straight))
+
+
+def test_nothing_is_left_of_a_process_group():
+    assert not torch.distributed.is_initialized()

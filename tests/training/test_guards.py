@@ -153,11 +153,6 @@ def test_a_child_killed_for_memory_restarts_with_smaller_packs(request_for, tmp_
     assert shrinks == [0, 1, 2, None]  # goes on just as it was, when it is asked to
 
 
-def test_without_kernel_counts_no_kill_is_for_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(memory, "_VMSTAT", tmp_path / "none")
-    assert memory.kernel_kills() == 0
-
-
 def test_a_finished_run_is_whole_or_it_is_not_finished(request_for, here):
     request = request_for("done", train={"optimizer_steps": 1, "epochs": 1})
     outcome = here(request)

@@ -49,10 +49,15 @@ def used(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ORACLES)
-@pytest.mark.parametrize("warmup", [{}, {"warmup_steps": 3}, {"warmup_ratio": 0.25}], ids=str)
-def test_rates_after_the_warm_up_are_transformers(request_for, here, used, kind, warmup):
+@pytest.mark.parametrize("warmup", [0, 1, 3, 12])
+def test_rates_after_the_warm_up_are_transformers(kind, warmup):
+    assert [1e-3 * rate_factor(step, kind, warmup, 12) for step in range(12)] == pytest.approx(rates_of(kind, warmup, 12))
+
+
+@pytest.mark.parametrize(("kind", "warmup"), [("linear", {"warmup_steps": 3}), ("cosine", {"warmup_ratio": 0.25})], ids=str)
+def test_the_optimizer_steps_at_these_rates_and_says_so(request_for, here, used, kind, warmup):
     outcome = here(request_for("run", train=UPDATES | {"lr_scheduler_type": kind} | warmup))
-    assert used["rates"] == pytest.approx(rates_of(kind, 3 if warmup else 0, 12))
+    assert used["rates"] == pytest.approx(rates_of(kind, 3, 12))
     assert [step["learning_rate"] for step in steps_of(outcome)] == pytest.approx(used["rates"])
 
 

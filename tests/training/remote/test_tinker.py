@@ -14,7 +14,7 @@ from clawpipe.contracts.schema import schema_of
 from clawpipe.policy.spec import PolicySpec
 from clawpipe.policy.tiny import byte_tokenizer
 from clawpipe.store.datasets import write_parquet
-from clawpipe.training.check import TrainerCheckRequest
+from clawpipe.training.check_request import TrainerCheckRequest
 from clawpipe.training.check_run import check_trainer
 from tests.training.remote.trained import away, steps_of, weights_of
 from tests.training.test_preferences import GOOD as PAIR

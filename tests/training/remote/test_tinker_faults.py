@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
 
-import httpx
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -266,52 +264,6 @@ def test_rows_of_another_temperature_are_counted(job, fake):
     error = refused(request)
     assert type(error) is DataError
     assert "rollouts.temperature=1" in error.fix
-
-
-def _response(status: int) -> httpx.Response:
-    return httpx.Response(status, request=httpx.Request("POST", "http://127.0.0.1/x"))
-
-
-def _of_status(kind: str, status: int) -> Exception:
-    return getattr(tinker, kind)("no", response=_response(status), body=None)
-
-
-def _caused(outer: Exception, inner: Exception) -> Exception:
-    outer.__cause__ = inner
-    return outer
-
-
-def _failed(category: str) -> Exception:
-    return tinker.RequestFailedError("broken", "r", tinker.types.RequestErrorCategory(category))
-
-
-CASES: list[tuple[Exception, type[ClawpipeError]]] = [
-    (_of_status("AuthenticationError", 401), ConfigError),
-    (_of_status("APIStatusError", 402), ConfigError),
-    (_of_status("BadRequestError", 400), ConfigError),
-    (_of_status("NotFoundError", 404), DataError),
-    (_of_status("RateLimitError", 429), BusyError),
-    (_of_status("InternalServerError", 500), BusyError),
-    (tinker.APIConnectionError(request=_response(200).request), BusyError),
-    (httpx.ReadError("cut"), BusyError),
-    (FutureTimeoutError(), BusyError),
-    (_failed("user"), DataError),
-    (_failed("server"), BusyError),
-    (_caused(ValueError("Error retrieving result"), _of_status("AuthenticationError", 401)), ConfigError),
-    (_caused(RuntimeError("poisoned"), _of_status("RateLimitError", 429)), BusyError),
-    (tinker.TinkerError("The api_key must start with the 'tml-' prefix"), ConfigError),
-    (RuntimeError("odd\nlines"), TrainingError),
-]
-
-
-@pytest.mark.parametrize(("error", "kind"), CASES, ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "")
-def test_each_error_of_the_library_has_an_exit_code(error, kind):
-    from clawpipe.hosted.tinker_errors import told_as_ours
-
-    with pytest.raises(kind) as caught, told_as_ours("http://127.0.0.1:1"):
-        raise error
-    assert type(caught.value) is kind
-    assert "\n" not in caught.value.what
 
 
 @pytest.mark.parametrize(
