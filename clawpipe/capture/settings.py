@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from clawpipe.store.home_file import read_home_file
+from clawpipe.store.home_settings import read_home_settings
 
 FILE = "sessions.yaml"
 IDLE_SECONDS = 3600.0  # after which a session has ended
@@ -39,4 +39,4 @@ PLAIN = SessionSettings()
 
 def session_settings(root: Path) -> SessionSettings:
     """Return the settings of a home's directory. Raises ConfigError if its `sessions.yaml` is wrong."""
-    return read_home_file(root / FILE, SessionSettings, "docs/gateway.md")
+    return read_home_settings(root / FILE, SessionSettings, "docs/gateway.md")

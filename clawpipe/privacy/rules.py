@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 import clawpipe.privacy
 from clawpipe.patterns import fits
 from clawpipe.privacy.finders import patterns_elsewhere
-from clawpipe.store.home_file import read_home_file
+from clawpipe.store.home_settings import read_home_settings
 
 _NESTED = 3  # parts may name parts
 _KNOWN = "What detect-secrets knows and the rules above do not: keys of IBM, Artifactory, Twilio and others."
@@ -165,4 +165,4 @@ def rules_of(root: Path) -> tuple[Rule, ...]:
     Raises:
         ConfigError: the file cannot be read, or is invalid.
     """
-    return load_rules(read_home_file(root / "privacy.yaml", HomeRules, "docs/privacy.md"))
+    return load_rules(read_home_settings(root / "privacy.yaml", HomeRules, "docs/privacy.md"))
