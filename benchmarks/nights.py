@@ -30,7 +30,7 @@ import pyarrow as pa
 from clawpipe.config import NightConfig, load_config
 from clawpipe.contracts.schema import schema_of
 from clawpipe.evaluation.looks import Looks
-from clawpipe.ingest.state import IngestState, save, state_path
+from clawpipe.ingest.state import IngestState, log_file, save
 from clawpipe.json_types import JsonObject, Row
 from clawpipe.lineage.record import build_lineage, write_lineage
 from clawpipe.nights.record import NightStatus, RegisteredModel, StepEntry, create_record, entry, write_status
@@ -98,7 +98,7 @@ class SyntheticHome:
         while self.nights < nights:
             self._night(self.nights)
             self.nights += 1
-        save(state_path(self.home, "all"), self.state.with_run({}, {"trajectories": self._trajectories(self.nights).digest}))
+        save(log_file(self.home, "all"), self.state.with_run({}, {"trajectories": self._trajectories(self.nights).digest}))
 
     def _night(self, number: int) -> None:
         raw = self._trajectories(number)

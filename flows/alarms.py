@@ -26,7 +26,8 @@ from prefect.server.schemas.schedules import CronSchedule, IntervalSchedule, RRu
 from prefect.types import SecretDict
 from pydantic import SecretStr, TypeAdapter
 
-TAG = "nightly"  # of deployments that run nights, in prefect.yaml
+from flows.deployments import NIGHTLY, OF_MODEL
+
 PERIODS = 1.1
 _WATCHER = "clawpipe-watcher"  # block with the watcher's address
 _OVERDUE, _CRASHED = "clawpipe-overdue-", "clawpipe-night-crashed"
@@ -89,7 +90,7 @@ def _dates(schedule: Any) -> list[Any]:
 def _overdue(block: Any) -> Iterator[Automation]:
     """Yield an automation for each deployment of nights that has a schedule."""
     with get_client(sync_client=True) as client:
-        nightly = client.read_deployments(deployment_filter=DeploymentFilter(tags=DeploymentFilterTags(all_=[TAG])))
+        nightly = client.read_deployments(deployment_filter=DeploymentFilter(tags=DeploymentFilterTags(all_=[NIGHTLY])))
     for deployment in nightly:
         longest = None if deployment.paused else period(deployment.schedules)
         if longest:
@@ -105,6 +106,7 @@ def _overdue_one(deployment: DeploymentResponse, within: timedelta, block: Any) 
         "kind": "night.overdue",
         "text": f"no run of the deployment {deployment.name} has ended, with a verdict or for want of news, for {_worded(within)}",
         "about": "{{ firing.id }}",
+        **({"model": model} if (model := _model_of(deployment)) else {}),
     }
     return Automation(
         name=f"{_OVERDUE}{deployment.name}",
@@ -122,6 +124,11 @@ def _overdue_one(deployment: DeploymentResponse, within: timedelta, block: Any) 
         ),
         actions=[CallWebhook(block_document_id=block, payload=json.dumps(payload))],
     )
+
+
+def _model_of(deployment: DeploymentResponse) -> str | None:
+    """Return the model in a deployment's tags; one that is alone has no such tag."""
+    return next((tag.removeprefix(OF_MODEL) for tag in deployment.tags if tag.startswith(OF_MODEL)), None)
 
 
 def _crashed(block: Any) -> Automation:

@@ -13,8 +13,16 @@ from clawpipe.errors import ClawpipeError
 from clawpipe.nights.record import REPORT, run_dir
 from clawpipe.quick_imports import quick_imports
 from clawpipe.services.sign_in import SignIn, keep_secret, lead_on
-from clawpipe.services.web import Locked, SameOrigin
+from clawpipe.services.web import THIS_MACHINE, Locked, SameOrigin
 from clawpipe.store.home import Home
+
+SERVER_NAMES = (
+    "CLAWPIPE_SERVER_NAMES"  # further names of the servers, with commas between: those by which a cluster's pods find them
+)
+
+
+def _hosts() -> frozenset[str]:
+    return THIS_MACHINE | {name.strip() for name in os.environ.get(SERVER_NAMES, "").split(",") if name.strip()}
 
 
 def prefect() -> ASGIApp:
@@ -22,7 +30,7 @@ def prefect() -> ASGIApp:
     with quick_imports():
         from prefect.server.api.server import create_app
 
-        return SameOrigin(SignIn(create_app(), keep_secret))
+        return SameOrigin(SignIn(create_app(), keep_secret), _hosts())
 
 
 def mlflow() -> ASGIApp:
@@ -37,7 +45,7 @@ def mlflow() -> ASGIApp:
 
     user, password = os.environ["MLFLOW_TRACKING_USERNAME"], os.environ["MLFLOW_TRACKING_PASSWORD"]
     pages = SignIn(NightPages(app, Home.from_env()), lead_on)
-    return SameOrigin(Locked(pages, f"{user}:{password}", open_path="/health"))
+    return SameOrigin(Locked(pages, f"{user}:{password}", open_path="/health"), _hosts())
 
 
 class NightPages:

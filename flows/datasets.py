@@ -22,7 +22,7 @@ from clawpipe.errors import BusyError, DataError
 from clawpipe.ingest.query import is_query, matching, parse_query, row_names, selected, takes_new
 from clawpipe.ingest.state import IngestState, logs
 from clawpipe.nights.record import NightRecord, has_verdict, list_nights, read_status, run_dir
-from clawpipe.reviews.decisions import last_decisions
+from clawpipe.reviews.open import last_decisions
 from clawpipe.store.datasets import dataset_ref, find_dataset
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store

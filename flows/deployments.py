@@ -1,9 +1,11 @@
-"""The deployments of `clawpipe up`: those of prefect.yaml as shipped, or with a user's own config in its place."""
+"""The deployments of `clawpipe up`: those of prefect.yaml as shipped, or with configs of a user's own in its place."""
 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,44 +18,88 @@ from clawpipe.nights.record import DATE
 from clawpipe.store.home import Home
 from clawpipe.store.identity import home_id
 
+NIGHTLY, OF_MODEL = "nightly", "model:"  # tags: of what runs nights; and before the name of the model that they are for
 HOME_ID = "CLAWPIPE_DEPLOYED_HOME"  # in the environment of a deployed run: the id of the home that it is for
 
 
 def deployments(
-    config: Path | None = None, overrides: Sequence[str] = (), ready_at: int | None = None, schedule: str | None = None
+    configs: Sequence[Path] = (), overrides: Sequence[str] = (), ready_at: int | None = None, schedule: str | None = None
 ) -> JsonObject:
     """Return the contents of the prefect.yaml that is to be deployed.
 
-    The config is that of the deployment `nightly`; and where it learns from what is new, of `on-demand` too, which then starts when
-    enough data wait for the config's model. Whatever is left out is as shipped.
+    A config is that of the deployment `nightly`; and where it learns from what is new, of `on-demand` too, which then starts when
+    enough data wait for the config's model. Of several configs each has deployments with its model's name. Whatever is left out is
+    as shipped.
 
     Args:
-        config: a night's settings; deployed by its absolute path, because a worker runs in a directory of its own.
-        overrides: settings on top of it.
+        configs: settings of nights, each for a model of its own; deployed by absolute paths, because a worker runs in another
+            directory.
+        overrides: settings on top of each.
         ready_at: conversations and pairs that start a night on demand.
         schedule: when nights start, in cron's five fields, in the time zone of their settings.
 
     Raises:
         NotFoundError: there is no such config.
-        ConfigError: the schedule is none; or the config cannot be read, or would not work night after night.
+        ConfigError: the schedule is none; two configs are for one model; or one cannot be read, or would not work every night.
     """
     made = read_yaml(_shipped_file())
-    named = {deployment["name"]: deployment for deployment in made["deployments"]}
+    nightly, on_demand, ingest = made["deployments"]
     if ready_at is not None:
-        named["ingest"]["parameters"]["ready_at"] = ready_at
-    if config is None and not overrides and schedule is None:
+        ingest["parameters"]["ready_at"] = ready_at
+    if not configs and not overrides and schedule is None:
         return made
-    nightly = named["nightly"]["parameters"]
-    file = shipped(config or Path(nightly["config"])).resolve()
-    settings = load_config(file, overrides)
-    _require_every_night(settings, file)
-    [clock] = named["nightly"]["schedules"]
-    clock |= {"timezone": settings.timezone} | ({"cron": _cron(schedule)} if schedule else {})
-    nightly |= {"config": str(file), "overrides": list(overrides)}
-    if any(takes_new(word) for word in (*settings.trajectories, *settings.preferences)):
-        _on_demand(named["on-demand"], nightly, settings.registry.model_name)
-        named["ingest"]["parameters"]["model"] = settings.registry.model_name
-    return made
+    files = [shipped(file).resolve() for file in configs or [Path(nightly["parameters"]["config"])]]
+    nights = [_Night(file, load_config(file, overrides), overrides, schedule) for file in files]
+    _require_own_models(nights)
+    if waiting := [night.model for night in nights if night.takes_new]:
+        ingest["parameters"]["model"] = waiting[0] if len(nights) == 1 else waiting
+    of_each = [night.deployed(nightly, on_demand) for night in nights]
+    if len(nights) == 1:
+        return {**made, "deployments": [*of_each[0], ingest]}
+    named = [_named(one, night) for night, own in zip(nights, of_each, strict=True) for one in own[: 1 + night.takes_new]]
+    return {**made, "deployments": [*named, ingest]}
+
+
+def scheduled(made: JsonObject) -> list[JsonObject]:
+    """Return the parameters of each deployment of nights that starts by the clock."""
+    return [one["parameters"] for one in made["deployments"] if NIGHTLY in one["tags"] and one["schedules"]]
+
+
+@dataclass(frozen=True)
+class _Night:
+    """A config to deploy."""
+
+    file: Path
+    settings: NightConfig
+    overrides: Sequence[str]
+    schedule: str | None
+
+    @property
+    def model(self) -> str:
+        return self.settings.registry.model_name
+
+    @property
+    def takes_new(self) -> bool:
+        return any(takes_new(word) for word in (*self.settings.trajectories, *self.settings.preferences))
+
+    def deployed(self, nightly: JsonObject, on_demand: JsonObject) -> list[JsonObject]:
+        """Return the two shipped deployments for this config."""
+        _require_every_night(self.settings, self.file)
+        [clock] = nightly["schedules"]
+        clock = clock | {"timezone": self.settings.timezone} | ({"cron": _cron(self.schedule)} if self.schedule else {})
+        own = nightly | {"parameters": {"config": str(self.file), "overrides": list(self.overrides)}, "schedules": [clock]}
+        return [own, _on_demand(on_demand, own["parameters"], self.model) if self.takes_new else on_demand]
+
+
+def _named(deployment: JsonObject, night: _Night) -> JsonObject:
+    return deployment | {"name": f"{deployment['name']}-{night.model}", "tags": [*deployment["tags"], f"{OF_MODEL}{night.model}"]}
+
+
+def _require_own_models(nights: Sequence[_Night]) -> None:
+    for model, count in Counter(night.model for night in nights).items():
+        if count > 1:
+            files = ", ".join(str(night.file) for night in nights if night.model == model)
+            raise ConfigError(f"{count} configs are for the model {model}", files, "give each a registry.model_name of its own")
 
 
 def belonging_to(home: Home, made: JsonObject) -> JsonObject:
@@ -88,12 +134,15 @@ def _shipped_file() -> Path:
     return file
 
 
-def _on_demand(deployment: JsonObject, nightly: JsonObject, model: str) -> None:
-    """Let the deployment run the nightly config, by the event of its model; the event's label stands for the data."""
-    deployment["parameters"] = dict(nightly)
-    for trigger in deployment["triggers"]:
-        trigger["match"] = {"prefect.resource.id": f"clawpipe.model.{model}"}
-        trigger["parameters"]["overrides"] = [*nightly["overrides"], *trigger["parameters"]["overrides"]]
+def _on_demand(deployment: JsonObject, nightly: JsonObject, model: str) -> JsonObject:
+    """Return the deployment with the nightly config, started by the event of its model; the event's label stands for the data."""
+    triggers = [
+        trigger
+        | {"match": {"prefect.resource.id": f"clawpipe.model.{model}"}}
+        | {"parameters": {"overrides": [*nightly["overrides"], *trigger["parameters"]["overrides"]]}}
+        for trigger in deployment["triggers"]
+    ]
+    return deployment | {"parameters": dict(nightly), "triggers": triggers}
 
 
 def _require_every_night(settings: NightConfig, file: Path) -> None:

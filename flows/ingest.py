@@ -37,7 +37,7 @@ def ingest(
     logprobs: LogprobsKind | None = None,
     map: list[str] | None = None,
     ready_at: int | None = None,
-    model: str = "clawpipe-agent",
+    model: str | list[str] = "clawpipe-agent",
 ) -> list[JsonObject]:
     """Ingest new data; return for each set of options what `clawpipe ingest --json` prints. A step is retried while another runs.
 
@@ -53,14 +53,15 @@ def ingest(
         map: `TARGET=PATH` pairs that map fields of an unknown record format.
         ready_at: conversations and pairs that no night for `model` has used: where new data bring so many together, the event
             `clawpipe.data.ready` starts a night.
-        model: registered model that the nights are for.
+        model: registered model that the nights are for; of several each that has enough gets an event.
     """
     keep_private()
     home = Home.from_env()
     given = Options(format, policy_version, Path(labels) if labels else None, user, temperature, logprobs, tuple(map or ()))
     reports = list(_ingested({given: tuple(paths)} if paths else sources(home)))
     if ready_at is not None and any(report["dataset"]["rows"] or "preferences" in report for report in reports):
-        tell_if_ready(home, model, ready_at)
+        for one in [model] if isinstance(model, str) else model:
+            tell_if_ready(home, one, ready_at)
     return reports
 
 

@@ -22,6 +22,7 @@ from clawpipe.nights.compared import compared
 from clawpipe.nights.conclude import conclude, count_evidence, evidence_warning
 from clawpipe.nights.journal import Journal, watcher
 from clawpipe.nights.judges import judges_of
+from clawpipe.nights.locks import if_alone, night_held
 from clawpipe.nights.machines import held, share_night
 from clawpipe.nights.past import earlier_evidence, past_rounds
 from clawpipe.nights.record import (
@@ -46,7 +47,6 @@ from clawpipe.reporting.transcripts import heldout_transcripts
 from clawpipe.reviews.snapshot import made_by, reviewed_rows, reviews_of
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_ref, stored_dataset
-from clawpipe.store.files import exclusive
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
 from clawpipe.store.refs import DatasetRef, ModelRef
@@ -183,7 +183,7 @@ def open_night(config: NightConfig, ledger_home: Home | None = None) -> Iterator
         ledger_home: home of the ledger of looks at held-out items, and of people's decisions; the night's home unless given.
 
     Raises:
-        BusyError: another night runs on this home.
+        BusyError: another night for this model runs on this home, or data are being removed.
         ConfigError: this machine cannot load the models with the quantization asked for; the environment does not load; or
             the teacher does not exist or has another vocabulary.
         DataError: a stored dataset, or the champion to compare with, is lost.
@@ -192,9 +192,11 @@ def open_night(config: NightConfig, ledger_home: Home | None = None) -> Iterator
     home = Home.from_env()
     store = open_store(home)
     with ExitStack() as stack:
-        stack.enter_context(exclusive(home.locks / "night.lock", f"the home {home.root}"))
+        stack.enter_context(night_held(home, config.registry.model_name))
         stack.enter_context(held(home, night_id(config)))
-        store.sweep()
+        with if_alone(home, config.registry.model_name) as is_alone:
+            if is_alone:  # nights of other models may be reading what is outdated
+                store.sweep()
         clear_leftovers(home, night_id(config))
         _prepare_ledger(_tracking(home, config))
         record = _record(home, config, ledger_home or home)
@@ -337,5 +339,7 @@ def close_night(night: OpenNight) -> NightStatus:
     night.journal.save()
     transcripts = heldout_transcripts(store, status)
     write_report(status, night.journal.run_dir, night.config, transcripts)
-    shutil.rmtree(night.home.work, ignore_errors=True)
+    with if_alone(night.home, night.config.registry.model_name) as is_alone:
+        if is_alone:
+            shutil.rmtree(night.home.work, ignore_errors=True)
     return status

@@ -9,7 +9,7 @@ from clawpipe.errors import NotFoundError
 from clawpipe.judging.base import SCORERS, Scorer, scores_stored
 from clawpipe.judging.spending import spending_of
 from clawpipe.nights.record import NightStatus, list_nights, night_id, read_status
-from clawpipe.reviews.decisions import Decisions
+from clawpipe.reviews.open import open_decisions
 from clawpipe.reviews.queue import Candidates, Queue
 from clawpipe.reviews.snapshot import made_by
 from clawpipe.store.datasets import dataset_ref
@@ -36,7 +36,7 @@ def review_queue(home: Home, config: NightConfig | None, ask_judges: bool) -> Qu
     candidates = Candidates(trajectories, [*named["scores"], *(_scores_of(status) if status else [])], named["preferences"])
     with spending_of(night):  # what judges are asked here is of the night's budget, and is not asked again by the night
         scorers = _judges(config, ask_judges)
-    return Queue(open_store(home), candidates, Decisions.of(home), scorers)
+    return Queue(open_store(home), candidates, open_decisions(home), scorers)
 
 
 def _named(home: Home, config: NightConfig) -> dict[str, list[DatasetRef]]:

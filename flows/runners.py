@@ -5,13 +5,15 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, ClassVar, TypedDict, cast
+from typing import Any, ClassVar, Protocol, TypedDict, cast
 from uuid import UUID
 
 from prefect.client.schemas.objects import State
+from prefect.concurrency.asyncio import ConcurrencySlotAcquisitionError
 from prefect.futures import PrefectFuture
 
 from clawpipe.devices import meter
+from clawpipe.errors import BusyError
 from clawpipe.nights.journal import Journal
 from clawpipe.nights.record import entry
 from clawpipe.store.home import Home
@@ -41,7 +43,7 @@ class PrefectRunner:
         state: State[StepResult] = cast(Any, task)(**call.arguments, return_state=True)  # Task's overloads hide the state
         if state.state_details.task_run_id:
             self.ended.append(state.state_details.task_run_id)
-        result = state.result()
+        result = result_of(state)
         key = self._shared(call)
         cached = state.name == CACHED and all(was_cached for was_cached, _ in self._chunks)
         seconds = time.monotonic() - begun + sum(spent for _, spent in self._chunks)
@@ -61,7 +63,7 @@ class PrefectRunner:
         return results
 
     def _chunk(self, future: PrefectFuture, call: Call, done: int, total: int) -> StepResult:
-        result = future.result()
+        result = result_of(future)
         self._shared(call)
         self._journal.progress(done, total, "chunks")
         return result
@@ -71,6 +73,22 @@ class PrefectRunner:
         if key := call.key:
             share_records(self._home, key)
         return key
+
+
+class _Ended(Protocol):
+    def result(self) -> StepResult: ...
+
+
+def result_of(ended: _Ended) -> StepResult:
+    """Return the result of a step that has ended.
+
+    Raises:
+        BusyError: the server gave it no place on the accelerator, as an overloaded one does.
+    """
+    try:
+        return ended.result()
+    except ConcurrencySlotAcquisitionError as error:
+        raise BusyError(f"the Prefect server gives no place on the accelerator: {error}", fix="run the command again") from error
 
 
 class Unknown:

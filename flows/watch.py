@@ -1,6 +1,6 @@
 """The watcher of `clawpipe up`: it delivers what people are to be told, takes alarms from Prefect, and answers /metrics.
 
-`python -m flows.watch PORT CONFIG [OVERRIDE ...]` with the settings of the scheduled night. It asks for the home's secret.
+`python -m flows.watch PORT CONFIG ... [-- OVERRIDE ...]` with the settings of the scheduled nights. It asks for the home's secret.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -26,6 +27,7 @@ from clawpipe.config.load import load_config, shipped
 from clawpipe.config.night import NightConfig
 from clawpipe.monitoring.textfile import write_textfile
 from clawpipe.notifications.events import event
+from clawpipe.notifications.nights import model_of
 from clawpipe.notifications.outbox import Outbox
 from clawpipe.ports import LOOPBACK
 from clawpipe.processes import quick_exit
@@ -54,13 +56,14 @@ class Alarm(BaseModel):
     text: str
     about: str
     night: str | None = None
+    model: str | None = None
 
 
 class Watcher:
-    """Watches one home for the receivers in one night's settings."""
+    """Watches one home for the receivers in the settings of its nights."""
 
-    def __init__(self, home: Home, config: NightConfig) -> None:
-        self._home, self._config = home, config
+    def __init__(self, home: Home, configs: Sequence[NightConfig]) -> None:
+        self._home, self._configs = home, configs
         self._figures, self._drawn = b"", -math.inf
         self._written: bytes | None = None
         self._drawing = threading.Lock()
@@ -80,11 +83,10 @@ class Watcher:
         looked = -math.inf
         while True:
             try:
-                if self._config.notify.receivers:
-                    due = time.monotonic() - looked > _CONDITIONS_SECONDS
-                    looked = time.monotonic() if due else looked
-                    events = conditions(self._home, self._config.registry.model_name) if due else ()
-                    notify(self._home, self._config, events, _DELIVERY_SECONDS)
+                due = time.monotonic() - looked > _CONDITIONS_SECONDS
+                looked = time.monotonic() if due else looked
+                for config in self._configs:
+                    self._notify(config, due)
                 self._write_figures()
             except Exception as error:
                 _LOG.warning("%s: %s", type(error).__name__, error)
@@ -97,11 +99,17 @@ class Watcher:
                 self._figures, self._drawn = figures(self._home), time.monotonic()
             return self._figures
 
+    def _notify(self, config: NightConfig, due: bool) -> None:
+        if config.notify.receivers:
+            events = conditions(self._home, config.registry.model_name) if due else ()
+            notify(self._home, config, events, _DELIVERY_SECONDS)
+
     def _write_figures(self) -> None:
-        """Write the textfile that the settings name, if there is a newer text."""
-        file = self._config.metrics.textfile
-        if file and (text := self.figures()) is not self._written:
-            write_textfile(file, text)
+        """Write the textfiles that the settings name, if there is a newer text."""
+        files = {file for config in self._configs if (file := config.metrics.textfile)}
+        if files and (text := self.figures()) is not self._written:
+            for file in files:
+                write_textfile(file, text)
             self._written = text
 
     async def _alarm(self, request: Request) -> Response:
@@ -109,21 +117,28 @@ class Watcher:
             alarm = Alarm.model_validate_json((await request.body())[:_LARGEST])
         except ValidationError as error:
             return PlainTextResponse(f"no alarm: {error.errors()[0]['msg']}", 422)
-        model = self._config.registry.model_name
-        told = event(self._home, alarm.kind, alarm.text, about=alarm.about, night=alarm.night, model=model)
-        Outbox(self._home).put(told, self._config.notify.receivers)
+        for config in self._about(alarm):
+            model = config.registry.model_name
+            told = event(self._home, alarm.kind, alarm.text, about=alarm.about, night=alarm.night, model=model)
+            Outbox(self._home).put(told, config.notify.receivers)
         return PlainTextResponse("kept", 202)
 
+    def _about(self, alarm: Alarm) -> Sequence[NightConfig]:
+        """Return the settings of the night that an alarm is about; the first where nothing says which."""
+        model = alarm.model or (alarm.night and model_of(self._home, alarm.night))
+        return [config for config in self._configs if config.registry.model_name == model] or self._configs[:1]
 
-def main(port: int, config: Path, overrides: list[str]) -> None:
+
+def main(port: int, configs: list[Path], overrides: list[str]) -> None:
     """Watch until SIGTERM."""
-    home, settings = Home.from_env(), load_config(shipped(config), overrides)
+    home, settings = Home.from_env(), [load_config(shipped(config), overrides) for config in configs]
     watcher, secret = Watcher(home, settings), home_secret(home)
-    if settings.notify.receivers:
+    has_receivers = any(one.notify.receivers for one in settings)
+    if has_receivers:
         prepare_alarms(f"http://{LOOPBACK}:{port}{ALARM}", secret)
     else:
         keep_alarms({})  # those of earlier settings
-    if settings.notify.receivers or settings.metrics.textfile:
+    if has_receivers or any(one.metrics.textfile for one in settings):
         threading.Thread(target=watcher.look_for_ever, daemon=True).start()
     app = SameOrigin(Locked(watcher.app(), secret, open_path=HEALTH))
     uvicorn.run(app, host=LOOPBACK, port=port, log_level="warning", ws="none", server_header=False)
@@ -131,5 +146,6 @@ def main(port: int, config: Path, overrides: list[str]) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    main(int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])
+    split = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    main(int(sys.argv[1]), list(map(Path, sys.argv[2:split])), sys.argv[split + 1 :])
     quick_exit(0)

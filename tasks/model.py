@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 from clawpipe.config.night import EngineSpec, Runtime
 from clawpipe.config.training import Train
 from clawpipe.evaluation.model_check import check_model as check
@@ -18,6 +21,7 @@ def check_model(policy: ModelRef, train: Train, engine: EngineSpec, runtime: Run
     """Compare the log-probs of engine and trainer with the model's on a few conversations; an error where they differ too much."""
     home = Home.from_env()
     spec = policy_spec(open_store(home), policy)
-    with open_workers(runtime, home.logs) as pool:
-        found = check(pool, home.work / "check", spec, train, runtime, engine)
+    home.work.mkdir(parents=True, exist_ok=True)
+    with open_workers(runtime, home.logs) as pool, TemporaryDirectory(prefix="check-", dir=home.work) as own:
+        found = check(pool, Path(own), spec, train, runtime, engine)
     return StepResult(details={figures.part: figures.model_dump(mode="json") for figures in found})

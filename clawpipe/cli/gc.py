@@ -52,7 +52,7 @@ def gc(
 
     It refuses to run during a night; try again later. Data less than an hour old stay.
     """
-    from clawpipe.ingest.state import compact_imports
+    from clawpipe.ingest.compaction import compact_imports
     from clawpipe.removal.collect import collect
     from clawpipe.store.home import Home
     from flows.datasets import used_by_models

@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -75,11 +75,11 @@ def _run_of_users(config: Path, overrides: list[str], json_output: bool) -> None
 def _run_one(config: Path, override: list[str], json_output: bool) -> tuple[str, NightStatus]:
     """Run a night; return the id of the run, and the night's status."""
     from clawpipe.config import load_config
+    from clawpipe.nights.locks import run_held
     from clawpipe.nights.record import NightStatus, night_id, run_dir
     from clawpipe.reporting.terminal import waiting
     from clawpipe.runs.recording import recorded
     from clawpipe.services.prefect_server import environment, prefect_api
-    from clawpipe.store.files import exclusive
     from clawpipe.store.home import Home
     from flows.labels import labelled
     from flows.refusals import refuse_early
@@ -90,7 +90,7 @@ def _run_one(config: Path, override: list[str], json_output: bool) -> tuple[str,
     run_dir(home, night_id(settings))  # and so does one of its name
     refuse_early(home, settings)
     with (
-        exclusive(home.locks / "run.lock", f"the home {home.root}"),
+        run_held(home, settings.registry.model_name),
         recorded(home, _facts(settings, config, override)) as recorder,
         end_early(lambda: _kept(home, recorder, ending.why), json_output) as ending,
     ):
@@ -251,6 +251,9 @@ def _plan_check(settings: NightConfig, json_output: bool) -> None:
 def status(
     night: Annotated[str | None, typer.Option("--night", help="A night's id; by default the latest.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-l", min=1, help="Most nights in the table of the latest ones.")] = 20,
+    every_model: Annotated[
+        bool, typer.Option("--all", help="One line for each model: last verdict, what runs, when it is due.")
+    ] = False,
     json_output: JsonFlag = False,
 ) -> None:
     """Show a past or running night: steps, held-out figures, verdict, model, and the evidence left."""
@@ -259,6 +262,9 @@ def status(
     from clawpipe.store.home import Home
 
     home = Home.from_env()
+    if every_model:
+        _print_models(home, json_output)
+        return
     nights = list_nights(home)
     if not nights:
         due = "; ".join(_schedule(home))
@@ -276,6 +282,30 @@ def status(
             typer.echo(f"{len(nights) - limit} earlier nights: --limit {len(nights)} shows them")
     for line in _schedule(home):
         typer.echo(f"schedule: {line}")
+
+
+def _print_models(home: Home, json_output: bool) -> None:
+    from clawpipe.reporting.models import model_statuses, models_table
+
+    found = model_statuses(home, _next_nights(home))
+    if json_output:
+        print_json({"models": [one.model_dump(mode="json") for one in found]})
+    elif found:
+        _print(models_table(found))
+    else:
+        raise NotFoundError("no night has run here", str(home.root), "start one: clawpipe run --config configs/demo.yaml")
+
+
+def _next_nights(home: Home) -> dict[str, str]:
+    """Return when the next night of each model is due; nothing while `clawpipe up` does not run, or does not answer."""
+    from clawpipe.services.prefect_server import announced_url
+    from clawpipe.services.schedules import deployed
+
+    url = announced_url(home)
+    with suppress(ClawpipeError):
+        found = deployed(home, url) if url else []
+        return {one.model: f"{one.next_run:%Y-%m-%d %H:%M}" for one in found if one.model and one.next_run}
+    return {}
 
 
 def _schedule(home: Home) -> list[str]:

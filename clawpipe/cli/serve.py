@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -33,6 +34,7 @@ FormatOption = Annotated[
 ]
 BaseOption = Annotated[str | None, typer.Option(metavar="NAME", help="Base model to serve as long as the alias names no version.")]
 _REGISTERED = "models:/"
+CHAMPION = "champion"  # as in clawpipe.registry.versions, which loads MLflow
 
 
 class EngineName(StrEnum):
@@ -50,6 +52,8 @@ ArgumentOption = Annotated[
 ]
 _PER_USER_HELP = "Let each user get the champion of NAME-user-DIGEST, if there is one; all others get the model that is named."
 PerUserOption = Annotated[bool, typer.Option("--per-user", help=_PER_USER_HELP)]
+_ALSO_HELP = "Also serve NAME@champion, an adapter on the same base, to requests for the model NAME; once for each."
+AlsoOption = Annotated[list[str] | None, typer.Option("--also", metavar="MODEL", help=_ALSO_HELP)]
 CaptureOption = Annotated[
     bool, typer.Option("--capture", help="Capture every turn, like `clawpipe gateway` in front of this server.")
 ]
@@ -69,6 +73,7 @@ def serve(
     python: PythonOption = None,
     argument: ArgumentOption = None,
     per_user: PerUserOption = False,
+    also: AlsoOption = None,
 ) -> None:
     """Serve a model over OpenAI's interface until Ctrl-C.
 
@@ -81,6 +86,7 @@ def serve(
     if per_user and (engine == EngineName.vllm or not _is_alias(model)):
         fix = "serve NAME@champion with the embedded engine"
         raise ConfigError("users have models of their own beside an alias, on the embedded engine", "--per-user", fix)
+    others = _champions(also or [], engine)
     if engine == EngineName.vllm:
         from clawpipe.cli.behind_gateway import serve_vllm
 
@@ -97,6 +103,7 @@ def serve(
         words += ["--shadow-share", str(shadow_share)]
         words += ["--base", base] if base else []
         words += ["--per-user"] if per_user else []
+        words += [word for name in others for word in ("--also", f"{name}@{CHAMPION}")]
         serve_captured([*words, *(["--tool-call-format", tool_call_format] if tool_call_format else [])], host, port, per_user)
         return
     from clawpipe.reporting.terminal import waiting
@@ -105,13 +112,14 @@ def serve(
     key = api_key(host)
     listener = listen(host, port)
 
-    follows = _is_alias(model)
+    follows, apart = _is_alias(model), per_user or bool(others)
     if base and not follows:
         raise ConfigError("only an alias may name no version yet", "--base", "leave it out, or serve NAME@ALIAS")
     with waiting(f"loading {version_name(model)}"):  # the libraries as well, which take longer on a busy machine
         from clawpipe.serving.follow import Follower
-        from clawpipe.serving.found import champion_of_user
+        from clawpipe.serving.found import champion_of, champion_of_user
         from clawpipe.serving.live import Live, loader
+        from clawpipe.serving.other_models import OtherModels
         from clawpipe.serving.own_models import OwnModels
         from clawpipe.serving.policy import ServedPolicy
         from clawpipe.serving.server import serve as serve_versions
@@ -122,14 +130,29 @@ def serve(
         quiet_libraries()
         alias = alias_of(home, model, base, tool_call_format) if follows else None
         served = alias.find(alias.version()) if alias else _find(home, model, tool_call_format)
-        versions = Versions(Live(ServedPolicy(served, apart=per_user)), session_seconds)
-    follower = Follower(versions, alias, loader(apart=per_user), canary_share, shadow_share) if alias else None
+        versions = Versions(Live(ServedPolicy(served, apart=apart)), session_seconds)
+    follower = Follower(versions, alias, loader(apart=apart), canary_share, shadow_share) if alias else None
     own_models = OwnModels(partial(champion_of_user, home, served.name)) if per_user else None
     address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/v1"
     typer.echo(
         f"{served.name} version {served.version} (digest {served.digest[:12]}, policy {served.spec.policy_version}) at {address}"
     )
-    serve_versions(versions, key, listener, follower, is_behind_gateway(), own_models)
+    beside = OtherModels(others, partial(champion_of, home))
+    serve_versions(versions, key, listener, follower, is_behind_gateway(), own_models, beside)
+
+
+def _champions(also: Sequence[str], engine: EngineName) -> list[str]:
+    """Return the names of the models that are served beside the first one.
+
+    Raises:
+        ConfigError: one is no champion, or the engine is not the embedded one.
+    """
+    if also and engine == EngineName.vllm:
+        raise ConfigError("several models share the embedded engine alone", "--also", "leave it out, or serve each on a vLLM")
+    names = [one.removeprefix(_REGISTERED).removesuffix(f"@{CHAMPION}") for one in also]
+    if wrong := [one for one, name in zip(also, names, strict=True) if "@" in name or "/" in name]:
+        raise ConfigError(f"{wrong[0]!r} is no model's champion", "--also", f"such as clawpipe-agent@{CHAMPION}")
+    return names
 
 
 def quiet_libraries() -> None:

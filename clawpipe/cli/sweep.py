@@ -56,6 +56,7 @@ def sweep(
     'clawpipe[sweep]'.
     """
     from clawpipe.config import load_config
+    from clawpipe.nights.locks import RUN_LOCK
     from clawpipe.store.files import exclusive
     from clawpipe.store.home import Home
     from clawpipe.sweeping.space import read_space
@@ -66,7 +67,7 @@ def sweep(
     _require_optuna()
     home = Home.from_env()
     with (
-        exclusive(home.locks / "run.lock", f"the home {home.root}"),
+        exclusive(home.locks / RUN_LOCK, f"the home {home.root}"),
         exclusive(plan.directory(home) / "sweep.lock", f"the sweep {plan.id}"),
     ):
         results = _finish(home, plan.save(home), trials, parallel, pool or (_POOL if parallel > 1 else None))

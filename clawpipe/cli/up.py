@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import signal
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -27,9 +28,12 @@ PrefectPort = Annotated[int | None, typer.Option(help=f"Port of the Prefect serv
 MlflowPort = Annotated[int | None, typer.Option(help=f"Port of the MLflow server; {_MLFLOW_PORT}, or any if that is taken.")]
 MetricsPort = Annotated[int | None, typer.Option(help=f"Port of /metrics; {_METRICS_PORT}, or any if that is taken.")]
 ConfigOption = Annotated[
-    Path | None,
-    typer.Option("--config", "-c", help="YAML file of the scheduled nights' settings; configs/nightly.yaml if left out."),
+    list[Path] | None,
+    typer.Option(
+        "--config", "-c", help="YAML file of a scheduled night's settings, once for each model; configs/nightly.yaml if left out."
+    ),
 ]
+AtOnceOption = Annotated[int, typer.Option(min=1, help="Nights that run at a time, of several models; the others wait their turn.")]
 ScheduleOption = Annotated[
     str | None,
     typer.Option(
@@ -46,6 +50,7 @@ def up(
     override: OverrideOption = [],  # noqa: B006
     ready_at: ReadyAt = None,
     schedule: ScheduleOption = None,
+    at_once: AtOnceOption = 1,
     prefect_port: PrefectPort = None,
     mlflow_port: MlflowPort = None,
     metrics_port: MetricsPort = None,
@@ -55,8 +60,8 @@ def up(
     The watcher tells those in the settings' `notify` what happens, and answers /metrics.
 
     --config names your own night, which must have a label of its own each night (`night: "{date}"`). Where it learns from data that
-    no night has used, enough new data start it before its hour, too. While this command runs, `clawpipe run` on the same home
-    reports to this Prefect server.
+    no night has used, enough new data start it before its hour, too. With several configs each model has its own nights, which wait
+    for no other model's lock. While this command runs, `clawpipe run` on the same home reports to this Prefect server.
     """
     from clawpipe.errors import BusyError
     from clawpipe.monitoring.textfile import require_place
@@ -65,16 +70,17 @@ def up(
     from clawpipe.store.home import Home
     from flows.deployments import belonging_to, deployments
 
-    deployed = deployments(config, override, ready_at, schedule)  # a mistake shows before anything starts
+    deployed = deployments(config or [], override, ready_at, schedule)  # a mistake shows before anything starts
     home, settings = Home.from_env(), _nightly_settings(deployed)
-    if settings.metrics.textfile:
-        require_place(home, settings.metrics.textfile)
+    for file in {one.metrics.textfile for one in settings}:
+        if file:
+            require_place(home, file)
     metrics = choose_port(metrics_port, _METRICS_PORT)
     ports = choose_port(prefect_port, _PREFECT_PORT), choose_port(mlflow_port, _MLFLOW_PORT), metrics
     failing = partial(leave, home, "service.failing")
     signal.signal(signal.SIGTERM, _interrupt)  # a supervisor's stop then ends the services in order, like Ctrl-C
     try:
-        with stack(home, *ports, belonging_to(home, deployed), say=typer.echo, failing=failing) as services:
+        with stack(home, *ports, belonging_to(home, deployed), at_once, typer.echo, failing) as services:
             typer.echo(_addresses(services, home, deployed, metrics))
             try:
                 services.watch()
@@ -102,14 +108,14 @@ def _interrupt(number: int, frame: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _nightly_settings(deployed: JsonObject) -> NightConfig:
+def _nightly_settings(deployed: JsonObject) -> list[NightConfig]:
     from clawpipe.config.load import load_config, shipped
+    from flows.deployments import scheduled
 
-    nightly = next(one["parameters"] for one in deployed["deployments"] if one["name"] == "nightly")
-    return load_config(shipped(Path(nightly["config"])), nightly["overrides"])
+    return [load_config(shipped(Path(night["config"])), night["overrides"]) for night in scheduled(deployed)]
 
 
-def _tell(home: Home, settings: NightConfig) -> None:
+def _tell(home: Home, settings: Sequence[NightConfig]) -> None:
     """Deliver what waits before the end, but for Prefect's blocks, which the next `up` can load again."""
     from sqlite3 import Error
 
@@ -118,15 +124,17 @@ def _tell(home: Home, settings: NightConfig) -> None:
 
     with suppress(OSError, Error):  # the error that ends `up` says more
         outbox = Outbox(home)
-        outbox.address(settings.notify.receivers)
+        for one in settings:
+            outbox.address(one.notify.receivers)
         deliver(outbox, _TELL_SECONDS)
 
 
 def _addresses(services: Stack, home: Home, deployed: JsonObject, metrics: int) -> str:
     from clawpipe.services.secret import secret_file
+    from flows.deployments import scheduled
 
-    nightly = next(one["parameters"] for one in deployed["deployments"] if one["name"] == "nightly")
-    night = shlex.join([nightly["config"], *(word for setting in nightly["overrides"] for word in ("-o", setting))])
+    nights = "\n".join(f"Nightly   {_words(night)}" for night in scheduled(deployed))
+    name = next(one["name"] for one in deployed["deployments"] if one["schedules"])
     api, secret = services.api_url, secret_file(home)
     return f"""
 Prefect   {api.removesuffix("/api")}  its pages ask for the secret
@@ -136,14 +144,18 @@ Nights    {services.mlflow_url}/nights/  one page over all of them; asks for the
 Secret    {secret}
 Pages     `clawpipe open` shows them, signed in
 Worker    pool "clawpipe", this machine
-Nightly   {night}
+{nights}
 {_next_runs(services, home)}
 Logs      {services.services[0].log.parent}
 Home      {home.root}
 
 A night through the worker, from another terminal:
   export PREFECT_API_URL={api} PREFECT_API_AUTH_STRING="$(cat {shlex.quote(str(secret))})"
-  prefect deployment run nightly-retrain/nightly --watch
-  prefect deployment run nightly-retrain/nightly -p config=configs/demo.yaml --watch
+  prefect deployment run nightly-retrain/{name} --watch
+  prefect deployment run nightly-retrain/{name} -p config=configs/demo.yaml --watch
 
 Ctrl-C stops everything."""
+
+
+def _words(night: JsonObject) -> str:
+    return shlex.join([night["config"], *(word for setting in night["overrides"] for word in ("-o", setting))])

@@ -18,7 +18,7 @@ import msgspec
 from clawpipe.capture.records import Feedback, Record, Turn, line_of
 from clawpipe.capture.segments import Segment, check_space
 from clawpipe.errors import BusyError, ClawpipeError
-from clawpipe.lineage.tombstones import Tombstones, read_tombstones, tombstones_path
+from clawpipe.lineage.tombstones import Tombstones, known_tombstones, read_tombstones, tombstones_path
 from clawpipe.notifications.outbox import leave
 from clawpipe.privacy.redact import Redactor, redactor
 from clawpipe.privacy.rules import rules_of
@@ -30,6 +30,7 @@ SEGMENT_BYTES = 64 << 20
 _MOST = 512  # records in a group
 _TICK_SECONDS = 0.5
 _CHECK_SECONDS = 1.0
+_ASK_SECONDS = 30.0  # between two looks at what other machines of the home have forgotten
 _REDACTED = "a text of it was redacted"
 FORGOTTEN, UNWRITABLE = "forgotten", "no line can hold it"  # why a record is never written
 _FAULTS = (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError)  # of a record, not of the disk
@@ -69,6 +70,7 @@ class Recorder:
         self.fault: str | None = None
         self._told: str | None = None
         self._checked = -_CHECK_SECONDS
+        self._asked = time.monotonic()  # the server has read the list before it began
         self._check()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="recorder")
@@ -192,10 +194,14 @@ class Recorder:
 
     def _follow_tombstones(self) -> None:
         """Let the segment go when somebody has been forgotten, so that `clawpipe forget` can rewrite it."""
+        if time.monotonic() - self._asked > _ASK_SECONDS:
+            self._asked = time.monotonic()
+            with suppress(BusyError):  # what is not heard of now is rejected by ingest
+                read_tombstones(self._home)
         with suppress(FileNotFoundError):
             stamp = tombstones_path(self._home).stat().st_mtime_ns
             if stamp != self._stamp:
-                self._forgotten, self._stamp = read_tombstones(self._home), stamp
+                self._forgotten, self._stamp = known_tombstones(self._home), stamp
                 self.roll()
 
     def _is_forgotten(self, record: Record) -> bool:

@@ -51,7 +51,7 @@ def ingest_report(home: Home, done: Ingested) -> JsonObject:
         "dataset": datasets["trajectories"],
         **{role: datasets[name] for name, role in _ROLES.items() if name in datasets},
         "parts": done.parts,
-        "log": str(done.log),
+        "log": done.log,
         "warnings": list(warnings(done)),
     }
 

@@ -21,17 +21,18 @@ from clawpipe.ingest.state import (
     Unread,
     Version,
     absolute,
+    ingesting,
     load,
+    log_file,
     mark_of,
     prefix_sha256,
     save,
     stat_of,
-    state_path,
     unread,
 )
 from clawpipe.store.artifacts import Store
-from clawpipe.store.files import exclusive
 from clawpipe.store.home import Home
+from clawpipe.store.home_file import HomeFile
 from clawpipe.store.open import open_store
 from clawpipe.store.refs import DatasetRef
 from clawpipe.store.replaced import current_digest
@@ -46,6 +47,7 @@ class Ingested:
         datasets: datasets of this run, by name; `trajectories` always, the others if they have rows.
         parts: digests of the datasets of all runs with these options, including this one, by name.
         skipped: files without new lines.
+        log: where the log of all runs lies.
     """
 
     reading: Reading
@@ -57,7 +59,7 @@ class Ingested:
     parts: dict[str, list[str]]
     read: list[str]
     skipped: list[str]
-    log: Path
+    log: str
     unused_labels: int
 
     @property
@@ -116,26 +118,25 @@ def ingest(
 
     Raises:
         NotFoundError: a path matches nothing.
-        ConfigError: the format or the file of labels does not exist, or the home's `privacy.yaml` is wrong.
+        ConfigError: the format or the file of labels does not exist, or the home's `privacy.yaml` or `sessions.yaml` is wrong.
         DataError: the log of earlier runs, a file of labels, or the list of tombstones is damaged.
         BusyError: the shared store does not answer.
     """
-    path = state_path(home, options.name)
-    with exclusive(home.locks / "ingest.lock", f"ingest into the home {home.root}", wait=True, waits=waits):
-        store, files = open_store(home), find_files(paths)
-        state = _intact(store, load(path))
+    with ingesting(home, wait=True, waits=waits):
+        store, files, log = open_store(home), find_files(paths), log_file(home, options.name)
+        state = _intact(store, load(log))
         if again:
             state = state.without(absolute(files))
-        work = path.with_suffix(".work")  # not in home.work, which a night that ends removes
+        work = home.root / "ingest" / f"{options.name}.work"  # not in home.work, which a night that ends removes
         shutil.rmtree(work, ignore_errors=True)  # what a killed run left
         try:
-            return _ingest(home, store, work, files, options, state, path)
+            return _ingest(home, store, work, files, options, state, log)
         finally:
             shutil.rmtree(work, ignore_errors=True)
 
 
 def _ingest(
-    home: Home, store: Store, work: Path, files: Sequence[str], options: Options, state: IngestState, path: Path
+    home: Home, store: Store, work: Path, files: Sequence[str], options: Options, state: IngestState, log: HomeFile
 ) -> Ingested:
     parts = [_Part.of(file, name, state.files.get(name)) for name, file in absolute(files).items()]
     new = [part for part in parts if part.new is not None]
@@ -151,7 +152,7 @@ def _ingest(
     after = state.without(part.known_as for part in new).with_run(marks, kept)
     faults.kill_point("ingest.before_memory")
     if after != state:
-        save(path, after)
+        save(log, after)
     return Ingested(
         reading=reading,
         refused=Counter(reading.reasons()) + intake.admission.refused,
@@ -162,7 +163,7 @@ def _ingest(
         parts=after.datasets,
         read=[part.file for part in new],
         skipped=[part.file for part in parts if part.new is None],
-        log=path,
+        log=log.where,
         unused_labels=intake.admission.labels.unused,
     )
 

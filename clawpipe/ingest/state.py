@@ -1,15 +1,15 @@
 """The state of ingest: how far each file has been read, and the datasets that were made of the files.
 
-The state is one small file, `ingest/<name>.json` below the home, which is replaced atomically once the datasets are stored. A
-killed run leaves the state of the run before it; the next run reads the same lines, and makes the same datasets.
+The state is one small file, `ingest/<name>.json` of the home, which its machines share. It is replaced atomically once the datasets
+are stored. A killed run leaves the state of the run before it; the next run reads the same lines, and makes the same datasets.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -20,18 +20,17 @@ from clawpipe.importers.sources.lines import STDIN, Place, is_pipe, shown
 from clawpipe.importers.sources.packed import is_packed
 from clawpipe.importers.sources.tables import HUB, is_table
 from clawpipe.importers.sources.urls import is_url, name_of, version_of
-from clawpipe.store.datasets import dataset_ref
-from clawpipe.store.files import exclusive, write_atomic
+from clawpipe.ledger.lease import lease
+from clawpipe.store.files import exclusive
 from clawpipe.store.home import Home
+from clawpipe.store.home_file import HomeFile, shared_files
+from clawpipe.store.machines import shared_objects
 from clawpipe.store.open import open_store
-from clawpipe.store.parts import PART_ROWS
-from clawpipe.store.refs import DatasetRef
-from clawpipe.store.rewrite import compact
 
+INGEST_LOCK = "ingest.lock"
+_FOLDER, _SUFFIX = "ingest", ".json"
 _BLOCK = 1 << 20
-_UNUSED: Mapping[str, frozenset[str]] = {}
 _BEGINNING = 32  # hex digits
-_MANY = 8  # fewer are not worth new digests, which make the steps that read them run again
 
 
 class _Record(BaseModel):
@@ -96,8 +95,13 @@ class Unread(_Record):
     grown: bool = False
 
 
-def state_path(home: Home, name: str) -> Path:
-    return home.root / "ingest" / f"{name}.json"
+def log_file(home: Home, name: str) -> HomeFile:
+    return _file_at(home, f"{_FOLDER}/{name}{_SUFFIX}")
+
+
+def log_files(home: Home) -> list[HomeFile]:
+    """Return the file of every log of the home, by the order of their names."""
+    return [_file_at(home, path) for path in shared_files(home, _FOLDER, _SUFFIX)]
 
 
 def logs(home: Home) -> dict[str, IngestState]:
@@ -105,26 +109,69 @@ def logs(home: Home) -> dict[str, IngestState]:
 
     Raises:
         DataError: a log is damaged.
+        BusyError: machines share the home, and their storage does not answer.
     """
-    return {path.stem: load(path) for path in sorted((home.root / "ingest").glob("*.json"))}
+    return {Path(path).stem: load(_file_at(home, path)) for path in shared_files(home, _FOLDER, _SUFFIX)}
 
 
-def load(path: Path) -> IngestState:
-    """Load the state from a file; an empty one if there is no file.
+def load(file: HomeFile) -> IngestState:
+    """Load a log; an empty one if there is no file.
 
     Raises:
         DataError: the file is damaged.
     """
+    data = file.read()
     try:
-        return IngestState.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
-        return IngestState()
+        return IngestState() if data is None else IngestState.model_validate_json(data)
     except ValidationError as error:
-        raise DataError("the log of what was ingested is damaged", str(path), "remove it, and everything is read again") from error
+        raise DataError("the log of what was ingested is damaged", file.where, "remove it, and everything is read again") from error
 
 
-def save(path: Path, state: IngestState) -> None:
-    write_atomic(path, state.model_dump_json(indent=1).encode())
+def save(file: HomeFile, state: IngestState) -> None:
+    """Replace the log that was loaded from the same object.
+
+    Raises:
+        ChangedError: another machine has changed it since.
+    """
+    file.write(state.model_dump_json(indent=1).encode())
+
+
+@contextmanager
+def ingesting(home: Home, wait: bool = False, waits: Callable[[str], None] | None = None) -> Iterator[None]:
+    """Hold the home's logs against other processes and machines.
+
+    Args:
+        waits: called with the holder's name if it has to wait.
+
+    Raises:
+        InUseError: another one holds them and `wait` is False.
+    """
+    what = f"ingest into the home {home.root}"
+    with exclusive(home.locks / INGEST_LOCK, what, wait=wait, waits=waits), no_other_machine_ingests(wait, waits):
+        yield
+
+
+def no_other_machine_ingests(wait: bool = False, waits: Callable[[str], None] | None = None) -> AbstractContextManager[None]:
+    """Hold the home's logs against other machines; arguments and errors: see `ingesting`."""
+    shared = shared_objects()
+    if shared is None:
+        return nullcontext()
+    return lease(shared, "locks/ingest", "ingest into this home", (waits or _silently) if wait else None)
+
+
+def _silently(_: str) -> None: ...
+
+
+def _file_at(home: Home, path: str) -> HomeFile:
+    return HomeFile(home, path, lambda data: _share_datasets(home, data))
+
+
+def _share_datasets(home: Home, log: bytes) -> None:
+    """Let the other machines find the datasets of a log that they are about to find."""
+    store = open_store(home)
+    for name, digests in IngestState.model_validate_json(log).datasets.items():
+        for digest in digests:
+            store.share(name, digest)
 
 
 def unread(file: str, mark: FileCursor | Version | None) -> Unread | None:
@@ -217,66 +264,3 @@ def prefix_sha256(file: str, length: int) -> str:
             digest.update(block)
             left -= len(block)
     return digest.hexdigest()
-
-
-class Joined(BaseModel):
-    """The small datasets (`digests`) of a log that were joined into one."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    log: str
-    name: str
-    digests: list[str]
-    into: str | None
-    rows: int
-
-
-def compact_imports(home: Home, used: Mapping[str, frozenset[str]] = _UNUSED, *, dry_run: bool = False) -> list[Joined]:
-    """Join runs of eight or more small datasets in each log of ingest.
-
-    The old datasets stay until nothing refers to them. A digest keeps its meaning: nights and settings that name an old dataset
-    still read exactly its rows.
-
-    Args:
-        used: by digest, the models that nights have used a dataset for; only datasets that were used alike are joined.
-
-    Raises:
-        BusyError: an ingest is running.
-        DataError: a log or a dataset is damaged.
-    """
-    with exclusive(home.locks / "ingest.lock", f"ingest into the home {home.root}"):
-        return [joined for name, state in logs(home).items() for joined in _compact_log(home, name, state, used, dry_run)]
-
-
-def _compact_log(home: Home, log: str, state: IngestState, used: Mapping[str, frozenset[str]], dry_run: bool) -> list[Joined]:
-    store, done = open_store(home), list[Joined]()
-    for name, digests in state.datasets.items():
-        for run in _runs([dataset_ref(store, name, digest) for digest in digests], used):
-            if len(run) >= _MANY:
-                into = None if dry_run else compact(store, run).digest
-                old = [ref.digest for ref in run]
-                done.append(Joined(log=log, name=name, digests=old, into=into, rows=sum(ref.rows for ref in run)))
-    if done and not dry_run:
-        save(state_path(home, log), _renamed(state, done))
-    return done
-
-
-def _renamed(state: IngestState, done: Sequence[Joined]) -> IngestState:
-    """Return the log with each joined dataset in the place of its parts."""
-    into = {(one.name, digest): one.into or digest for one in done for digest in one.digests}
-    datasets = {
-        name: list(dict.fromkeys(into.get((name, digest), digest) for digest in digests))
-        for name, digests in state.datasets.items()
-    }
-    parts = {one.into: [part for digest in one.digests for part in state.parts(digest)] for one in done if one.into}
-    return state.model_copy(update={"datasets": datasets, "joined": {**state.joined, **parts}})
-
-
-def _runs(refs: Sequence[DatasetRef], used: Mapping[str, frozenset[str]]) -> Iterator[list[DatasetRef]]:
-    """Yield the datasets in order: runs of small ones with one schema that were used alike together, any other alone."""
-    alike = groupby(refs, key=lambda ref: (ref.rows < PART_ROWS, ref.schema_version, used.get(ref.digest, frozenset())))
-    for (small, *_), run in alike:
-        if small:
-            yield list(run)
-        else:
-            yield from ([ref] for ref in run)

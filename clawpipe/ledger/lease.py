@@ -13,7 +13,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from clawpipe.errors import BusyError
@@ -26,16 +26,17 @@ _ASK_SECONDS = 0.5
 
 
 @contextmanager
-def lease(objects: Objects, path: str, what: str = "") -> Iterator[None]:
-    """Hold the lock. Without `what` wait for it as long as it takes.
+def lease(objects: Objects, path: str, what: str = "", waits: Callable[[str], None] | None = None) -> Iterator[None]:
+    """Hold the lock. Without `what`, or with `waits`, wait for it as long as it takes.
 
     Args:
-        what: what the lock is of, for the error of one who does not wait for a living holder.
+        what: what the lock is of, to tell who holds it.
+        waits: called once with the holder's name if a living one has to be waited for.
 
     Raises:
-        InUseError: with `what`: a holder shows that it lives.
+        InUseError: with `what` alone: a holder shows that it lives.
     """
-    number = _taken(objects, path, what)
+    number = _taken(objects, path, what, waits)
     stop = threading.Event()
     renewal = threading.Thread(target=_renew, args=(objects, f"{path}/{number:08}.alive", stop), daemon=True)
     renewal.start()
@@ -47,17 +48,27 @@ def lease(objects: Objects, path: str, what: str = "") -> Iterator[None]:
         objects.create(f"{path}/{number:08}.ended", b"")
 
 
-def _taken(objects: Objects, path: str, what: str) -> int:
+def unended(objects: Objects, folder: str) -> list[str]:
+    """Return the names of the locks in a folder whose last lease was not given back; its holder may be dead."""
+    found: dict[str, set[str]] = {}
+    for path in objects.paths(folder):
+        lock, _, name = path.rpartition("/")
+        found.setdefault(lock, set()).add(name)
+    return sorted(lock for lock, names in found.items() if f"{max(filter(str.isdigit, names), default='')}.ended" not in names)
+
+
+def _taken(objects: Objects, path: str, what: str, waits: Callable[[str], None] | None) -> int:
     """Take the next lease once the last one has ended or is still. Returns its number."""
     last, alive, since = -1, b"", time.monotonic()
+    told = False
     while True:
         found = objects.names(path)
         number = max((int(name) for name in found if name.isdigit()), default=-1)
         ended = number < 0 or f"{number:08}.ended" in found
         sign = b"" if ended else objects.get(f"{path}/{number:08}.alive") or b""
         if (number, sign) != (last, alive):
-            if what and number == last:
-                raise _in_use(objects, f"{path}/{number:08}", what)
+            if what and number == last and not told:
+                told = _tell(_in_use(objects, f"{path}/{number:08}", what), waits)
             last, alive, since = number, sign, time.monotonic()
         if ended or time.monotonic() - since > STILL_SECONDS:
             if _take(objects, path, number + 1):
@@ -66,6 +77,13 @@ def _taken(objects: Objects, path: str, what: str) -> int:
                 return number + 1
         else:
             time.sleep(_ASK_SECONDS)
+
+
+def _tell(busy: InUseError, waits: Callable[[str], None] | None) -> bool:
+    if waits is None:
+        raise busy
+    waits(busy.what)
+    return True
 
 
 def _in_use(objects: Objects, holder: str, what: str) -> InUseError:

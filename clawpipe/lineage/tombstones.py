@@ -1,4 +1,4 @@
-"""Tombstones of forgotten data: `forgotten.json`. It holds no ids, only salted digests of them.
+"""Tombstones of forgotten data: `forgotten.json`, which the machines of a home share. It holds no ids, only salted digests of them.
 
 The file can tell whether a known id was forgotten, but does not reveal ids.
 """
@@ -9,16 +9,20 @@ import hashlib
 import json
 import re
 import secrets
-from functools import cached_property
+from contextlib import suppress
+from functools import cached_property, reduce
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from clawpipe.errors import DataError
+from clawpipe.errors import BusyError, DataError
 from clawpipe.lineage.subject import Kind, Subject, session_name
 from clawpipe.store.files import write_atomic
 from clawpipe.store.home import Home
+from clawpipe.store.home_file import ChangedError, HomeFile
+from clawpipe.store.machines import shared_objects
 
+_FILE, _COPY = "forgotten.json", "forgotten.shared.json"
 _OF_KEY = re.compile(r'"key"\s*:\s*"((?:[^"\\]|\\.){1,64})"')
 _STRING = re.compile(r'"((?:[^"\\]|\\.){1,512})"')
 REASON = "forgotten"  # the reason to reject a row that is read again
@@ -138,7 +142,8 @@ def _unquoted(literal: str) -> str:
 
 
 def tombstones_path(home: Home) -> Path:
-    return home.root / "forgotten.json"
+    """Return the list on this machine; where several share the home, a copy of theirs, as old as the last reading of it."""
+    return home.root / (_COPY if shared_objects() else _FILE)
 
 
 def read_tombstones(home: Home) -> Tombstones:
@@ -146,15 +151,50 @@ def read_tombstones(home: Home) -> Tombstones:
 
     Raises:
         DataError: the file is damaged, so that forgotten rows cannot be recognised.
+        BusyError: machines share the home, and their storage does not answer.
+    """
+    return _read(home, HomeFile(home, _FILE))
+
+
+def known_tombstones(home: Home) -> Tombstones:
+    """Read the tombstones that this machine knows, without asking a storage.
+
+    Raises:
+        DataError: the file is damaged.
     """
     path = tombstones_path(home)
-    try:
-        return Tombstones.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
-        return Tombstones()
-    except ValidationError as error:
-        raise DataError(f"the list of what was forgotten is damaged: {error.errors()[0]['msg']}", str(path), "restore it") from None
+    return _parsed(path.read_bytes() if path.exists() else None, str(path))
 
 
 def write_tombstones(home: Home, stones: Tombstones) -> None:
-    write_atomic(tombstones_path(home), stones.model_dump_json(indent=1).encode())
+    """Add tombstones to those of the home; what other machines add meanwhile stays.
+
+    Raises:
+        BusyError: another machine has begun a list of its own meanwhile.
+    """
+    while True:
+        file = HomeFile(home, _FILE)
+        known = _read(home, file)
+        if known.stones and known.salt != stones.salt:
+            raise BusyError("another machine has forgotten something meanwhile", file.where, "run the command again")
+        joined = reduce(Tombstones.with_stone, stones.stones, known) if known.stones else stones
+        with suppress(ChangedError):
+            file.write(joined.model_dump_json(indent=1).encode())
+            break
+    _read(home, file)
+
+
+def _read(home: Home, file: HomeFile) -> Tombstones:
+    """Read the list. The machine keeps a copy of a shared one."""
+    data = file.read()
+    path = tombstones_path(home)
+    if data and path.name == _COPY and not (path.exists() and path.read_bytes() == data):
+        write_atomic(path, data)
+    return _parsed(data, file.where)
+
+
+def _parsed(data: bytes | None, where: str) -> Tombstones:
+    try:
+        return Tombstones() if data is None else Tombstones.model_validate_json(data)
+    except ValidationError as error:
+        raise DataError(f"the list of what was forgotten is damaged: {error.errors()[0]['msg']}", where, "restore it") from None

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from clawpipe.errors import ConfigError
-from clawpipe.ledger.lease import lease
+from clawpipe.ledger.lease import lease, unended
 from clawpipe.ledger.open import own_registry, registry_uri
 from clawpipe.nights.record import LINEAGE, run_dir
 from clawpipe.store.files import write_atomic
@@ -14,7 +14,8 @@ from clawpipe.store.home import Home
 from clawpipe.store.machines import VARIABLE, shared_objects
 from clawpipe.store.objects import Objects
 
-_NIGHTS = "nights"
+_NIGHTS, _LEASES = "nights", "leases"
+_REMOVAL = "locks/removal"
 _BEGUN = ("config.json", "night.json")  # night.json last: with it, the night is there
 _ENDED = ("status.json", LINEAGE)  # the lineage last: with it, the night has a verdict; a report holds transcripts
 
@@ -33,9 +34,24 @@ def held(home: Home, night: str) -> Iterator[None]:
         yield
         return
     _require_registry(home)
-    with lease(shared, f"leases/{night}", f"the night {night}"):
+    with lease(shared, f"{_LEASES}/{night}", f"the night {night}"):
+        with lease(shared, _REMOVAL):  # whoever removes data looks for nights once it has said so: one of the two sees the other
+            pass
         bring_nights(home, shared)
         yield
+
+
+def hold_machines(locks: ExitStack) -> None:
+    """Hold a home against the nights of its other machines until `locks` are given back.
+
+    Raises:
+        InUseError: another machine runs a night, or removes data.
+        BusyError: the storage does not answer.
+    """
+    if shared := shared_objects():
+        locks.enter_context(lease(shared, _REMOVAL, "a removal of data"))
+        for night in unended(shared, _LEASES):
+            locks.enter_context(lease(shared, f"{_LEASES}/{night}", f"the night {night}"))
 
 
 def bring_nights(home: Home, shared: Objects) -> None:

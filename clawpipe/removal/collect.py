@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from clawpipe.curation.measures import NAME as MEASURES
 from clawpipe.curation.partitions import NAME as PARTITIONS
 from clawpipe.errors import ConfigError
+from clawpipe.ingest.state import log_files
 from clawpipe.lineage.exposure import ancestors
 from clawpipe.nights.record import clear_leftovers, has_verdict, list_nights, run_dir
 from clawpipe.registry.tracking import Tracking
@@ -178,8 +179,8 @@ def _files(home: Home, old: Superseded | None) -> list[RemovedFiles]:
 def _roots(home: Home, store: Store, nights: Iterable[str], old: Superseded | None) -> set[str]:
     """Return every digest that a kept record names, and its replacements."""
     files = [file for night in nights for file in run_dir(home, night).glob("*.json")]
-    files += (home.root / "ingest").glob("*.json")
-    named = {found.decode() for file in files for found in _DIGEST.findall(file.read_bytes())} | _registered(home, old)
+    records = [*(file.read_bytes() for file in files), *(log.read() or b"" for log in log_files(home))]
+    named = {found.decode() for record in records for found in _DIGEST.findall(record)} | _registered(home, old)
     taken = replaced(store)
     named |= {successor(taken, digest) for digest in named}
     empty = (

@@ -22,6 +22,7 @@ from clawpipe import faults
 from clawpipe.config.night import NightConfig
 from clawpipe.contracts.text import EDITED
 from clawpipe.errors import ClawpipeError, ConfigError
+from clawpipe.ingest.state import INGEST_LOCK, log_files, no_other_machine_ingests
 from clawpipe.judging.exchanges import exchanges_of
 from clawpipe.judging.judge_prompt import turn_prompt
 from clawpipe.judging.votes import VoteStore, votes_file
@@ -29,6 +30,8 @@ from clawpipe.lineage.exposure import Exposed, Exposure, as_exposure, expose
 from clawpipe.lineage.find import Findings, find
 from clawpipe.lineage.subject import Subject, pattern_of, session_of
 from clawpipe.lineage.tombstones import Tombstone, Tombstones, read_tombstones, write_tombstones
+from clawpipe.nights.locks import NIGHT_LOCK
+from clawpipe.nights.machines import hold_machines
 from clawpipe.nights.record import REPORT, NightStatus, list_nights, read_status, run_dir
 from clawpipe.registry.tracking import Tracking
 from clawpipe.removal.captured import captured_of, forget_captured
@@ -36,9 +39,10 @@ from clawpipe.removal.erasure_check import clean_logs, remains_of, rows_of, trac
 from clawpipe.removal.screenshots import unused_screenshots
 from clawpipe.reporting.html import write_report
 from clawpipe.reporting.transcripts import heldout_transcripts
-from clawpipe.reviews.decisions import Decision, Decisions, decisions_file
+from clawpipe.reviews.decisions import Decision
+from clawpipe.reviews.open import every_decision, open_decisions
 from clawpipe.store.artifacts import Store
-from clawpipe.store.files import exclusive, write_atomic
+from clawpipe.store.files import exclusive
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
 from clawpipe.store.records import drop_dead_records
@@ -79,6 +83,8 @@ def forget(home: Home, subject: Subject, *, dry_run: bool = False, today: dateti
     date = (today or datetime.date.today()).isoformat()
     others = [Home(path) for path in sorted(home.root.glob("sweeps/*/home-*")) if path.is_dir()]
     with ExitStack() as locks:
+        hold_machines(locks)
+        locks.enter_context(no_other_machine_ingests())
         for one in (home, *others):
             lock_home(one, locks)
             if not dry_run:
@@ -100,7 +106,7 @@ def lock_home(home: Home, locks: ExitStack) -> None:
     Raises:
         BusyError: one is running.
     """
-    for lock in ("night.lock", "ingest.lock"):
+    for lock in (NIGHT_LOCK, INGEST_LOCK):
         locks.enter_context(exclusive(home.locks / lock, f"the home {home.root}"))
 
 
@@ -139,7 +145,7 @@ def _forget(home: Home, store: Store, subject: Subject, dry_run: bool, date: str
     if votes:
         VoteStore.of(home).remove(votes)
     if reviews:
-        Decisions.of(home).remove({one.row_id for one in reviews})
+        open_decisions(home).remove({one.row_id for one in reviews})
     held = [str(path) for path in forget_captured(home, captured)]
     left = list(dict.fromkeys([*held, *remains_of(home, traces), *_shared_remains(store, subject)]))
     done = {
@@ -183,11 +189,9 @@ def _votes_of(home: Home, store: Store, found: Findings) -> list[str]:
 
 def _reviewed(home: Home, subject: Subject, found: Findings) -> list[Decision]:
     """Return the decisions about the found rows, and those in which a person wrote the text."""
-    if not decisions_file(home).exists():
-        return []
     rows = {row.partition(EDITED)[0] for row in found.trajectories} | found.pairs
     word = subject.id if subject.kind == "text" else None
-    return [one for one in Decisions.of(home).every() if one.row_id in rows or (word and word in f"{one.reason}\n{one.text or ''}")]
+    return [one for one in every_decision(home) if one.row_id in rows or (word and word in f"{one.reason}\n{one.text or ''}")]
 
 
 def _shared_remains(store: Store, subject: Subject) -> list[str]:
@@ -287,11 +291,12 @@ def _in_force(store: Store, status: NightStatus) -> NightStatus:
 
 def _clean_ingest_state(home: Home, ids: str, taken: Mapping[str, str]) -> None:
     """Update the logs of ingest: exchange replaced datasets, and remove files with the id in their names."""
-    for path in sorted((home.root / "ingest").glob("*.json")):
-        text = path.read_text(encoding="utf-8")
+    for log in log_files(home):
+        before = text = (log.read() or b"").decode()
         for old, new in taken.items():
             text = text.replace(old, new)
-        write_atomic(path, _without_files(text, ids).encode())
+        if (text := _without_files(text, ids)) != before:
+            log.write(text.encode())
 
 
 def _without_files(text: str, ids: str) -> str:

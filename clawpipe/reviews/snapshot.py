@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 from clawpipe.errors import DataError
 from clawpipe.json_types import Row
 from clawpipe.nights.record import NightRecord, NightStatus, ReviewedRows, read_status
-from clawpipe.reviews.decisions import Decision, last_decisions
+from clawpipe.reviews.decisions import Decision
+from clawpipe.reviews.open import last_decisions
 from clawpipe.reviews.table import SCHEMA, published
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, read_dataset

@@ -14,6 +14,7 @@ import httpx
 
 from clawpipe.json_types import JsonObject
 from clawpipe.runs.record import Run
+from clawpipe.services.csrf import with_token
 from clawpipe.services.prefect_server import announced_url, configured_url
 from clawpipe.services.secret import home_secret
 from clawpipe.store.home import Home
@@ -71,9 +72,7 @@ def _api(home: Home) -> Iterator[httpx.Client | None]:
     user, _, password = (home_secret(home) if own else os.environ.get("PREFECT_API_AUTH_STRING", "")).partition(":")
     auth = httpx.BasicAuth(user, password) if password else None
     with httpx.Client(base_url=url, auth=auth, timeout=_ANSWER_SECONDS) as client:
-        token = client.get("/csrf-token", params={"client": "clawpipe"})
-        if token.is_success:  # a server without this protection says 422
-            client.headers.update({"Prefect-Csrf-Client": "clawpipe", "Prefect-Csrf-Token": token.json()["token"]})
+        with_token(client)
         yield client
 
 

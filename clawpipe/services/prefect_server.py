@@ -16,7 +16,7 @@ from clawpipe.errors import DataError
 from clawpipe.ports import LOOPBACK, free_port
 from clawpipe.services.secret import home_secret
 from clawpipe.services.service import Service, answers, require_answer, rotate, running
-from clawpipe.store.files import write_atomic
+from clawpipe.store.files import InUseError, exclusive, write_atomic
 from clawpipe.store.home import Home
 from clawpipe.store.sqlite import damage
 
@@ -84,8 +84,19 @@ def prefect_api(home: Home) -> Iterator[Api]:
     elif announced:
         yield Api(announced, private=False)
     else:
-        with server(home, free_port(), _ONE_NIGHT) as (service, url):
+        with _own_server(home), server(home, free_port(), _ONE_NIGHT) as (service, url):
             yield Api(url, private=True, service=service)
+
+
+@contextmanager
+def _own_server(home: Home) -> Iterator[None]:
+    """Let one process at a time have a server of its own: two on one SQLite database lock each other out."""
+    try:
+        with exclusive(home.locks / "own-server.lock", "Prefect's database"):
+            yield
+    except InUseError as error:
+        fix = "wait until it ends; or start `clawpipe up` first: nights of several models then run side by side"
+        raise InUseError(error.what, error.where, fix) from None
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -10,11 +11,14 @@ from typing import NamedTuple
 import httpx
 
 from clawpipe.errors import BusyError
+from clawpipe.json_types import JsonObject
+from clawpipe.services.csrf import with_token
 from clawpipe.services.secret import home_secret
 from clawpipe.store.home import Home
 
 _SECONDS = 10.0
 _POLL_SECONDS = 0.5
+_QUEUE = re.compile(r"nights-[0-9a-f]{12}-(.+)")  # of a home's nights for a model, see flows.deployments
 _ENDED = ["COMPLETED", "FAILED", "CRASHED", "CANCELLED"]
 
 
@@ -25,6 +29,7 @@ class Deployed(NamedTuple):
     next_run: datetime.datetime | None  # None: the server has scheduled none
     last_end: datetime.datetime | None
     last_state: str | None
+    model: str | None  # that its nights are for
 
     def __str__(self) -> str:
         due = f"{self.next_run:%Y-%m-%d %H:%M} UTC" if self.next_run else "not scheduled"
@@ -45,11 +50,10 @@ def deployed(home: Home, api_url: str) -> list[Deployed]:
     user, _, password = home_secret(home).partition(":")
     try:
         with httpx.Client(base_url=api_url, auth=(user, password), timeout=_SECONDS) as client:
-            token = client.get("/csrf-token", params={"client": "clawpipe"}).raise_for_status().json()["token"]
-            client.headers.update({"Prefect-Csrf-Client": "clawpipe", "Prefect-Csrf-Token": token})
+            with_token(client)
             found = client.post("/deployments/filter", json={}).raise_for_status().json()
             clocked = [one for one in found if not one["paused"] and any(each["active"] for each in one["schedules"])]
-            return sorted(_deployed(client, one["id"], one["name"]) for one in clocked)
+            return sorted(_deployed(client, one) for one in clocked)
     except httpx.HTTPError as error:
         raise BusyError(f"the Prefect server does not say what it has scheduled: {error}", api_url, "see its log") from None
 
@@ -81,15 +85,17 @@ def scheduler_error(log: Path) -> str | None:
     return next(causes, lines[number]).strip()
 
 
-def _deployed(client: httpx.Client, identity: str, name: str) -> Deployed:
+def _deployed(client: httpx.Client, deployment: JsonObject) -> Deployed:
+    identity, queue = deployment["id"], _QUEUE.fullmatch(deployment.get("work_queue_name") or "")
     now = datetime.datetime.now(datetime.UTC).isoformat()  # a run that was due earlier waits for its turn
     waits = _first_run(client, identity, ["SCHEDULED"], "EXPECTED_START_TIME_ASC", expected_start_time={"after_": now})
     ended = _first_run(client, identity, _ENDED, "END_TIME_DESC")
     return Deployed(
-        name,
+        deployment["name"],
         _time(waits["expected_start_time"]) if waits else None,
         _time(ended["end_time"]) if ended else None,
         ended["state_name"] if ended else None,
+        queue[1] if queue else None,
     )
 
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -146,6 +147,7 @@ def stack(
     mlflow_port: int,
     watcher_port: int,
     deployments: JsonObject,
+    at_once: int,
     say: Callable[[str], None],
     failing: Callable[[str], None],
 ) -> Iterator[Stack]:
@@ -153,6 +155,7 @@ def stack(
 
     Args:
         deployments: contents of the prefect.yaml to deploy, see `flows.deployments`; kept in the home.
+        at_once: nights that run at a time.
         say: called with what happens.
         failing: called with what people must be told of: a service that keeps ending.
 
@@ -174,19 +177,31 @@ def stack(
         env |= {"MLFLOW_TRACKING_URI": mlflow_url, VARIABLE: _ledger(home), **mlflow_credentials(home)}
         deploy = ["deploy", "--all", "--no-prompt", "--prefect-file", str(file)]
         _finish([sys.executable, "-m", "prefect", *deploy], project, env)
-        command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", WORK_POOL, "--type", "process"]
-        worker = Restarted(lambda: running("worker", command, logs(home) / "worker.log", env), say, failing)
-        watch = _watcher_command(watcher_port, deployments)
-        watcher = Restarted(lambda: running("watcher", watch, logs(home) / "watcher.log", env), say, failing)
-        restarted = (open_.enter_context(worker), open_.enter_context(watcher))
+        commands = _worker_commands(deployments, at_once) | {"watcher": _watcher_command(watcher_port, deployments)}
+        restarted = [
+            open_.enter_context(Restarted(partial(running, name, command, logs(home) / f"{name}.log", env), say, failing))
+            for name, command in commands.items()
+        ]
         prefect_server.announce(home, url, mlflow_url)
-        yield Stack(url, mlflow_url, (prefect, mlflow), restarted)
+        yield Stack(url, mlflow_url, (prefect, mlflow), tuple(restarted))
+
+
+def _worker_commands(deployments: JsonObject, at_once: int) -> dict[str, list[str]]:
+    """Return the commands of the workers by their names. Where several models have nights, these have a worker of their own, so
+    that imports do not wait for its limit."""
+    start = [sys.executable, "-m", "prefect", "worker", "start", "--pool", WORK_POOL, "--type", "process"]
+    queues = _queues(deployments)
+    if len({queue for one in deployments["deployments"] if one["schedules"] and (queue := _queue(one))}) < 2:
+        return {"worker": start}
+    named = [word for queue in queues for word in ("--work-queue", queue)]
+    return {"worker": [*start, "--limit", str(at_once), *named], "import-worker": [*start, "--work-queue", "default"]}
 
 
 def _watcher_command(port: int, deployments: JsonObject) -> list[str]:
-    """Return the command of flows.watch, for the settings of the scheduled night."""
-    nightly = next(one["parameters"] for one in deployments["deployments"] if one["name"] == "nightly")
-    return [sys.executable, "-m", "flows.watch", str(port), nightly["config"], *nightly["overrides"]]
+    """Return the command of flows.watch, for the settings of the scheduled nights."""
+    nights = [one["parameters"] for one in deployments["deployments"] if one["schedules"] and "config" in one["parameters"]]
+    configs = [night["config"] for night in nights]
+    return [sys.executable, "-m", "flows.watch", str(port), *configs, "--", *nights[0]["overrides"]]
 
 
 def _ledger(home: Home) -> str:
@@ -222,8 +237,11 @@ def project_directory() -> Path:
 
 def _queues(deployments: JsonObject) -> list[str]:
     """Return the work queues that the deployments name, one run of each of which starts at a time."""
-    named = (one["work_pool"].get("work_queue_name") for one in deployments["deployments"])
-    return sorted({name for name in named if name})
+    return sorted({name for one in deployments["deployments"] if (name := _queue(one))})
+
+
+def _queue(deployment: JsonObject) -> str | None:
+    return deployment["work_pool"].get("work_queue_name")
 
 
 def _finish(command: list[str], project: Path, env: dict[str, str]) -> None:

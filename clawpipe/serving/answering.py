@@ -25,6 +25,7 @@ from clawpipe.serving.errors import ApiError, cancelled_error, unreadable
 from clawpipe.serving.evidence import Asker
 from clawpipe.serving.fields import SamplingFields
 from clawpipe.serving.live import Live
+from clawpipe.serving.other_models import OtherModels
 from clawpipe.serving.own_models import OwnModel, OwnModels
 from clawpipe.serving.policy import Prepared, ServedPolicy
 from clawpipe.serving.protocol import ChatRequest, parse_request, parse_text_request
@@ -58,11 +59,18 @@ class Answering:
         believes_clients: whether the headers `CLIENT` and `USER` tell who asks: a gateway that alone has the server's key sends
             them.
         own_models: the models of single users, if they may have some.
+        others: further models on the same base, which requests name, if there are some.
     """
 
-    def __init__(self, versions: Versions[Live], believes_clients: bool = False, own_models: OwnModels | None = None) -> None:
+    def __init__(
+        self,
+        versions: Versions[Live],
+        believes_clients: bool = False,
+        own_models: OwnModels | None = None,
+        others: OtherModels | None = None,
+    ) -> None:
         self._versions, self._places, self._believes_clients = versions, Places(), believes_clients
-        self._own_models = own_models
+        self._own_models, self._others = own_models, others or OtherModels()
         self._shadows: set[asyncio.Task[None]] = set()  # answers that nobody sees
 
     async def respond(self, http: Request, kind: Kind) -> Response:
@@ -73,7 +81,7 @@ class Answering:
         """
         with self._places.taken():
             request = kind.parse(await read_body(http))
-            check_model(self._versions.current.policy, request.model)
+            self.check_model(request.model)
             session = http.headers.get(SESSION) or request.session_id or ""
             asker = Asker(http.headers.get(CLIENT, "") if self._believes_clients else "", session)
             live = self._versions.of_session(session)
@@ -95,7 +103,9 @@ class Answering:
         return await response_of(answer, prepared.count, job, http, headers)
 
     async def _own_model(self, http: Request, request: SamplingFields, live: Live) -> OwnModel | None:
-        """Return the model of the user who asks; None if the shared one answers."""
+        """Return the model that is asked for or of the user who asks; None if the shared one answers."""
+        if request.model in self._others.names:
+            return await self._others.of(request.model, live.policy)
         if self._own_models is None:
             return None
         named = user_digest(request.user) if request.user else ""
@@ -109,10 +119,16 @@ class Answering:
         """
         with self._places.taken():
             request, policy = parse(await read_body(http)), self._versions.current.policy
-            check_model(policy, request.model)
+            self.check_model(request.model)
             policy.check_size(request)
             async with self._places.tokenizing:
                 return len(await asyncio.to_thread(policy.prompt, request))
+
+    def check_model(self, name: str) -> None:
+        """Raises ApiError (404) if this is not the name of a served model."""
+        served = self._versions.current.policy.served.name
+        if name != served and name not in self._others.names:
+            raise ApiError(404, f"the model {name!r} is not served here; {served!r} is", "model", "model_not_found")
 
     def _answer_unseen(self, shadow: Live, kind: Kind, request: SamplingFields, asker: Asker) -> None:
         """Let the version on trial answer a request as well. The client does not wait for this answer; it is only counted."""
@@ -126,12 +142,6 @@ async def response_of(answer: Answer, count: int, job: Job, http: Request, heade
     if answer.streams:
         return EventStream(answer.chunks(job.events()), job, headers)
     return _whole(answer, count, await _collect(job, http), headers)
-
-
-def check_model(policy: ServedPolicy, name: str) -> None:
-    """Raises ApiError (404) if this is not the name of the served model."""
-    if name != policy.served.name:
-        raise ApiError(404, f"the model {name!r} is not served here; {policy.served.name!r} is", "model", "model_not_found")
 
 
 class EventStream(StreamingResponse):

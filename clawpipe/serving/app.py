@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import hmac
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -20,7 +20,7 @@ from clawpipe.errors import ClawpipeError
 from clawpipe.json_types import JsonObject
 from clawpipe.services.requests import REQUEST_ID, id_headers, request_id
 from clawpipe.serving.access import keys_of
-from clawpipe.serving.answering import CHAT, TEXT, Answering, check_model, read_object
+from clawpipe.serving.answering import CHAT, TEXT, Answering, read_object
 from clawpipe.serving.conversation import message_body
 from clawpipe.serving.dialects import (
     COUNT,
@@ -36,6 +36,7 @@ from clawpipe.serving.follow import Follower
 from clawpipe.serving.generate import GENERATE, generate_kind
 from clawpipe.serving.live import Live
 from clawpipe.serving.metrics import Metrics
+from clawpipe.serving.other_models import OtherModels
 from clawpipe.serving.own_models import OwnModels
 from clawpipe.serving.policy import ServedPolicy
 from clawpipe.serving.served import Served
@@ -50,6 +51,7 @@ def create_app(
     follower: Follower[Live] | None = None,
     believes_clients: bool = False,
     own_models: OwnModels | None = None,
+    others: OtherModels | None = None,
 ) -> ASGIApp:
     """Return the application. Every route except /healthz asks for `key` as a bearer token. On shutdown the versions are closed.
 
@@ -57,7 +59,7 @@ def create_app(
         versions: what is served.
         key: the key that clients send.
         follower: changes the version in service while the application runs.
-        believes_clients, own_models: see `Answering`.
+        believes_clients, own_models, others: see `Answering`.
     """
 
     @asynccontextmanager
@@ -71,11 +73,11 @@ def create_app(
     app.add_exception_handler(ClawpipeError, _refuse)
     app.add_exception_handler(HTTPException, _refuse)
     app.add_exception_handler(Exception, _refuse)
-    metrics = Metrics(versions)
+    metrics, answering = Metrics(versions), Answering(versions, believes_clients, own_models, others)
     _add_health(app, versions)
-    _add_models(app, versions, key)
+    _add_models(app, versions, key, answering, others.names if others else ())
     _add_metrics(app, metrics, key)
-    _add_answers(app, versions, key, Answering(versions, believes_clients, own_models))
+    _add_answers(app, versions, key, answering)
     return Identity(app, versions, metrics)
 
 
@@ -125,17 +127,20 @@ def _add_health(app: FastAPI, versions: Versions[Live]) -> None:
         return {"status": "ok", "model": served.name, **_identity(served)}
 
 
-def _add_models(app: FastAPI, versions: Versions[Live], key: str) -> None:
+def _add_models(app: FastAPI, versions: Versions[Live], key: str, answering: Answering, others: Sequence[str]) -> None:
     created = int(time.time())
+
+    def card(name: str) -> JsonObject:
+        return _named_card(name, created) if name in others else _model_card(versions.current.policy, created)
 
     @app.get("/v1/models", dependencies=[_key_needed(key)])
     async def models(http: Request) -> JsonObject:
-        return in_form({"object": "list", "data": [_model_card(versions.current.policy, created)]}, http.headers)
+        return in_form({"object": "list", "data": [card(""), *map(card, others)]}, http.headers)
 
     @app.get("/v1/models/{name:path}", dependencies=[_key_needed(key)])
     async def model(http: Request, name: str) -> JsonObject:
-        check_model(versions.current.policy, name)
-        return in_form(_model_card(versions.current.policy, created), http.headers)
+        answering.check_model(name)
+        return in_form(card(name), http.headers)
 
 
 def _add_metrics(app: FastAPI, metrics: Metrics, key: str) -> None:
@@ -210,14 +215,14 @@ def _identity(served: Served) -> dict[str, str]:
     return {"version": served.version, "digest": served.digest, "policy_version": served.spec.policy_version}
 
 
+def _named_card(name: str, created: int) -> JsonObject:
+    return {"id": name, "object": "model", "created": created, "owned_by": "clawpipe"}
+
+
 def _model_card(policy: ServedPolicy, created: int) -> JsonObject:
     """Return OpenAI's model object with the model's exact identity, and its episodes' tools and preamble in request form."""
     served = policy.served
-    return {
-        "id": served.name,
-        "object": "model",
-        "created": created,
-        "owned_by": "clawpipe",
+    return _named_card(served.name, created) | {
         **_identity(served),
         "context_length": policy.context,
         "tools": [tool.as_function() for tool in served.tools],

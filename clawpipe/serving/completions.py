@@ -147,9 +147,9 @@ class Answer:
         return {"token_ids": [token.id for token in tokens]} if self._request.return_token_ids else {}
 
     def _head(self, kind: str) -> JsonObject:
-        served = self._policy.served
-        fingerprint = served.spec.policy_version  # the same seed and fingerprint give the same answer
-        return {"id": self.id, "object": kind, "created": self._created, "model": served.name, "system_fingerprint": fingerprint}
+        fingerprint = self._policy.served.spec.policy_version  # the same seed and fingerprint give the same answer
+        model = self._request.model
+        return {"id": self.id, "object": kind, "created": self._created, "model": model, "system_fingerprint": fingerprint}
 
     def _usage(self, endings: Mapping[int, Ending]) -> JsonObject:
         sampled = sum(ending.tokens for ending in endings.values())

@@ -104,9 +104,14 @@ def _base_of(config: Path) -> BaseModel:
     return resolve_base(str(beside) if beside.is_dir() else named)
 
 
+def champion_of(home: Home, name: str) -> Alias:
+    """Return the alias of a model's version in service."""
+    return Alias(home, f"{_REGISTERED}{name}@{CHAMPION}")
+
+
 def champion_of_user(home: Home, name: str, user: str) -> Alias:
     """Return the alias of a user's own model, by the user's digest, beside the model that serves all."""
-    return Alias(home, f"{_REGISTERED}{model_of_user(name, user)}@{CHAMPION}")
+    return champion_of(home, model_of_user(name, user))
 
 
 class Alias:

@@ -18,6 +18,7 @@ from clawpipe.serving.access import is_loopback
 from clawpipe.serving.app import create_app
 from clawpipe.serving.follow import Follower
 from clawpipe.serving.live import Live
+from clawpipe.serving.other_models import OtherModels
 from clawpipe.serving.own_models import OwnModels
 from clawpipe.serving.versions import Versions
 
@@ -33,7 +34,7 @@ class Server(BoundedServer):
         key: the key that clients send.
         hosts: names under which it may be reached; None allows all.
         follower: changes the version in service.
-        believes_clients, own_models: see `clawpipe.serving.answering.Answering`.
+        believes_clients, own_models, others: see `clawpipe.serving.answering.Answering`.
         options: uvicorn's settings.
     """
 
@@ -45,10 +46,11 @@ class Server(BoundedServer):
         follower: Follower[Live] | None = None,
         believes_clients: bool = False,
         own_models: OwnModels | None = None,
+        others: OtherModels | None = None,
         **options: Any,
     ) -> None:
         self._versions = versions
-        app = SameOrigin(create_app(versions, key, follower, believes_clients, own_models), hosts)
+        app = SameOrigin(create_app(versions, key, follower, believes_clients, own_models, others), hosts)
         settings: Options = {"http": Connection, "ws": "none", "server_header": False}
         settings |= {"backlog": AT_ONCE, "timeout_graceful_shutdown": _TEAR_OFF_SECONDS, **options}
         super().__init__(uvicorn.Config(app, **settings))
@@ -68,9 +70,10 @@ def serve(
     follower: Follower[Live] | None = None,
     believes_clients: bool = False,
     own_models: OwnModels | None = None,
+    others: OtherModels | None = None,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # uvicorn re-raises the signal: a stop is no crash
     with contextlib.suppress(KeyboardInterrupt):
         hosts = THIS_MACHINE if is_loopback(listener.getsockname()[0]) else None
-        Server(versions, key, hosts, follower, believes_clients, own_models).run([listener])
+        Server(versions, key, hosts, follower, believes_clients, own_models, others).run([listener])

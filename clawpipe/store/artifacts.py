@@ -69,6 +69,12 @@ class Store:
             self.remote.upload(final, name, digest)
         return digest, final
 
+    def share(self, name: str, digest: str) -> None:
+        """Upload an artifact of the directory to the shared store, if there is one and it lacks the artifact."""
+        here = self.root / name / digest
+        if self.remote is not None and here.exists() and not self.remote.has(name, digest):
+            self.remote.upload(here, name, digest)
+
     def _seal(self, directory: Path, fields: JsonObject) -> str:
         files = [path for path in sorted(directory.rglob("*")) if path.is_file()]
         with ThreadPoolExecutor() as threads:

@@ -79,14 +79,57 @@ def exclusive(path: Path, what: str, *, wait: bool = False, waits: Callable[[str
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            busy = f"{what} is in use by process {os.pread(descriptor, 32, 0).decode() or 'unknown'}"
+            busy = _in_use(descriptor, path, what)
             if not wait:
-                raise InUseError(busy, str(path), "wait until it ends, then try again") from None
+                raise busy from None
             if waits:
-                waits(busy)
+                waits(busy.what)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        _sign(descriptor)
         yield
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def together(path: Path, what: str) -> Iterator[None]:
+    """Hold `path` with others that hold it together, and against `exclusive`, for the length of the block.
+
+    Raises:
+        InUseError: a process holds it alone.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise _in_use(descriptor, path, what) from None
+        _sign(descriptor)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def is_held(path: Path) -> bool:
+    """Whether a process holds `path`. For a moment nobody else can, so ask where nobody else may want to."""
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def _in_use(descriptor: int, path: Path, what: str) -> InUseError:
+    busy = f"{what} is in use by process {os.pread(descriptor, 32, 0).decode() or 'unknown'}"
+    return InUseError(busy, str(path), "wait until it ends, then try again")
+
+
+def _sign(descriptor: int) -> None:
+    """Write who holds the file."""
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, str(os.getpid()).encode(), 0)

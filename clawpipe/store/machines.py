@@ -5,6 +5,10 @@ store/...               artifacts, see clawpipe.store.remote
 steps/<key>             records of finished steps
 nights/<night>/...      what a night settled when it began, and how it ended
 leases/<night>/...      which machine runs a night
+locks/...               who ingests, and who removes data
+ingest/<log>/<n>        what was read of each file; see clawpipe.store.home_file, as of the next two
+forgotten.json/<n>      tombstones of what was forgotten
+reviews/.../<n>         what people decided about rows
 ledger/...              moves and looks, see clawpipe.ledger; in the registry's database where there is one
 """
 

@@ -59,11 +59,20 @@ class Objects(Remote):
         with self._asked():
             return [path.rpartition("/")[2] for path in self._names(folder)]
 
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Return the sizes in bytes of the objects in a folder, by names."""
+        with self._asked():
+            found = cast("dict[str, dict[str, int]]", self._fs.find(self._at(folder), detail=True))
+        return {path.rpartition("/")[2]: entry["size"] for path, entry in found.items()}
+
+    def paths(self, folder: str) -> list[str]:
+        """Return the paths of the objects below a folder, relative to it, sorted."""
+        with self._asked():
+            return [path.removeprefix(f"{self._at(folder)}/") for path in self._names(folder)]
+
     def folders(self, folder: str) -> list[str]:
         """Return the names of the folders in a folder, sorted."""
-        with self._asked():
-            below = f"{self._at(folder)}/"
-            return sorted({path.removeprefix(below).partition("/")[0] for path in self._names(folder)})
+        return sorted({path.partition("/")[0] for path in self.paths(folder)})
 
     def drop(self, path: str) -> None:
         """Remove an object, if there is one."""

@@ -25,6 +25,7 @@ from clawpipe.services.service import running
 from clawpipe.store.home import Home
 from flows import alarms
 from flows.bootstrap import FLOW
+from flows.deployments import NIGHTLY
 from tests.notifications.receiver import receiving
 
 HOUR = datetime.timedelta(hours=1)
@@ -56,7 +57,7 @@ def deployed(client: SyncPrefectClient, name: str) -> Iterator[uuid.UUID]:
     """A deployment of nights every few seconds, for the length of the block."""
     flow = client.create_flow_from_name(FLOW)
     schedule = IntervalSchedule(interval=datetime.timedelta(seconds=SECONDS))
-    made = client.create_deployment(flow, name, schedules=[DeploymentScheduleCreate(schedule=schedule)], tags=[alarms.TAG])
+    made = client.create_deployment(flow, name, schedules=[DeploymentScheduleCreate(schedule=schedule)], tags=[NIGHTLY])
     try:
         yield made
     finally:

@@ -11,9 +11,10 @@ import pytest
 from clawpipe.cli.main import app
 from clawpipe.config import NightConfig
 from clawpipe.errors import BusyError, ConfigError, DataError, NotFoundError
+from clawpipe.ingest.compaction import compact_imports
 from clawpipe.ingest.options import Options
 from clawpipe.ingest.run import ingest
-from clawpipe.ingest.state import compact_imports, logs
+from clawpipe.ingest.state import logs
 from clawpipe.nights.journal import Journal, NullWatcher
 from clawpipe.nights.record import LINEAGE, create_record, read_status, run_dir
 from clawpipe.store.datasets import dataset_ref, read_dataset

@@ -10,7 +10,9 @@ import sys
 import pytest
 
 from clawpipe.errors import BusyError
-from clawpipe.ingest.state import compact_imports, load, logs, save
+from clawpipe.ingest.compaction import compact_imports
+from clawpipe.ingest.options import Options
+from clawpipe.ingest.state import load, log_file, logs, save
 from clawpipe.removal.collect import collect
 from clawpipe.store.datasets import dataset_ref, publish_dataset, read_dataset
 from clawpipe.store.files import exclusive
@@ -26,7 +28,8 @@ def nightly(desk, make):
         table = read_dataset(desk.store, done.datasets["trajectories"])
         refs = [publish_dataset(desk.store, "trajectories", [table.slice(row, 1)]) for row in range(count)]
         digests = [ref.digest for ref in refs]
-        save(done.log, load(done.log).model_copy(update={"datasets": {"trajectories": digests}}))
+        log = log_file(desk.home, Options().name)
+        save(log, load(log).model_copy(update={"datasets": {"trajectories": digests}}))
         desk.store.remove(done.datasets["trajectories"])
         return digests
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -140,7 +141,7 @@ def test_a_lost_dataset_is_made_again(desk, make):
 def test_a_damaged_log_is_told(desk, make):
     desk.write("a.jsonl", make.lines(make.chat("a", "1")))
     done = desk.ingest()
-    done.log.write_text("{")
+    Path(done.log).write_text("{")
     with pytest.raises(DataError, match="log of what was ingested is damaged"):
         desk.ingest()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 
@@ -28,7 +30,7 @@ def test_an_orphan_makes_the_same_row_as_beside_its_turn(desk, make, stored):
     desk.write("judge.jsonl", make.lines(make.judged("s", 2, -1)))
     desk.ingest()
     later = desk.stored("scores")
-    (desk.home.root / "ingest" / desk.ingest().log.name).unlink()
+    Path(desk.ingest().log).unlink()
     assert desk.rows(desk.ingest(), "scores") == later
 
 

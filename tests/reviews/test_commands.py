@@ -9,7 +9,7 @@ import pytest
 
 from clawpipe.cli.main import app
 from clawpipe.errors import ConfigError
-from clawpipe.reviews.decisions import Decisions
+from clawpipe.reviews.open import open_decisions
 
 
 @pytest.fixture
@@ -57,6 +57,6 @@ def test_what_is_decided_is_decided_anew_only_when_told(home, review, rows):
     review("reject", rows["silent"], "--by", "ann")
     with pytest.raises(ConfigError, match="rejected by ann at "):
         review("approve", rows["praised"], rows["silent"], "--by", "bob")
-    assert len(Decisions.of(home).every()) == 1  # nothing of the second command
+    assert len(open_decisions(home).every()) == 1  # nothing of the second command
     review("approve", rows["praised"], rows["silent"], "--by", "bob", "--again")
-    assert {one.verdict for one in Decisions.of(home).last().values()} == {"approved"}
+    assert {one.verdict for one in open_decisions(home).last().values()} == {"approved"}

@@ -5,13 +5,14 @@ import threading
 import pytest
 
 from clawpipe.errors import ConfigError, DataError
-from clawpipe.reviews.decisions import DecidedError, Decisions, decisions_file, last_decisions
+from clawpipe.reviews.decisions import DecidedError
+from clawpipe.reviews.open import decisions_file, last_decisions, open_decisions
 from clawpipe.store.home import Home
 
 
 @pytest.fixture
 def decisions(tmp_path):
-    return Decisions.of(Home(tmp_path))
+    return open_decisions(Home(tmp_path))
 
 
 def test_a_decision_is_read_as_it_was_made(decisions):
@@ -43,7 +44,7 @@ def test_reviewers_at_once_lose_no_decision(tmp_path):
     refused, barrier = [], threading.Barrier(4, timeout=60)
 
     def review(name):
-        own = Decisions.of(Home(tmp_path))
+        own = open_decisions(Home(tmp_path))
         barrier.wait()
         for number in range(20):
             own.decide(f"{name}-{number}", "approved", name, seen=0)

@@ -9,7 +9,7 @@ from clawpipe.ingest.options import Options
 from clawpipe.ingest.run import ingest
 from clawpipe.lineage.subject import Subject
 from clawpipe.removal.forget import forget
-from clawpipe.reviews.decisions import Decisions
+from clawpipe.reviews.open import open_decisions
 from clawpipe.reviews.page import review_app
 from clawpipe.services.secret import home_secret
 from flows.review import review_queue
@@ -46,7 +46,7 @@ def test_pages_of_other_sites_are_refused(home, page):
     fields = forms(page, "silent") | {"decision": "approve", "by": "mallory"}
     for headers in ({"origin": "http://evil.test"}, {"origin": "null"}, {"host": "evil.test"}):
         assert page.post("/decide", data=fields, headers=headers).status_code == 403
-    assert Decisions.of(home).every() == []
+    assert open_decisions(home).every() == []
 
 
 def test_forms_approve_reject_edit_and_take_back(home, page):
@@ -58,14 +58,14 @@ def test_forms_approve_reject_edit_and_take_back(home, page):
         done = page.post("/decide", data=forms(page, session) | words | {"by": "bob"}, headers={"origin": HERE})
         assert done.status_code == 200
         assert "by bob at" in done.text
-    made = {one.verdict: one for one in Decisions.of(home).every()}
+    made = {one.verdict: one for one in open_decisions(home).every()}
     assert (made["rejected"].reason, made["edited"].text, made["edited"].turn) == ("Paris", "Eight.", 0)
     assert "Nothing waits." in page.get("/").text
     decided = page.get("/?show=decided").text
     seen = re.findall(r'name="row" value="([^"]*)"><input type="hidden" name="seen" value="(\d+)"', decided)
     row, number = next(one for one in seen if one[0] == made["approved"].row_id)
     page.post("/decide", data={"row": row, "seen": number, "decision": "reopen", "by": "bob"})
-    assert Decisions.of(home).last()[row].verdict == "open"
+    assert open_decisions(home).last()[row].verdict == "open"
 
 
 def test_a_second_tab_that_decides_a_decided_row_says_so(home, page):
@@ -74,7 +74,7 @@ def test_a_second_tab_that_decides_a_decided_row_says_so(home, page):
     late = page.post("/decide", data=stale | {"decision": "approve", "by": "bob"})
     assert late.status_code == 409
     assert re.search(r"Nothing was recorded: [0-9a-f]{32} is decided already, rejected by ann at .*six legs", late.text)
-    assert [one.verdict for one in Decisions.of(home).every()] == ["rejected"]
+    assert [one.verdict for one in open_decisions(home).every()] == ["rejected"]
 
 
 def test_a_form_that_makes_no_sense_records_nothing(home, page):
@@ -90,7 +90,7 @@ def test_a_form_that_makes_no_sense_records_nothing(home, page):
         answer = page.post("/decide", data=row | fields)
         assert (answer.status_code, "Nothing was recorded" in answer.text) == (400, True)
     assert page.post("/decide", data={"text": "x" * 1_100_000}).status_code == 413
-    assert Decisions.of(home).every() == []
+    assert open_decisions(home).every() == []
 
 
 def test_the_page_goes_on_when_rows_were_forgotten(home, page):

@@ -14,8 +14,8 @@ from clawpipe.lineage.subject import Subject
 from clawpipe.nights.record import night_id
 from clawpipe.removal.forget import forget
 from clawpipe.reviews.deciding import decide, edit
-from clawpipe.reviews.decisions import Decisions
 from clawpipe.reviews.edits import edited_rows
+from clawpipe.reviews.open import open_decisions
 from clawpipe.reviews.opinions import Opinion, uncertainty
 from clawpipe.reviews.snapshot import reviews_of
 from clawpipe.store.datasets import dataset_ref, read_dataset, stored_datasets
@@ -125,7 +125,7 @@ def test_forgetting_takes_the_decision_along(home, subject):
     [found] = forget(home, subject)
     assert found.reviews == 1
     assert subject.text or not found.still_held  # the text goes with the edit; the question that was asked stays where it was
-    assert [one.verdict for one in Decisions.of(home).every()] == ["approved"]
+    assert [one.verdict for one in open_decisions(home).every()] == ["approved"]
     left = [row for ref in stored_datasets(store) if ref.name != "quarantine" for row in read_dataset(store, ref).to_pylist()]
     assert not any("says a person" in str(row) for row in left)
     assert [row["verdict"] for row in left if "verdict" in row and "row_id" in row] == ["approved"]

@@ -16,6 +16,7 @@ from clawpipe.errors import BusyError, NotFoundError
 from clawpipe.policy.load import load_base
 from clawpipe.serving.access import USER, listen
 from clawpipe.serving.live import Live
+from clawpipe.serving.other_models import OtherModels
 from clawpipe.serving.own_models import OwnModels
 from clawpipe.serving.policy import ServedPolicy
 from clawpipe.serving.server import Server
@@ -81,10 +82,10 @@ def version_of(base, served_as):
 
 
 @contextmanager
-def serving(policy, champions, believes_clients):
+def serving(policy, champions, believes_clients, others=None):
     own_models = OwnModels(champions, look_seconds=0.0)
     listener, live = listen("127.0.0.1", 0), Live(policy)
-    server = Server(Versions(live), "sk-a-test-key", None, None, believes_clients, own_models, log_level="error")
+    server = Server(Versions(live), "sk-a-test-key", None, None, believes_clients, own_models, others, log_level="error")
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
     try:
@@ -107,6 +108,7 @@ def shared(base, served_as):
 def ask(url, whose="", **fields):
     reply = httpx.post(f"{url}/chat/completions", json=ASKED | fields, headers=KEY | ({USER: whose} if whose else {}), timeout=60)
     reply.raise_for_status()
+    assert reply.json()["model"] == (ASKED | fields)["model"]
     return reply.headers["x-clawpipe-model-version"], reply.json()["choices"][0]["message"]["content"]
 
 
@@ -173,3 +175,19 @@ def test_answers_of_a_users_model_say_nothing_of_the_shared(adapters, shared, ch
 
 def test_a_users_model_has_a_name_beside_the_shared_one():
     assert model_of_user("acme", user_digest("ann")) == "acme-user-49915e0d7d4b402e"
+
+
+def test_further_models_answer_to_their_own_names(adapters, shared, champions, version_of):
+    champions.named = {"coder": version_of(adapters[0], "1"), "writer": version_of(adapters[1], "2")}
+    others = OtherModels(["coder", "writer", "idle"], champions)
+    with serving(shared, champions, believes_clients=True, others=others) as (url, _):
+        found = {name: ask(url, model=name) for name in ("agent", "coder", "writer")}
+        listed = httpx.get(f"{url}/models", headers=KEY).json()["data"]
+        one = httpx.get(f"{url}/models/coder", headers=KEY).json()
+        refused = [httpx.post(f"{url}/chat/completions", json=ASKED | {"model": name}, headers=KEY) for name in ("idle", "foreign")]
+    assert [version for version, _ in found.values()] == ["3", "1", "2"]
+    assert len({text for _, text in found.values()}) == 3
+    assert [card["id"] for card in listed] == ["agent", "coder", "writer", "idle"]
+    assert one["id"] == "coder"
+    assert [reply.status_code for reply in refused] == [404, 404]
+    assert "no version in service on the base of 'agent'" in refused[0].text

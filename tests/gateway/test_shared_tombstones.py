@@ -1,0 +1,66 @@
+"""A gateway of a home that machines share hears what another of them has forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+
+from clawpipe.capture.records import Done
+from clawpipe.capture.segments import read_segment, segments, segments_dir
+from clawpipe.errors import BusyError
+from clawpipe.gateway import recorder as module
+from clawpipe.gateway.recorder import FORGOTTEN, Recorder
+from clawpipe.lineage.tombstones import Tombstone, read_tombstones, write_tombstones
+from clawpipe.store.home import Home
+from clawpipe.store.machines import VARIABLE
+
+
+def forget(home: Home, session: str) -> None:
+    stones = read_tombstones(home)
+    digest = stones.digest("session", session)
+    stone = Tombstone(kind="session", digest=digest, date="2026-11-23", trajectories=0, replaced={}, models=())
+    write_tombstones(home, stones.with_stone(stone))
+
+
+async def captured(home: Home, other: Home) -> list[str]:
+    """Write records of two sessions, of which another machine forgets one meanwhile, until the gateway knows."""
+    recorder = Recorder(home, segments_dir(home))
+    try:
+        assert await recorder.write(Done(time=0.0, key="k", session="s-1")) is None
+        forget(other, "s-1")
+        while await recorder.write(Done(time=1.0, key="k", session="s-1")) != FORGOTTEN:
+            pass
+        assert await recorder.write(Done(time=2.0, key="k", session="s-2")) is None
+    finally:
+        await recorder.close()
+    return [
+        one.record.session for path in segments(segments_dir(home)) for one in read_segment(path) if isinstance(one.record, Done)
+    ]
+
+
+def test_it_captures_no_more_of_what_is_forgotten(tmp_path, monkeypatch):
+    monkeypatch.setenv(VARIABLE, f"file://{tmp_path}/shared")
+    monkeypatch.setattr(module, "_ASK_SECONDS", 0.0)
+    sessions = asyncio.run(captured(Home(tmp_path / "one"), Home(tmp_path / "two")))
+    assert sessions[-1] == "s-2"
+    assert sessions[0] == "s-1"
+
+
+def test_a_storage_that_is_silent_stops_no_capture(tmp_path, monkeypatch):
+    home = Home(tmp_path / "one")
+    monkeypatch.setenv(VARIABLE, f"file://{tmp_path}/shared")
+    forget(home, "s-1")
+    monkeypatch.setattr(module, "_ASK_SECONDS", 0.0)
+    monkeypatch.setattr(module, "read_tombstones", _silent)
+
+    async def write() -> list[str | None]:
+        recorder = Recorder(home, segments_dir(home))
+        try:
+            return [await recorder.write(Done(time=0.0, key="k", session=name)) for name in ("s-1", "s-2")]
+        finally:
+            await recorder.close()
+
+    assert asyncio.run(write()) == [FORGOTTEN, None]
+
+
+def _silent(home: Home) -> None:
+    raise BusyError("the shared store does not answer")
