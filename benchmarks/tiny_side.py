@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -35,7 +36,7 @@ from clawpipe.judging.base import score_dataset
 from clawpipe.judging.verifier import VerifierScorer
 from clawpipe.policy.base import resolve_base
 from clawpipe.policy.version import base_ref
-from clawpipe.rollouts.generate import Chunk, generate_chunk, round_items
+from clawpipe.rollouts.generate import Chunk, generate_chunk, roll_out, round_items
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import read_dataset
 from clawpipe.store.refs import DatasetRef, ModelRef
@@ -149,7 +150,8 @@ def train_here(request: TrainRequest, work: Path, timeout: float, on_progress: C
 def results(night: Night, items: DatasetRef, policy: ModelRef) -> pa.Table:
     """Return `eval_results` of a policy on held-out items."""
     config, once = night.config, night.rollouts.once(night.config.evaluation.temperature)
-    made = evaluate(night.store, night.pool, night.work, items, policy, config.environment, once, night.seed("heldout"))
+    played = partial(roll_out, night.store, night.pool, night.work, environment=config.environment, config=once)
+    made = evaluate(night.store, partial(played, seed=night.seed("heldout")), items, policy, config.environment)
     return read_dataset(night.store, made.dataset)
 
 

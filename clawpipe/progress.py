@@ -26,6 +26,11 @@ def reporting_to(listener: Listener) -> Iterator[None]:
         _listener.reset(token)
 
 
+def listener() -> Listener | None:
+    """Return who listens to the steps of the enclosing block."""
+    return _listener.get()
+
+
 def report(done: float, total: float, note: str = "") -> None:
     """Report that the step has done `done` of `total`."""
     if (listener := _listener.get()) is not None:

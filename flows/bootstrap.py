@@ -42,7 +42,7 @@ from clawpipe.registry.client import changes
 from clawpipe.registry.tracking import Tracking
 from clawpipe.store.home import Home
 from flows.runners import PrefectRunner
-from tasks.step import GPU_LIMIT
+from tasks.accelerators import GPU_LIMIT
 
 FLOW, INGEST = "nightly-retrain", "ingest"
 WORK_POOL = "clawpipe"
@@ -55,7 +55,7 @@ _SILENCE = timedelta(seconds=90)  # three heartbeats of PREFECT_FLOWS_HEARTBEAT_
 
 
 def prepare_limit(*, fresh_server: bool) -> bool:
-    """Make the `gpu` concurrency limit, which heavy steps hold one at a time. A limit that exists keeps its number.
+    """Make the `gpu` concurrency limit, which heavy steps of this machine hold one at a time. One that exists keeps its number.
 
     Args:
         fresh_server: nobody can hold a slot yet. A server forgets leases when it ends but not the slots they took, so a
@@ -70,8 +70,9 @@ def prepare_limit(*, fresh_server: bool) -> bool:
         except ObjectNotFound:
             client.upsert_global_concurrency_limit_by_name(GPU_LIMIT, limit=1)
             return True
-        if fresh_server:
-            client.update_global_concurrency_limit(GPU_LIMIT, GlobalConcurrencyLimitUpdate(active_slots=0))
+        for limit in client.read_global_concurrency_limits(limit=_MANY) if fresh_server else ():
+            if limit.name == GPU_LIMIT or limit.name.startswith(f"{GPU_LIMIT}-"):  # or of a cluster
+                client.update_global_concurrency_limit(limit.name, GlobalConcurrencyLimitUpdate(active_slots=0))
         return False
 
 

@@ -26,7 +26,7 @@ from tasks.data import (
     validate_scores,
 )
 from tasks.recorded import fit_vocabulary, recompute_logprobs
-from tasks.rollouts import demonstrate
+from tasks.rollouts import demonstrate, log_rollouts
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,13 @@ def judge(this: Round, rolled: list[DatasetRef]) -> Judged:
     this.tried[:0] = [Past(*one) for one in zip(valid.rolled, judged.rolled, strict=True)]
     shown = _demonstrations(this, valid.rolled, judged.rolled)
     return Judged(valid.all, scores, near, shown, _replayed(this), _edited(this, valid.all))
+
+
+def log(this: Round, rollouts: list[DatasetRef], judged: Judged) -> None:
+    """Write some of the round's rollouts with their scores into the night's logs, if the settings ask for it."""
+    count, file = this.config.runtime.log_rollouts, f"rollouts-{this.number + 1}.log"
+    for dataset in rollouts if count else []:
+        log_rollouts(night=this.night.night, file=file, rollouts=dataset, scores=judged.scores, policy=this.policy, count=count)
 
 
 def _with_tokens_of_others(this: Round, valid: Valid, change: Callable[[list[DatasetRef]], list[DatasetRef]]) -> Valid:

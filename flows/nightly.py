@@ -29,7 +29,7 @@ from flows.datasets import NothingNewError
 from flows.figures import exported
 from flows.heldout import compare, draw, show_trend, without_heldout
 from flows.ingest import ingest_waiting
-from flows.judged import judge
+from flows.judged import judge, log
 from flows.labels import labelled
 from flows.learning import choose_training_data, learn
 from flows.notices import told
@@ -140,7 +140,9 @@ def the_night(night: Night) -> None:
     for number in range(config.rounds):
         with part(f"round-{number + 1}"):
             this = Round(learning, heldout.items, drawn.extra("all"), policy, number, versions, filtered, tried, optimizer)
-            judged = judge(this, generate_rollouts(this))
+            rollouts = generate_rollouts(this)
+            judged = judge(this, rollouts)
+            log(this, rollouts, judged)
             rounds.measured(this, judged)
             data = choose_training_data(this, judged)
             if data:

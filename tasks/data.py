@@ -116,7 +116,7 @@ def edit(trajectories: list[DatasetRef], reviews: DatasetRef) -> StepResult:
     return edited_rows(open_store(Home.from_env()), trajectories, reviews)
 
 
-@step(anywhere=True)
+@step()
 def curate(
     trajectories: list[DatasetRef],
     scores: list[DatasetRef],
@@ -146,7 +146,7 @@ def curate(
         weights=weights,
         hint=hint,
         versions=versions,
-        tables=stored_tables(store, near),
+        near=near,
     )
     return _made_of(made, near)
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from clawpipe.config.night import Gate, Generation, JudgeSpec, Measure, Played, Runtime
 from clawpipe.environments.user_errors import LOG
 from clawpipe.evaluation import answers, likelihood, preference, replay
 from clawpipe.evaluation.evidence import build_evidence, user_slices
 from clawpipe.evaluation.gate import decide
 from clawpipe.evaluation.hacking import training_of
+from clawpipe.evaluation.heldout import RollOut, probe_policies
 from clawpipe.evaluation.heldout import evaluate as evaluate_policy
-from clawpipe.evaluation.heldout import probe_policies
 from clawpipe.evaluation.verdict import Fidelity, Freshness, Tally
+from clawpipe.json_types import Row
 from clawpipe.judging.base import SCORERS
-from clawpipe.store.datasets import read_dataset
+from clawpipe.rollouts.generate import item_rows, shards_of
+from clawpipe.rollouts.generate import roll_out as roll_out_items
+from clawpipe.spread import in_parts, is_spread
+from clawpipe.store.artifacts import Store
+from clawpipe.store.datasets import dataset_files, publish_files, read_dataset
 from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
 from clawpipe.store.refs import DatasetRef, ModelRef, Ref, StepResult
@@ -20,7 +27,7 @@ from clawpipe.workers.pool import open_workers
 from tasks.step import step
 
 
-@step(anywhere=True)
+@step()
 def evaluate(
     items: DatasetRef,
     policy: ModelRef,
@@ -31,11 +38,11 @@ def evaluate(
 ) -> StepResult:
     """Run a policy on the held-out items; the output has one result per item."""
     home = Home.from_env()
-    with open_workers(runtime, home.logs) as pool:
-        return evaluate_policy(open_store(home), pool, home.work, items, policy, environment, config, seed, home.logs / LOG)
+    roll_out = _rolled_out_by(environment, config, seed, runtime)
+    return evaluate_policy(open_store(home), roll_out, items, policy, environment, home.logs / LOG)
 
 
-@step(anywhere=True)
+@step()
 def probe(
     items: DatasetRef,
     ordinals: list[int],
@@ -48,10 +55,44 @@ def probe(
     """Try the policies among what a training kept on train items that no round takes; the details are a curve."""
     home = Home.from_env()
     policies = {name: ref for name, ref in kept.items() if isinstance(ref, ModelRef)}
+    roll_out = _rolled_out_by(environment, config, seed, runtime)
+    return probe_policies(open_store(home), roll_out, items, ordinals, policies, environment, home.logs / LOG)
+
+
+def _rolled_out_by(environment: Played, config: Generation, seed: int, runtime: Runtime) -> RollOut:
+    def roll_out(items: DatasetRef, split: str, ordinals: Sequence[int], policy: ModelRef) -> DatasetRef:
+        store, same = open_store(Home.from_env()), {"items": items, "split": split, "policy": policy, "environment": environment}
+        same |= {"config": config, "seed": seed, "runtime": runtime}
+        parts = _parts(item_rows(store, items, split, ordinals), ordinals, environment, config)
+        runs = list(in_parts(store, roll_out_part, [same | {"ordinals": part} for part in parts]))
+        files = (file for run in runs for file in dataset_files(store, run))
+        return runs[0] if len(runs) == 1 else publish_files(store, runs[0].name, files, parents=runs[0].parents)
+
+    return roll_out
+
+
+def _parts(rows: Sequence[Row], ordinals: Sequence[int], environment: Played, config: Generation) -> list[list[int]]:
+    """Return all items as one part, whose shards this machine's workers share; or each shard as one, for those of a cluster."""
+    if not is_spread() or not rows:
+        return [list(ordinals)]
+    return [[ordinals[place] for place in places] for _, places in shards_of(rows, environment, config)]
+
+
+def roll_out_part(
+    store: Store,
+    items: DatasetRef,
+    split: str,
+    ordinals: list[int],
+    policy: ModelRef,
+    environment: Played,
+    config: Generation,
+    seed: int,
+    runtime: Runtime,
+) -> DatasetRef:
+    """Roll out some items once each."""
+    home = Home.from_env()
     with open_workers(runtime, home.logs) as pool:
-        return probe_policies(
-            open_store(home), pool, home.work, items, ordinals, policies, environment, config, seed, home.logs / LOG
-        )
+        return roll_out_items(store, pool, home.work, items, split, ordinals, policy, environment, config, seed)
 
 
 @step(anywhere=True)

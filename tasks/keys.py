@@ -34,8 +34,10 @@ _NAMES: dict[type[BaseModel], tuple[ExtensionPoint, str]] = {  # settings that n
 }
 
 
-def content_key(name: str, function: Callable[..., Any], arguments: Mapping[str, Any]) -> str:
+def content_key(name: str, function: Callable[..., Any], arguments: Mapping[str, Any], code: str | None = None) -> str:
     """Return the cache key of `function(**arguments)`, before any generation suffix; `clawpipe plan` shows it.
+
+    `code` is the digest of what the function runs; None: that of its own text and of the names that it uses.
 
     Of settings, only the fields of the parameter's declared type are in the key; of an environment or engine, also its source and
     the content of the files that its options name; of an environment with a Python of its own, that Python's version and packages.
@@ -48,7 +50,7 @@ def content_key(name: str, function: Callable[..., Any], arguments: Mapping[str,
     inputs = {parameter: _as_declared(value, declared.get(parameter)) for parameter, value in arguments.items()}
     given = list(arguments.values())
     sources = {_source_of(point, named) for point, named in _named(given)} | set(_files_of(given))
-    return step_key(name, {"inputs": inputs, "extensions": sorted(sources)}, function_digest(function))
+    return step_key(name, {"inputs": inputs, "extensions": sorted(sources)}, code or function_digest(function))
 
 
 def extensions_of(value: Any) -> Iterator[tuple[ExtensionPoint, str]]:

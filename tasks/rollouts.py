@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
 
 import pyarrow.compute as pc
 
@@ -11,6 +13,10 @@ from clawpipe.config.generation import Difficulty
 from clawpipe.config.night import Generation, Played, Runtime
 from clawpipe.environments.several import open_environments
 from clawpipe.json_types import JsonObject
+from clawpipe.nights.record import run_dir
+from clawpipe.policy.spec import policy_spec
+from clawpipe.policy.vocabulary import load_tokenizer
+from clawpipe.reporting.rollout_log import write_rollout_log
 from clawpipe.rollouts.demonstrations import demonstrate as play_demonstrations
 from clawpipe.rollouts.draw import draw_items as draw
 from clawpipe.rollouts.generate import Chunk
@@ -61,6 +67,20 @@ def demonstrate(trajectories: list[DatasetRef], scores: list[DatasetRef], items:
     """Play the environment's demonstrations of the items that no rollout of the round solved."""
     with open_environments(environment) as played:
         return play_demonstrations(open_store(Home.from_env()), trajectories, scores, items, played)
+
+
+@step(cached=False)
+def log_rollouts(night: str, file: str, rollouts: DatasetRef, scores: list[DatasetRef], policy: ModelRef, count: int) -> StepResult:
+    """Write some rollouts of the round as text into a file of the night's logs."""
+    home, store = Home.from_env(), open_store(Home.from_env())
+    tokenizer = load_tokenizer(Path(policy_spec(store, policy).base))
+
+    def decode(ids: Sequence[int]) -> str:
+        return str(tokenizer.decode(list(ids), skip_special_tokens=False))
+
+    path = run_dir(home, night) / "logs" / file
+    written = write_rollout_log(store, path, rollouts, scores, decode, count)
+    return StepResult(details={"file": str(path), "rollouts": written})
 
 
 @step()

@@ -14,7 +14,6 @@ from typing import Any, Generic, ParamSpec, Protocol
 from prefect import Task
 from prefect.cache_policies import NO_CACHE, CachePolicy
 from prefect.client.schemas.objects import State, TaskRun
-from prefect.concurrency.sync import concurrency
 from prefect.context import TaskRunContext
 from prefect.filesystems import LocalFileSystem
 from prefect.results import ResultStore, get_result_store
@@ -26,13 +25,12 @@ from clawpipe.store.home import Home
 from clawpipe.store.open import open_store
 from clawpipe.store.records import Holds, live_record
 from clawpipe.store.refs import StepResult
+from tasks.accelerators import GPU_LIMIT, accelerator
 from tasks.cluster import Anywhere, placed
 from tasks.keys import content_key
 
 P = ParamSpec("P")
-GPU_LIMIT = "gpu"
 RETRY_DELAYS = [1.0, 4.0]
-_LEASE_SECONDS = 60.0  # a killed holder frees the limit after this long; a living one renews it
 _part: ContextVar[str] = ContextVar("part", default="")
 
 
@@ -170,7 +168,7 @@ def step(
     BusyError is retried.
 
     Args:
-        heavy: the step uses the accelerator; the `gpu` limit lets one such step run at a time.
+        heavy: the step uses an accelerator, and waits until one is free; see `tasks.accelerators`.
         anywhere: whether a cluster's worker may do it, where the night has a cluster; or with which arguments. It takes long,
             and reads and writes the store alone.
         cached: False for a step that runs every night.
@@ -212,7 +210,7 @@ def _with_fault_point(function: Callable[P, StepResult]) -> Callable[P, StepResu
 def _on_the_accelerator(function: Callable[P, StepResult]) -> Callable[P, StepResult]:
     @functools.wraps(function)
     def alone(*args: P.args, **kwargs: P.kwargs) -> StepResult:
-        with concurrency(GPU_LIMIT, occupy=1, strict=True, lease_duration=_LEASE_SECONDS, raise_on_lease_renewal_failure=False):
+        with accelerator():
             return function(*args, **kwargs)
 
     return alone

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from clawpipe.engines.base import Sampling
 from clawpipe.engines.embedded import EmbeddedEngine
@@ -32,13 +32,16 @@ class FakeVllm:
         base: directory of its base model, served as `base`.
         raw: it gives log-probs at temperature 1, as vLLM does unless it is told otherwise.
         stale: it samples from the base, whatever adapter it was told to load.
+        takes_adapters: it was started so that it loads adapters.
         faults: what goes wrong with the next requests to generate, in turn; an answer, or None where nothing is sent.
         asked: paths of all requests.
     """
 
+    GENERATE: ClassVar[str] = "/inference/v1/generate"
     base: Path
     raw: bool = False
     stale: bool = False
+    takes_adapters: bool = True
     key: str = ""
     faults: deque[Fault] = field(default_factory=deque)
     asked: list[str] = field(default_factory=list)
@@ -57,7 +60,7 @@ class FakeVllm:
             return self._load(body["lora_name"], body["lora_path"])
         if path == "/v1/unload_lora_adapter":
             return (200, {}) if self.held.pop(body["lora_name"], None) else (404, {})
-        if path == "/inference/v1/generate":
+        if path == self.GENERATE:
             return self.generate(body)
         return 404, {"error": "no such path"}
 
@@ -80,7 +83,7 @@ class FakeVllm:
     def _load(self, name: str, path: str) -> tuple[int, Any]:
         if name in self.held:
             return 400, {"error": {"message": f"The lora adapter '{name}' has already been loaded.", "code": 400}}
-        if not Path(path).is_dir():
+        if not self.takes_adapters or not Path(path).is_dir():
             return 404, {"error": {"message": f"No adapter found for {path}", "code": 404}}
         self.held[name] = path
         return 200, "Success"
@@ -150,7 +153,7 @@ def serving(fake: FakeVllm) -> Iterator[str]:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             if fake.key and self.headers.get("Authorization") != f"Bearer {fake.key}":
                 return self._send(401, {"error": "Unauthorized"})
-            if self.path == "/inference/v1/generate" and fake.faults:
+            if self.path == fake.GENERATE and fake.faults:
                 fake.asked.append("fault")
                 found = fake.faults.popleft()(fake, body)
                 if found is None:

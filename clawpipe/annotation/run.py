@@ -6,10 +6,10 @@ import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -37,8 +37,8 @@ RowLikelihoods = list[Likelihoods | None]  # one entry for each row; None if it 
 
 class TeacherScores(NamedTuple):
     """The teacher's scores of a row with N trained tokens; K tokens of the vocabulary are compared at each. `hint` is the index of
-    the
-    first hint that was used. Where `taught` is False no hint applies to the token, and its figures are the student's.
+    the hint that taught most tokens of the first part. Where `taught` is False no hint applies to the token, and its figures are
+    the student's.
     """
 
     hint: int
@@ -108,17 +108,18 @@ class PolicyScorer:
         return self._request.config.top_k_of == "teacher"
 
     def _best(self, own: Likelihoods, parts: Sequence[tuple[Part, dict[int, Likelihoods]]]) -> TeacherScores:
-        """Replace the student's figures by the teacher's for each part, with the hint that agrees most."""
+        """Replace the student's figures by the teacher's for each part, with the hints that agree most."""
         taught = np.zeros(len(own.logprobs), bool)
         logprobs, tokens, compared = own.logprobs.copy(), own.top.copy(), own.top_logprobs.copy()
         hints = []
         for part, answers in parts:
             places = part.places
-            hints.append(choose({hint: answer.top for hint, answer in answers.items()}, own.top[places]))
-            chosen = answers[hints[-1]]
-            taught[places], logprobs[places] = True, chosen.logprobs
-            tokens[places] = chosen.top if self._compares_own else own.top[places]
-            compared[places] = chosen.top_logprobs if self._compares_own else chosen.compared
+            tops = {hint: answer.top for hint, answer in answers.items()}
+            chosen = choose(tops, own.top[places], self._request.config.hint_per)
+            hints.append(int(np.bincount(chosen).argmax()))
+            taught[places], logprobs[places] = True, _of(chosen, answers, "logprobs")
+            tokens[places] = _of(chosen, answers, "top") if self._compares_own else own.top[places]
+            compared[places] = _of(chosen, answers, "top_logprobs" if self._compares_own else "compared")
         return TeacherScores(hints[0], taught, logprobs, tokens, compared)
 
     def _hint(self, rows: Sequence[Row]) -> list[Hinted]:
@@ -166,16 +167,30 @@ class PolicyScorer:
         return self._loaded[1]
 
 
-def choose(tops: dict[int, np.ndarray], student: np.ndarray) -> int:
-    """Return the hint h with which the teacher agrees most with the student over the whole row, the first of equals: argmax over h
-    of the sum over tokens of |top-K of the student and top-K of the teacher with h|.
+def choose(tops: Mapping[int, np.ndarray], student: np.ndarray, per: Literal["row", "token"]) -> np.ndarray:
+    """Return for each token the hint h with which the teacher agrees most with the student, the first of equals: argmax over h of
+    |top-K of the student and top-K of the teacher with h|, at that token, or summed over all tokens.
 
     Args:
         tops: int [N, K] by candidate.
         student: int [N, K].
+        per: what has one hint: all N tokens, or each.
+
+    Returns:
+        int [N].
     """
-    overlaps = {hint: int((top[:, :, None] == student[:, None, :]).sum()) for hint, top in tops.items()}
-    return max(overlaps, key=overlaps.__getitem__)
+    overlaps = np.stack([(top[:, :, None] == student[:, None, :]).sum((1, 2)) for top in tops.values()])  # [H, N]
+    if per == "row":
+        overlaps = np.broadcast_to(overlaps.sum(1, keepdims=True), overlaps.shape)
+    return np.array(list(tops))[overlaps.argmax(0)]
+
+
+def _of(chosen: np.ndarray, answers: Mapping[int, Likelihoods], figure: str) -> np.ndarray:
+    """Return a figure [N, ...] of each token, as the teacher has it with the token's hint."""
+    found = getattr(answers[int(chosen[0])], figure).copy()
+    for hint in set(chosen.tolist()):
+        found[chosen == hint] = getattr(answers[hint], figure)[chosen == hint]
+    return found
 
 
 def _comparing(sample: Sample, tokens: np.ndarray) -> Sample:

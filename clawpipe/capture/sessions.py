@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from clawpipe.capture.records import Answer, Done, Feedback, Record, Turn
+from clawpipe.capture.settings import IDLE_SECONDS
 from clawpipe.json_types import JsonObject
 from clawpipe.wire.arguments import listed_calls
 from clawpipe.wire.histories import counts, history_digest
 from clawpipe.wire.texts import joined_texts, texts_of
 from clawpipe.wire.thoughts import FIELDS, split_thought, with_thoughts, words_of
 
-IDLE_SECONDS = 3600.0  # after which a session has ended
 Relation = Literal["starts", "continues", "regenerates", "branches"]
 Key = tuple[str, str]  # name of the key and id of the session: sessions of two keys never mix
 
@@ -83,9 +83,9 @@ class Session:
         place = number - self.before - 1
         return self.turns[place] if 0 <= place < len(self.turns) else None
 
-    def is_closed(self, now: float) -> bool:
-        """Whether its client has ended it, or it has been idle for an hour."""
-        return self.ended or now - self.last > IDLE_SECONDS
+    def is_closed(self, now: float, idle: float = IDLE_SECONDS) -> bool:
+        """Whether its client has ended it, or it has been idle for so many seconds."""
+        return self.ended or now - self.last > idle
 
     @property
     def parent(self) -> str | None:

@@ -57,7 +57,7 @@ def show(session: IdArgument, json_output: JsonFlag = False) -> None:
 
 @app.command("close")
 def close(session: IdArgument, json_output: JsonFlag = False) -> None:
-    """End a session, so that the next ingest reads it; else it ends when it has been idle for an hour."""
+    """End a session, so that the next ingest reads it; else it ends after an hour without a turn, or as `sessions.yaml` says."""
     import time
 
     from clawpipe.capture.records import Done, line_of

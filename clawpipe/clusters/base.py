@@ -12,7 +12,10 @@ T = TypeVar("T")
 
 
 class Cluster(Protocol):
-    """Processes on one machine or several, each of which can call a function for us. Threads may share it."""
+    """Processes on one machine or several, each of which can call a function for us. Threads may share it.
+
+    A cluster of Dask's tells the block's listener of the progress that the function reports (`clawpipe.progress`).
+    """
 
     def call(self, function: Callable[..., T], *arguments: object) -> T:
         """Return what the function returns in a free worker. A call whose worker dies is made again by another one.
@@ -21,6 +24,10 @@ class Cluster(Protocol):
             BusyError: its workers died again and again, nobody took it in time, or the cluster does not answer.
             Exception: whatever the function raised.
         """
+        ...
+
+    def accelerators(self) -> int:
+        """Return the number of its GPUs now; where nobody has declared any, that of its workers. At least 1."""
         ...
 
 

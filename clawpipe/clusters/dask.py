@@ -3,12 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Self, TypeVar
+from importlib import import_module
+from queue import Empty, SimpleQueue
+from time import monotonic
+from typing import Any, Self, TypeVar
+from uuid import uuid4
 
 from clawpipe.errors import BusyError, ConfigError
+from clawpipe.progress import Listener, listener, reporting_to
 
 T = TypeVar("T")
 _ANSWERS_WITHIN = 30.0  # seconds
+
+
+class _Teller:
+    """Sends progress from a worker; Dask keeps the order of what a worker sends."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic, self._worker = topic, import_module("distributed").get_worker()
+
+    def progress(self, done: float, total: float, note: str = "") -> None:
+        self._worker.log_event(self._topic, ("progress", [done, total, note]))
+
+    def update(self, metrics: Mapping[str, Any]) -> None:
+        self._worker.log_event(self._topic, ("update", [dict(metrics)]))
+
+
+def _telling(topic: str, function: Callable[..., T], *arguments: object) -> T:
+    """Call the function in a worker, and tell of its progress."""
+    with reporting_to(_Teller(topic)):
+        return function(*arguments)
 
 
 class DaskCluster:
@@ -40,13 +64,38 @@ class DaskCluster:
             raise BusyError(what, address, "start it, and name its address in runtime.task_runner.address") from error
 
     def call(self, function: Callable[..., T], *arguments: object) -> T:
-        future = self._client.submit(function, *arguments, pure=False, resources=self._resources or None)
+        topic = f"clawpipe-{uuid4().hex}"
+        future = self._client.submit(_telling, topic, function, *arguments, pure=False, resources=self._resources or None)
         try:
+            if heard := listener():
+                self._hear(topic, future, heard)
             return future.result(timeout=self._timeout)
         except self._lost as error:
             future.cancel()
             what = f"no worker of Dask's finished a step: {type(error).__name__}: {error}"
             raise BusyError(" ".join(what.split()), self._address, "look at the workers' logs, and run the same command") from error
+
+    def _hear(self, topic: str, future: Any, heard: Listener) -> None:
+        """Let the listener hear of the call's progress until it has ended, or its time is over.
+
+        Dask's own thread must not wait for the listener, so this one asks for what came.
+        """
+        events: SimpleQueue[tuple[str, list[Any]] | None] = SimpleQueue()
+        self._client.subscribe_topic(topic, lambda event: events.put(event[1]))
+        future.add_done_callback(lambda _: events.put(None))
+        deadline = monotonic() + self._timeout
+        try:
+            while event := events.get(timeout=max(deadline - monotonic(), 0.0)):
+                name, arguments = event
+                getattr(heard, name)(*arguments)
+        except Empty:
+            return
+        finally:
+            self._client.unsubscribe_topic(topic)
+
+    def accelerators(self) -> int:
+        workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
+        return int(sum(worker["resources"].get("GPU", 0) for worker in workers)) or len(workers) or 1
 
     def __enter__(self) -> Self:
         return self

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
 from importlib import import_module
 from typing import Any, Self, TypeVar
 
@@ -32,6 +34,7 @@ class RayCluster:
         except ImportError as error:
             raise ConfigError("Ray is not installed", "runtime.task_runner", "pip install 'clawpipe[ray]'") from error
         self._address, self._timeout = address, timeout
+        self._aside = redirect_stdout(sys.stderr)  # Ray prints that a worker died to stdout, which may be JSON for another program
         self._options: dict[str, Any] = {option: resources[name] for name, option in _OPTIONS.items() if name in resources}
         self._options["resources"] = {name: value for name, value in resources.items() if name not in _OPTIONS}
         try:
@@ -54,8 +57,14 @@ class RayCluster:
             what = f"no worker of Ray's finished a step: {type(error).__name__}: {error}"
             raise BusyError(" ".join(what.split()), self._address, "look at the workers' logs, and run the same command") from error
 
+    def accelerators(self) -> int:
+        machines = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        return int(sum(one.get("GPU", 0) for one in machines)) or sum(one.get("CPU", 0) > 0 for one in machines) or 1
+
     def __enter__(self) -> Self:
+        self._aside.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._ray.shutdown()
+        self._aside.__exit__(None, None, None)

@@ -9,8 +9,14 @@ from pydantic import Field, field_validator, model_validator
 from clawpipe.config.block import Extension, plain_url
 from clawpipe.json_types import Options
 
-SERVERS = ("vllm", "openai", "tinker")  # engines that are asked over HTTP
-KEYS = {"vllm": "VLLM_API_KEY", "openai": "OPENAI_API_KEY", "tinker": "TINKER_API_KEY"}  # environment variables with their keys
+KEYS = {
+    "vllm": "VLLM_API_KEY",
+    "sglang": "SGLANG_API_KEY",
+    "openai": "OPENAI_API_KEY",
+    "tinker": "TINKER_API_KEY",
+}  # environment variables with the keys of servers
+SERVERS = tuple(KEYS)  # engines that are asked over HTTP
+_HOLDERS = ("vllm", "sglang")  # servers that load the night's adapters beside their base model
 TIS_CAP = 2.0  # of the importance weight between trainer and engine, where they compute differently
 
 Dtype = Literal["float32", "bfloat16", "float16"]
@@ -21,8 +27,8 @@ class EngineSpec(Extension):
 
     name: str = Field(
         default="embedded",
-        description="embedded (transformers, in this process), vllm, openai (an endpoint), tinker (a service that speaks Tinker's "
-        "API), or path/to/file.py:ClassName",
+        description="embedded (transformers, in this process), vllm, sglang, openai (an endpoint), tinker (a service that speaks "
+        "Tinker's API), or path/to/file.py:ClassName",
     )
     options: Options = Field(default_factory=dict, description="arguments of the engine's constructor")
     url: tuple[str, ...] = Field(
@@ -47,7 +53,7 @@ class EngineSpec(Extension):
     @property
     def is_policy_server(self) -> bool:
         """Whether the engine is a server that loads the night's policies, and whose computation differs from the trainer's."""
-        return self.name in ("vllm", "tinker")
+        return self.name in _HOLDERS or self.is_service
 
     @property
     def is_service(self) -> bool:
@@ -89,7 +95,7 @@ class EngineSpec(Extension):
 
     @model_validator(mode="after")
     def _is_where_it_can_be(self) -> EngineSpec:
-        if self.name in ("vllm", "openai") and not self.url and not self.python:
+        if self.name in (*_HOLDERS, "openai") and not self.url and not self.python:
             raise ValueError(f"`{self.name}` is a server: set `url`, e.g. url: http://127.0.0.1:8000")
         if self.name not in SERVERS and (self.url or self.model or self.dtype):
             raise ValueError(f"`{self.name}` is no server: `url`, `model` and `dtype` belong to {' and '.join(SERVERS)}")

@@ -29,10 +29,16 @@ Text = Literal["none", "scored", "all"]
 class Ppo(Block):
     """The critic of `ppo`: a value head on the policy, trained with it."""
 
-    gamma: float = Field(default=1.0, gt=0, le=1, description="discount per trained token")
+    gamma: float = Field(default=1.0, gt=0, le=1, description="discount per step: per trained token or per turn, see `steps`")
     gae_lambda: float = Field(default=0.95, ge=0, le=1, description="lambda of generalised advantage estimation")
     value_clip: float | None = Field(default=0.2, gt=0, description="how far a value may move from its first estimate; null: any")
     value_coef: float = Field(default=0.1, ge=0, description="weight of the value loss")
+    steps: Literal["token", "turn"] = Field(
+        default="token", description="what gamma and lambda count as one step; turn: all tokens of a turn have one advantage"
+    )
+
+    def result_fields(self) -> frozenset[str]:
+        return super().result_fields() - ({"steps"} if self.steps == "token" else set())  # keys of trainings before stay
 
 
 class Opd(Block):
@@ -50,10 +56,16 @@ class Opd(Block):
     )
     repeats: int = Field(default=3, ge=1, description="how often a demonstration is shown")
     candidates: int = Field(default=3, ge=1, description="hints tried per row; the one whose teacher agrees most is used")
+    hint_per: Literal["row", "token"] = Field(
+        default="row", description="whether one of the hints teaches all tokens of a row, or of its turn, or each token has its own"
+    )
     min_gain: Fraction = Field(default=0.1, description="least gain in success of the hinted teacher over the student, else no OPD")
     probe_items: Literal[0] | Annotated[int, Field(ge=8)] = Field(
         default=32, description="task items on which the gain is measured; 0: not measured, for hints that no environment can try"
     )
+
+    def result_fields(self) -> frozenset[str]:
+        return super().result_fields() - ({"hint_per"} if self.hint_per == "row" else set())  # keys of trainings before stay
 
 
 class Combine(Block):

@@ -314,14 +314,23 @@ class NightConfig(Block):
         if engine.text_only and self.train.spec.text != "all":
             raise ValueError(
                 f"{self.train.method} takes ratios with the policy that sampled, and rollouts.engine {engine.name} gives "
-                "text only: set train.method to sft, dpo or kto, rollouts.engine to vllm or embedded, or rollouts.engine.tokens "
-                "to true where the endpoint gives token ids and log-probs"
+                "text only: set train.method to sft, dpo or kto, rollouts.engine to vllm, sglang or embedded, or "
+                "rollouts.engine.tokens to true where the endpoint gives token ids and log-probs"
             )
         whole = self.train.adapter == "full" or serving.artifact == "merged" or self.model.quantization != "none"
         if engine.is_policy_server and whole:
             raise ValueError(
                 f"rollouts.engine {engine.name} is given adapters of one base: set train.adapter to lora, serving.artifact to "
                 "adapter and model.quantization to none"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _trains_adapters_that_its_engine_reads(self) -> NightConfig:
+        if self.rollouts and self.rollouts.engine.name == "sglang" and self.train.lora.variant != "lora":
+            raise ValueError(
+                "rollouts.engine sglang scales every adapter by alpha / rank and has no DoRA: set train.lora.variant to lora, or "
+                "sample with another engine"
             )
         return self
 

@@ -43,6 +43,9 @@ class Runtime(Block):
         description="memory of curation's tables before they spill to disk; the process takes half a gigabyte more",
     )
     task_runner: TaskRunner = TaskRunner()
+    log_rollouts: int = Field(
+        default=0, ge=0, description="rollouts of each round that are written as text into the night's logs, to look into; 0: none"
+    )
     step_timeout: float = Field(default=7200.0, gt=0, description="most seconds of a subprocess")
 
     def result_fields(self) -> frozenset[str]:

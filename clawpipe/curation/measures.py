@@ -18,6 +18,7 @@ import pyarrow as pa
 from clawpipe import faults
 from clawpipe.contracts.schema import schema_of
 from clawpipe.curation.statements import create_macros, read_sql
+from clawpipe.spread import in_parts
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, publish_dataset
 from clawpipe.store.duck import have_different_columns, session
@@ -131,21 +132,22 @@ def measured(
         DataError: a dataset is missing or damaged.
     """
     notes, key = Notes(store, NAME), step_key(NAME, {"wants": dict(wants)}, code_digest(__name__))
-    found = []
-    for ref in trajectories:
-        note = notes.recall(part_key(key, ref))
-        if note is None:
-            note = Note(dataset=_measure(store, ref, wants, threads, memory))
-            faults.kill_point("measures.before_note")
-            notes.keep(part_key(key, ref), note)
+    keys = [part_key(key, ref) for ref in trajectories]
+    found = {name: note.dataset for name in keys if (note := notes.recall(name))}
+    new = {name: ref for name, ref in zip(keys, trajectories, strict=True) if name not in found}
+    calls = [{"trajectories": ref, "wants": dict(wants), "threads": threads, "memory": memory} for ref in new.values()]
+    for name, made in zip(new, in_parts(store, measure, calls), strict=True):
+        faults.kill_point("measures.before_note")
+        notes.keep(name, Note(dataset=made))
         faults.kill_point("measures.before_use")
-        found.append(note.dataset)
-    return found
+        found[name] = made
+    return [found[name] for name in keys]
 
 
-def _measure(
+def measure(
     store: Store, trajectories: DatasetRef, wants: Mapping[str, Any], threads: int | None, memory: str | None
 ) -> DatasetRef:
+    """Measure one dataset; the arguments are those of `measured`."""
     files = [str(file) for file in dataset_files(store, trajectories)]
 
     def batches() -> Iterator[pa.RecordBatch]:

@@ -17,12 +17,14 @@ from clawpipe import faults
 from clawpipe.config.curation import Curation
 from clawpipe.config.methods import METHODS
 from clawpipe.curation.counts import Decided, summed, together, with_means
+from clawpipe.curation.joined_tables import stored_tables
 from clawpipe.curation.measures import measured
 from clawpipe.curation.partitions import NAME, Partition, partitions, stays_within_groups, whole_partition
 from clawpipe.curation.settings import idle_steps, parameters, wants
 from clawpipe.curation.steps import decide, step_names
 from clawpipe.errors import ConfigError, DataError
 from clawpipe.json_types import Options
+from clawpipe.spread import in_parts
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import dataset_files, publish_dataset, publish_files, read_dataset
 from clawpipe.store.keys import part_key, step_key
@@ -30,21 +32,19 @@ from clawpipe.store.notes import Note, Notes
 from clawpipe.store.refs import DatasetRef, StepResult
 from clawpipe.store.source import code_digest
 
-_NO_TABLES: Mapping[str, pa.Table] = {}
 _BEYOND_ALL = 2**40  # files
 
 
 @dataclass(frozen=True)
-class _Task:
-    """The inputs of curation that do not depend on the rows."""
+class Question:
+    """What is asked of each partition: the inputs of curation that do not depend on the rows."""
 
-    store: Store
     items: DatasetRef
     config: Curation
     method: str
     parameters: Options  # of the method and the night, besides the settings
-    tables: Mapping[str, pa.Table]
-    idle: set[str]  # steps
+    near: tuple[DatasetRef, ...]
+    idle: tuple[str, ...]  # steps
     threads: int | None
     memory: str | None
 
@@ -60,7 +60,7 @@ def curate(
     weights: tuple[float, float] = (1.0, 0.0),
     hint: str = "text",
     versions: Sequence[str] = (),
-    tables: Mapping[str, pa.Table] = _NO_TABLES,
+    near: Sequence[DatasetRef] = (),
     earlier: int = 0,
     normalise: str = "token",
     threads: int | None = None,
@@ -75,7 +75,7 @@ def curate(
             combine keep a row if a term with a weight above 0 applies to it.
         hint: form of hindsight for the teacher, "text" or "demonstration"; a row without it has no hint.
         versions: policy versions, the newest first, from which age is counted; see `config.needs_versions`.
-        tables: narrow tables about trajectories that steps read by name, in the layouts of clawpipe.curation.joined_tables.LAYOUTS;
+        near: narrow tables about trajectories that steps read by name, in the layouts of clawpipe.curation.joined_tables.LAYOUTS;
             an absent one is empty.
         earlier: how many of the trajectory datasets, the last ones, are replayed from earlier nights.
         normalise: what the loss is a mean of, as `train.loss.normalise`; kto's is of rows.
@@ -100,10 +100,11 @@ def curate(
     of_method = {"method": method, "w_rl": weights[0], "w_opd": weights[1], "hint": hint, "versions": list(versions)}
     of_method["row_means"] = row_means = method == "kto" or (normalise == "sequence" and not METHODS[method].pairs)
     of_method["replayed_from"] = _first_file(store, trajectories, earlier)
-    task = _Task(store, items, config, method, of_method, tables, idle_steps(config, tables, row_means), threads, memory)
+    idle = tuple(sorted(idle_steps(config, {ref.name for ref in near}, row_means)))
+    question = Question(items, config, method, of_method, tuple(near), idle, threads, memory)
     with _memory_errors(memory):
         narrow = measured(store, trajectories, wants(config, method), threads, memory)
-        made = _decide_all(task, whole_partition(store, trajectories, narrow, scores))
+        made = _decide_all(store, question, whole_partition(store, trajectories, narrow, scores))
     parents = [ref.digest for ref in (*trajectories, *scores, items)]
     result = _result(_joined(store, [one.output for one in made], parents), made)
     return result.model_copy(update={"extras": _left_out(store, [one.left_out for one in made if one.left_out], parents)})
@@ -135,34 +136,55 @@ def _memory_errors(memory: str | None) -> Iterator[None]:
         raise ConfigError(what, "runtime.curation_memory", "give them more, such as 1GB") from error
 
 
-def _decide_all(task: _Task, whole: Partition) -> list[Decided]:
+def _decide_all(store: Store, question: Question, whole: Partition) -> list[Decided]:
     """Run the steps partition by partition if they allow it, else on all rows."""
-    if not stays_within_groups(task.config, task.method, set(step_names(task.method)) - task.idle):
-        return [_decide(task, whole)]
-    key = step_key(NAME, {"items": task.items, "config": task.config, **task.parameters}, code_digest(__name__))
-    apart = partitions(task.store, whole, task.method, task.threads, task.memory)
-    return [_decide_or_recall(task, partition, key) for partition in apart]
+    if not stays_within_groups(question.config, question.method, set(step_names(question.method)).difference(question.idle)):
+        return list(in_parts(store, decide_partition, [{"question": question, "partition": whole}]))
+    apart = partitions(store, whole, question.method, question.threads, question.memory)
+    asked = {"items": question.items, "config": question.config, **question.parameters}
+    key = step_key(NAME, asked, code_digest(__name__))
+    return _decide_or_recall(store, question, {_part_key(key, partition): partition for partition in apart})
 
 
-def _decide_or_recall(task: _Task, partition: Partition, question: str) -> Decided:
-    """Return the kept result of a partition if its inputs are still stored, else run the steps and keep the result."""
-    notes, refs = Notes(task.store, NAME), [row_range.trajectories for row_range in partition.row_ranges]
+def _part_key(key: str, partition: Partition) -> str:
+    refs = [row_range.trajectories for row_range in partition.row_ranges]
     scores = list(dict.fromkeys(one.scores.digest for one in partition.scores))
-    key = part_key(question, refs, [row_range.bounds for row_range in partition.row_ranges], scores)
-    note = notes.recall(key) if all(map(task.store.has, [*refs, task.items])) else None
-    if note is not None:
-        decided = Decided(output=note.dataset, **note.details)
-        if decided.left_out is None or task.store.intact(decided.left_out):
-            return decided
-    decided = _decide(task, partition)
-    faults.kill_point("partitions.before_note")
-    notes.keep(key, Note(dataset=decided.output, details=decided.model_dump(exclude={"output"})))
-    return decided
+    return part_key(key, refs, [row_range.bounds for row_range in partition.row_ranges], scores)
 
 
-def _decide(task: _Task, partition: Partition) -> Decided:
-    settings = {**task.parameters, **wants(task.config, task.method), **parameters(task.config)}
-    return decide(task.store, partition, task.items, task.method, settings, task.idle, task.tables, task.threads, task.memory)
+def _decide_or_recall(store: Store, question: Question, apart: Mapping[str, Partition]) -> list[Decided]:
+    """Return the result of each partition, by its key: the kept one if its inputs are still stored, or a new one, which is kept."""
+    notes = Notes(store, NAME)
+    found = {key: kept for key, partition in apart.items() if (kept := _recall(store, notes, key, _inputs(question, partition)))}
+    new = {key: partition for key, partition in apart.items() if key not in found}
+    calls = [{"question": question, "partition": partition} for partition in new.values()]
+    for key, decided in zip(new, in_parts(store, decide_partition, calls), strict=True):
+        faults.kill_point("partitions.before_note")
+        notes.keep(key, Note(dataset=decided.output, details=decided.model_dump(exclude={"output"})))
+        found[key] = decided
+    return [found[key] for key in apart]
+
+
+def _inputs(question: Question, partition: Partition) -> list[DatasetRef]:
+    return [*(row_range.trajectories for row_range in partition.row_ranges), question.items]
+
+
+def _recall(store: Store, notes: Notes, key: str, inputs: Sequence[DatasetRef]) -> Decided | None:
+    note = notes.recall(key) if all(map(store.has, inputs)) else None
+    if note is None:
+        return None
+    decided = Decided(output=note.dataset, **note.details)
+    return decided if decided.left_out is None or store.intact(decided.left_out) else None
+
+
+def decide_partition(store: Store, question: Question, partition: Partition) -> Decided:
+    """Run the steps on one partition."""
+    config, tables = question.config, stored_tables(store, question.near)
+    settings = {**question.parameters, **wants(config, question.method), **parameters(config)}
+    return decide(
+        *(store, partition, question.items, question.method, settings, question.idle),
+        *(tables, question.threads, question.memory),
+    )
 
 
 def _joined(store: Store, outputs: Sequence[DatasetRef], parents: Sequence[str]) -> DatasetRef:

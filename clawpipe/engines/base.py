@@ -143,7 +143,7 @@ class HoldsModel(Protocol):
 
 
 # An endpoint gives text, and is no Engine.
-_SERVERS = {"vllm": "vllm:VllmEngine", "openai": "chat:ChatModel", "tinker": "tinker:TinkerEngine"}
+_SERVERS = {"vllm": "vllm:VllmEngine", "sglang": "sglang:SglangEngine", "openai": "chat:ChatModel", "tinker": "tinker:TinkerEngine"}
 _BUILT_IN = {
     # Named in full, so that every step with workers has it in its key: it scores tokens, whatever engine has sampled them.
     "embedded": "clawpipe.engines.embedded:EmbeddedEngine",

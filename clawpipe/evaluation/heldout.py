@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from clawpipe.config.environment import Played
-from clawpipe.config.generation import Generation
 from clawpipe.contracts.sampled import is_part
 from clawpipe.contracts.schema import schema_of
 from clawpipe.environments.base import TaskItem
@@ -17,25 +17,23 @@ from clawpipe.environments.ending import COLUMNS, Ending, Judges, messages_of, o
 from clawpipe.environments.several import open_environments
 from clawpipe.environments.user_errors import UserErrors
 from clawpipe.json_types import Row
-from clawpipe.rollouts.generate import generate_shards, item_rows
+from clawpipe.rollouts.generate import item_rows
 from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import publish_dataset, publish_files, read_dataset
+from clawpipe.store.datasets import publish_dataset, read_dataset
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
-from clawpipe.workers.pool import WorkerPool
+
+
+class RollOut(Protocol):
+    """Rolls out the task items at these places of a split once each, all policies with the same seed. Returns the trajectories, a
+    file for each shard (see `clawpipe.rollouts.generate.roll_out`)."""
+
+    def __call__(self, items: DatasetRef, split: str, ordinals: Sequence[int], policy: ModelRef) -> DatasetRef: ...
 
 
 def evaluate(
-    store: Store,
-    pool: WorkerPool,
-    work: Path,
-    items: DatasetRef,
-    policy: ModelRef,
-    environment: Played,
-    config: Generation,
-    seed: int,
-    log: Path | None = None,
+    store: Store, roll_out: RollOut, items: DatasetRef, policy: ModelRef, environment: Played, log: Path | None = None
 ) -> StepResult:
-    """Roll out every held-out item once and score it with the environment. All policies get the same seed, so results pair up.
+    """Roll out every held-out item once and score it with the environment; results of several policies pair up.
 
     An item whose verification fails is kept with its error and without an outcome: it counts for no model.
 
@@ -44,7 +42,8 @@ def evaluate(
     """
     heldout = read_dataset(store, items).filter(pc.field("split") == "heldout").to_pylist()
     raised = UserErrors(log)
-    run, rows = _tried(store, pool, work, items, heldout, policy, environment, config, seed, raised)
+    run = roll_out(items, "heldout", range(len(heldout)), policy)
+    rows = results_of(store, run, heldout, policy, environment, raised)
     table = pa.Table.from_pylist(rows, schema=schema_of("eval_results"))
     output = publish_dataset(store, "eval_results", [table], parents=[items.digest, policy.digest])
     errored = sum(row["error"] is not None for row in rows)
@@ -65,17 +64,14 @@ def evaluate(
 
 def probe_policies(
     store: Store,
-    pool: WorkerPool,
-    work: Path,
+    roll_out: RollOut,
     items: DatasetRef,
     ordinals: Sequence[int],
     policies: Mapping[str, ModelRef],
     environment: Played,
-    config: Generation,
-    seed: int,
     log: Path | None = None,
 ) -> StepResult:
-    """Roll out some train items once with each policy of a training, and score them; all policies get the same seed.
+    """Roll out some train items once with each policy of a training, and score them.
 
     Args:
         ordinals: of the train items.
@@ -89,29 +85,12 @@ def probe_policies(
     runs: dict[str, DatasetRef] = {}
     probes = []
     for name, policy in sorted(policies.items()):
-        runs[name], tried = _tried(store, pool, work, items, rows, policy, environment, config, seed, raised)
+        runs[name] = roll_out(items, "train", ordinals, policy)
+        tried = results_of(store, runs[name], rows, policy, environment, raised)
         verified = [bool(row["success"]) for row in tried if row["error"] is None]
         success = {"success": sum(verified) / len(verified)} if verified else {}
         probes.append({"step": int(name.rpartition("-")[2]), "items": len(verified), **success})
     return StepResult(extras=dict(runs), details={"probes": probes, **raised.details()})
-
-
-def _tried(
-    store: Store,
-    pool: WorkerPool,
-    work: Path,
-    items: DatasetRef,
-    rows: Sequence[Row],
-    policy: ModelRef,
-    environment: Played,
-    config: Generation,
-    seed: int,
-    raised: UserErrors,
-) -> tuple[DatasetRef, list[Row]]:
-    """Roll out task items once each; return the trajectories and their rows of `eval_results`."""
-    shards = generate_shards(store, pool, work, rows, policy, environment, config, seed)
-    run = publish_files(store, "trajectories", shards, parents=[items.digest, policy.digest])
-    return run, results_of(store, run, rows, policy, environment, raised)
 
 
 def _lengths(store: Store, run: DatasetRef) -> dict[str, float]:

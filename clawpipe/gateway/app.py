@@ -13,6 +13,7 @@ import aiohttp
 from starlette.types import Receive, Scope, Send
 
 from clawpipe.capture.records import Done, Record
+from clawpipe.capture.settings import PLAIN, SessionSettings
 from clawpipe.gateway.adapters import Following
 from clawpipe.gateway.answering import WhenFull
 from clawpipe.gateway.attribution import safe_id
@@ -51,7 +52,7 @@ class Gateway:
     Args:
         upstreams: the engines.
         clients: who may ask.
-        when_full, following: see `Chat`.
+        when_full, following, per_user, sessions: see `Chat`.
     """
 
     def __init__(
@@ -63,9 +64,10 @@ class Gateway:
         when_full: WhenFull,
         following: Following | None = None,
         per_user: bool = False,
+        sessions: SessionSettings = PLAIN,
     ) -> None:
         self._upstreams, self._clients, self._recorder, self._metrics = upstreams, clients, recorder, metrics
-        self._following, self.chat = following, Chat(upstreams, recorder, metrics, when_full, following, per_user)
+        self._following, self.chat = following, Chat(upstreams, recorder, metrics, when_full, following, per_user, sessions)
         self._counting = Counting(upstreams, following)
         self._healthy, self._asked = False, float("-inf")
 

@@ -17,6 +17,7 @@ import orjson
 
 from clawpipe.capture.alarms import DERIVED
 from clawpipe.capture.records import TurnType
+from clawpipe.capture.settings import PLAIN, SessionSettings
 from clawpipe.json_types import JsonObject
 from clawpipe.wire.histories import counts
 
@@ -46,7 +47,9 @@ class Attribution:
     user: str | None
 
 
-def attribute(headers: Mapping[str, str], body: JsonObject, key: str, owner: str | None) -> Attribution:
+def attribute(
+    headers: Mapping[str, str], body: JsonObject, key: str, owner: str | None, settings: SessionSettings = PLAIN
+) -> Attribution:
     """Return the session, user and turn type of a request.
 
     Args:
@@ -54,10 +57,11 @@ def attribute(headers: Mapping[str, str], body: JsonObject, key: str, owner: str
         body: the whole body; `messages` is a list.
         key: the key's name.
         owner: its owner.
+        settings: which turns are main turns.
     """
     user = _text(body.get("user")) or owner
     session, session_from = _session(headers, body, key, user)
-    turn_type, turn_type_from = _turn_type(headers, body)
+    turn_type, turn_type_from = _turn_type(headers, body, settings)
     metadata = _object(body.get("metadata"))
     parent = _text(headers.get(PARENT_HEADER) or body.get("parent_session_id") or metadata.get("parent_session_id"))
     done = str(headers.get("x-session-done") or body.get("session_done") or "").lower() in _TRUE
@@ -101,12 +105,13 @@ def _said(message: Any) -> Any:
     return message
 
 
-def _turn_type(headers: Mapping[str, str], body: JsonObject) -> tuple[TurnType, str]:
+def _turn_type(headers: Mapping[str, str], body: JsonObject, settings: SessionSettings) -> tuple[TurnType, str]:
     for given, place in ((headers.get("x-turn-type"), "x-turn-type"), (body.get("turn_type"), "turn_type")):
         if given:
-            return ("main" if str(given).strip().lower() == "main" else "side"), place
+            return ("main" if settings.is_main(str(given)) else "side"), place
     last = next((one for one in reversed(body["messages"]) if _object(one).get("role") == "user"), {})
-    return ("side" if _SIDE_TEXT.match(_content(last)) else "main"), DERIVED
+    text = _content(last)
+    return ("side" if _SIDE_TEXT.match(text) or settings.is_side(text) else "main"), DERIVED
 
 
 def _content(message: JsonObject) -> str:

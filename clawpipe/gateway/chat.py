@@ -11,6 +11,7 @@ from dataclasses import replace
 import orjson
 
 from clawpipe.capture.records import Feedback, Turn
+from clawpipe.capture.settings import PLAIN, SessionSettings
 from clawpipe.capture.untaught import BY_CONSTRAINT, BY_CONTENT, holds_more_than_text
 from clawpipe.gateway.adapters import Following
 from clawpipe.gateway.answering import Answering, WhenFull, count_answer, not_captured
@@ -50,6 +51,7 @@ class Chat:
         following: chooses the version that answers, where the gateway follows an alias.
         per_user: whether users have models of their own at the engine, which is told a digest of who asks. A key that has an owner
             then speaks for nobody else.
+        sessions: which turns are main turns.
     """
 
     def __init__(
@@ -60,8 +62,10 @@ class Chat:
         when_full: WhenFull,
         following: Following | None = None,
         per_user: bool = False,
+        sessions: SessionSettings = PLAIN,
     ) -> None:
         self._upstreams, self._recorder, self._metrics, self._when_full = upstreams, recorder, metrics, when_full
+        self._sessions = sessions
         self._following, self._per_user = following, per_user
         # By key, and id of turn or response: the response's id, and who gave it.
         self._given: dict[tuple[str, str], tuple[str, Upstream]] = {}
@@ -143,7 +147,7 @@ class Chat:
         if not isinstance(model, str) or not 0 < len(model) <= _LONGEST_NAME:
             raise ApiError(400, "model: not the name of a model", "model", "invalid_value")
         own = {"user": key.owner} if self._per_user and key.owner else {}
-        whose = attribute(exchange.headers, request | own, key.name, key.owner)
+        whose = attribute(exchange.headers, request | own, key.name, key.owner, self._sessions)
         if source := _makes_side(request, body):
             whose = replace(whose, turn_type="side", turn_type_from=source)
         given = dict(body)

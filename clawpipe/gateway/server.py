@@ -14,6 +14,7 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from clawpipe.capture.segments import recover, segments_dir
+from clawpipe.capture.settings import session_settings
 from clawpipe.gateway.adapters import Following
 from clawpipe.gateway.answering import WhenFull
 from clawpipe.gateway.app import Gateway
@@ -51,10 +52,12 @@ def serve(
         when_full, following, per_user: see `clawpipe.gateway.chat.Chat`.
 
     Raises:
-        ConfigError: the home's `privacy.yaml` is wrong, or the process may not open as many files as there may be requests.
+        ConfigError: the home's `privacy.yaml` or `sessions.yaml` is wrong, or the process may not open as many files as there may
+            be requests.
         DataError: the list of what was forgotten is damaged.
     """
     rules_of(home.root)
+    session_settings(home.root)
     read_tombstones(home)
     hosts = THIS_MACHINE if is_loopback(listener.getsockname()[0]) else None
     app = SameOrigin(_Whole(home, upstreams, clients, when_full, following, per_user), hosts)
@@ -108,7 +111,16 @@ class _Whole:
         await self._upstreams.open()
         looking = [asyncio.create_task(self._upstreams.follow())]
         looking += [asyncio.create_task(self._following.run())] if self._following else []
-        self._gateway = Gateway(self._upstreams, self._clients, recorder, metrics, self._when_full, self._following, self._per_user)
+        self._gateway = Gateway(
+            self._upstreams,
+            self._clients,
+            recorder,
+            metrics,
+            self._when_full,
+            self._following,
+            self._per_user,
+            session_settings(self._home.root),
+        )
         try:
             yield
         finally:

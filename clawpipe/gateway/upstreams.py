@@ -22,7 +22,7 @@ from pathlib import Path
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from clawpipe.capture.sessions import IDLE_SECONDS
+from clawpipe.capture.settings import IDLE_SECONDS
 from clawpipe.errors import ConfigError
 from clawpipe.gateway.secret import Secret
 from clawpipe.gateway.upstream import Reply, Upstream

@@ -19,6 +19,7 @@ from clawpipe.capture.chains import chains_of
 from clawpipe.capture.order import in_written_order
 from clawpipe.capture.records import DamagedError, Feedback, Record, Turn, read_line
 from clawpipe.capture.sessions import Key, Reply, Session, sessions_of
+from clawpipe.capture.settings import IDLE_SECONDS
 from clawpipe.capture.untaught import BY_CONSTRAINT, BY_CONTENT, CONSTRAINED, NO_TEXT, Fault, fault_of
 from clawpipe.contracts.sampled import SampledTurn, token_columns, version_of
 from clawpipe.endings import ending_of_reason
@@ -69,9 +70,14 @@ class Captured:
 
 
 class Captures:
-    """Collects records from all segments, and makes conversations of the sessions that have ended."""
+    """Collects records from all segments, and makes conversations of the sessions that have ended.
 
-    def __init__(self) -> None:
+    Args:
+        idle: seconds without a turn after which a session has ended.
+    """
+
+    def __init__(self, idle: float = IDLE_SECONDS) -> None:
+        self._idle = idle
         self._lines: dict[int, Line] = {}  # by the identity of the record, which `_records` keeps alive
         self._records: list[Record] = []
         self.before: Mapping[Key, int] = {}  # how many turns of a session earlier runs have stored and these lines do not hold
@@ -102,7 +108,7 @@ class Captures:
 
     def ended(self, now: float | None = None) -> list[Session]:
         """Return the sessions that have ended by `now`, in seconds since 1970; None takes the clock's."""
-        return [one for one in self._sessions.values() if one.is_closed(time.time() if now is None else now)]
+        return [one for one in self._sessions.values() if one.is_closed(time.time() if now is None else now, self._idle)]
 
     def open(self, now: float | None = None) -> list[Captured]:
         """Return the lines of sessions that go on, and the feedback on their turns."""

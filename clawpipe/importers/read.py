@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from clawpipe.capture.records import is_line
 from clawpipe.capture.sessions import Reply, Session
+from clawpipe.capture.settings import IDLE_SECONDS
 from clawpipe.errors import ConfigError
 from clawpipe.extensions import is_reference
 from clawpipe.importers.answered import unread_answers
@@ -99,6 +100,7 @@ class Reader:
         check: a further check of each record; its RefusedError refuses the line.
         mapping: field paths of records in another form.
         repeated: names, without suffixes, that several of the files have: with their folder's they name a session.
+        idle: seconds without a turn after which a captured session has ended.
 
     Attributes:
         left: lines that `file` left to a reader of all files, by their kind.
@@ -114,6 +116,7 @@ class Reader:
         check: Check | None = None,
         mapping: FieldMapping = _NO_MAPPING,
         repeated: frozenset[str] = frozenset(),
+        idle: float = IDLE_SECONDS,
     ) -> None:
         self.reading = Reading() if reading is None else reading
         self._check = check
@@ -122,7 +125,7 @@ class Reader:
             self._allowed = [known for known in self._allowed if not known.about]
         self._mapping, self._repeated = mapping, repeated
         self._takes_fast_path = FORMATS[FAST_FORMAT] in self._allowed and not mapping
-        self._sessions, self.captures = Sessions(), Captures()
+        self._sessions, self.captures = Sessions(), Captures(idle)
         self._spread: dict[str, list[tuple[JsonObject, Line]]] = {}  # records of this file that are joined at its end, by format
         self.left: dict[Leave, list[Line]] = {"sessions": [], "spread": []}
         self._leaves: frozenset[Leave] = frozenset()

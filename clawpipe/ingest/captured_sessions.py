@@ -13,6 +13,7 @@ from clawpipe.capture.order import in_written_order
 from clawpipe.capture.records import Record
 from clawpipe.capture.segments import read_segment, segments, segments_dir
 from clawpipe.capture.sessions import Session, SessionTurn, sessions_of
+from clawpipe.capture.settings import session_settings
 from clawpipe.capture.untaught import faults_of
 from clawpipe.errors import NotFoundError
 from clawpipe.importers.sources.urls import is_url, name_of
@@ -91,8 +92,11 @@ def captured_sessions(home: Home) -> list[SessionStatus]:
     sessions = sessions_of(in_written_order((str(path), line, record) for path, line, record in located))
     stored, rejected = _stored(home, {name for _, name in sessions}), _rejected(home)
     lines = {id(record): f"{path.resolve()}:{line}" for path, line, record in located}
+    now, idle = time.time(), session_settings(home.root).idle_seconds
     statuses = [
-        _session_status(one, stored, {turn.number: rejected.get(lines[id(turn.record)]) for turn in one.turns})
+        _session_status(
+            one, one.is_closed(now, idle), stored, {turn.number: rejected.get(lines[id(turn.record)]) for turn in one.turns}
+        )
         for one in sessions.values()
     ]
     return sorted(statuses, key=lambda one: one.last, reverse=True)
@@ -131,8 +135,9 @@ def _rejected(home: Home) -> dict[str, str]:
     return found
 
 
-def _session_status(session: Session, stored: dict[str, StoredTurn], rejected: dict[int, str | None]) -> SessionStatus:
-    closed = session.is_closed(time.time())
+def _session_status(
+    session: Session, closed: bool, stored: dict[str, StoredTurn], rejected: dict[int, str | None]
+) -> SessionStatus:
     turns = [_turn_status(turn, stored.get(turn.record.id), rejected[turn.number], closed) for turn in session.turns]
     kinds, statuses = [turn.turn_type for turn in turns], [turn.status for turn in turns]
     return SessionStatus(

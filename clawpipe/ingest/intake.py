@@ -15,6 +15,7 @@ from typing import Self
 import pyarrow as pa
 
 from clawpipe.capture.records import Feedback
+from clawpipe.capture.settings import session_settings
 from clawpipe.importers.labels import read_labels
 from clawpipe.importers.openclaw import JudgeRecord
 from clawpipe.importers.read import Leave, Reader
@@ -62,7 +63,8 @@ class Intake:
         labels = read_labels([str(options.labels)] if options.labels else [])
         self.admission, self.totals = Admission(store, stored, labels, read_tombstones(home)), Made({})
         self._repeated = repeated_names(files)
-        self._reader = Reader(options.format, check=check_record, mapping=options.mapping, repeated=self._repeated)
+        idle = session_settings(home.root).idle_seconds
+        self._reader = Reader(options.format, check=check_record, mapping=options.mapping, repeated=self._repeated, idle=idle)
         self._writers = {name: DatasetWriter(work, name) for name in NAMES}
         self._rejected = Known(store, stored_files(store, stored, "quarantine"), *_LINE)
         self._beside_turns: list[tuple[Record, str, bool]] = []  # records from lines that also hold a turn

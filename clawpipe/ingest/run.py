@@ -118,7 +118,7 @@ def ingest(
 
     Raises:
         NotFoundError: a path matches nothing.
-        ConfigError: the format or the file of labels does not exist, or the home's `privacy.yaml` is wrong.
+        ConfigError: the format or the file of labels does not exist, or the home's `privacy.yaml` or `sessions.yaml` is wrong.
         DataError: the log of earlier runs, a file of labels, or the list of tombstones is damaged.
         BusyError: the shared store does not answer.
     """

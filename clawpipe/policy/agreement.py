@@ -13,7 +13,10 @@ from clawpipe.errors import DataError
 
 Part = Literal["engine", "trainer", "export"]
 OTHER_MODEL = "use another base model; `clawpipe doctor --model NAME` tells whether one can be used"
-_PROCESSED = "start vLLM with --logprobs-mode processed_logprobs, which gives those at the sampling temperature"
+_PROCESSED = (
+    "start vLLM with --logprobs-mode processed_logprobs, or SGLang without SGLANG_RETURN_ORIGINAL_LOGPROB in its environment, "
+    "which gives those at the sampling temperature"
+)
 OTHER_SERVER = "check which base model and adapter the server holds, its --dtype, and rollouts.engine.dtype"
 OTHER_SERVICE = "name in train.backend.model the model that model.base is"
 

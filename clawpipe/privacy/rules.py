@@ -12,13 +12,12 @@ from typing import Literal, Self
 
 import duckdb
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 import clawpipe.privacy
-from clawpipe.errors import ConfigError
 from clawpipe.patterns import fits
-from clawpipe.plain_yaml import parse_yaml
 from clawpipe.privacy.finders import patterns_elsewhere
+from clawpipe.store.home_settings import read_home_settings
 
 _NESTED = 3  # parts may name parts
 _KNOWN = "What detect-secrets knows and the rules above do not: keys of IBM, Artifactory, Twilio and others."
@@ -166,16 +165,4 @@ def rules_of(root: Path) -> tuple[Rule, ...]:
     Raises:
         ConfigError: the file cannot be read, or is invalid.
     """
-    file = root / "privacy.yaml"
-    try:
-        return load_rules(HomeRules.model_validate(parse_yaml(file.read_bytes()) or {}))
-    except FileNotFoundError:
-        return load_rules()
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise ConfigError(
-            first["msg"], f"{file}: {place}" if place else str(file), "docs/privacy.md says what it may hold"
-        ) from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"cannot be read as YAML: {' '.join(str(error).split())}", str(file)) from None
+    return load_rules(read_home_settings(root / "privacy.yaml", HomeRules, "docs/privacy.md"))

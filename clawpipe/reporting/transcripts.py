@@ -67,7 +67,7 @@ def _evaluation(store: Store, step: StepEntry) -> dict[str, Row]:
 
 def _transcript(roles: tuple[str, str], before: Row, after: Row) -> Transcript:
     names = {(False, True): "won", (True, False): "lost", (False, False): "unsolved", (True, True): "solved"}
-    conversations = [list(_lines(row["messages"])) for row in (before, after)]
+    conversations = [list(message_lines(row["messages"])) for row in (before, after)]
     answers = [
         Answer(role, row["success"], tuple(lines[1:]))
         for role, row, lines in zip(roles, (before, after), conversations, strict=True)
@@ -81,7 +81,8 @@ def _transcript(roles: tuple[str, str], before: Row, after: Row) -> Transcript:
     )
 
 
-def _lines(messages: list[Row]) -> Iterator[tuple[str, str]]:
+def message_lines(messages: list[Row]) -> Iterator[tuple[str, str]]:
+    """Yield role and text of each message, with its calls."""
     for row in messages:
         message = Message.from_dict(row)
         calls = [f"{call.name}({call.arguments})" + (" (malformed)" if call.malformed else "") for call in message.tool_calls]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import accumulate, chain, pairwise
@@ -28,7 +28,7 @@ from clawpipe.json_types import JsonObject, Row
 from clawpipe.policy.agreement import OTHER_SERVER, Bound, EngineAgreement, bound_of, coarser, require_agreement
 from clawpipe.policy.spec import PolicySpec, policy_spec
 from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import publish_dataset, read_dataset
+from clawpipe.store.datasets import publish_dataset, publish_files, read_dataset
 from clawpipe.store.digests import canonical, sha256_file, sha256_json
 from clawpipe.store.files import exclusive, fsync
 from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
@@ -123,16 +123,37 @@ def generate_shards(
     process, finds them.
     """
     spec = policy_spec(store, policy)
-    per_shard = max(config.shard_rollouts // config.group_size, 1)
     requests: list[ShardRequest] = []
-    for one in named(environment):
-        own = [place for place, row in enumerate(rows) if not one.labelled or row["environment"] == one.label]
-        for start in range(0, len(own), per_shard):
-            places = own[start : start + per_shard]
-            shown = [prompts[place] for place in places] if prompts else None
-            requests.append(_request(spec, one, config, [rows[place] for place in places], shown, seed))
+    for one, places in shards_of(rows, environment, config):
+        shown = [prompts[place] for place in places] if prompts else None
+        requests.append(_request(spec, one, config, [rows[place] for place in places], shown, seed))
     with ThreadPoolExecutor(pool.size) as threads:
         return list(threads.map(lambda request: _shard(pool, work, request), requests))
+
+
+def shards_of(rows: Sequence[Row], environment: Played, config: Generation) -> Iterator[tuple[Named, list[int]]]:
+    """Yield the environment of each shard, and the places of its items among the rows."""
+    per_shard = max(config.shard_rollouts // config.group_size, 1)
+    for one in named(environment):
+        own = [place for place, row in enumerate(rows) if not one.labelled or row["environment"] == one.label]
+        yield from ((one, own[start : start + per_shard]) for start in range(0, len(own), per_shard))
+
+
+def roll_out(
+    store: Store,
+    pool: WorkerPool,
+    work: Path,
+    items: DatasetRef,
+    split: str,
+    ordinals: Sequence[int],
+    policy: ModelRef,
+    environment: Played,
+    config: Generation,
+    seed: int,
+) -> DatasetRef:
+    """Roll out the task items at these places of a split; the trajectories have a file for each shard."""
+    shards = generate_shards(store, pool, work, item_rows(store, items, split, ordinals), policy, environment, config, seed)
+    return publish_files(store, "trajectories", shards, parents=[items.digest, policy.digest])
 
 
 def _request(

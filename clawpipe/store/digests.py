@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import is_dataclass
 from typing import Any
 
 from pydantic import BaseModel
@@ -25,13 +26,15 @@ def canonical(value: Any) -> Any:
         return {"$ref": value.digest}
     if isinstance(value, BaseModel):
         return canonical_as(value, type(value)) if is_block(type(value)) else canonical(value.model_dump(mode="json"))
+    if is_dataclass(value) and not isinstance(value, type):
+        return canonical(vars(value))
     if isinstance(value, dict):
         return {str(key): canonical(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [canonical(item) for item in value]
     if value is None or isinstance(value, str | int | float | bool):
         return value
-    raise TypeError(f"no canonical form for {type(value).__name__}: pass a ref, a pydantic model or plain JSON")
+    raise TypeError(f"no canonical form for {type(value).__name__}: pass a ref, a pydantic model, a dataclass or plain JSON")
 
 
 def is_block(kind: type) -> bool:

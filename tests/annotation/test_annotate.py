@@ -32,6 +32,7 @@ from clawpipe.policy.version import adapter_ref, base_ref
 from clawpipe.policy.vocabulary import load_tokenizer
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import publish_dataset, read_dataset, write_parquet
+from clawpipe.store.digests import canonical
 from clawpipe.training.data.samples import Sample
 from clawpipe.training.model.adapter import attach_trainable, save_adapter
 from clawpipe.training.model.likelihoods import likelihoods
@@ -314,12 +315,42 @@ def test_the_hint_with_the_most_agreement_over_the_row_is_used(ask, letters_setu
     assert facts["hints"] == {str(score["hint"]): 1}
 
 
+def test_each_token_may_have_a_hint_of_its_own(ask, letters_setup):
+    """The oracle: sets of the likeliest tokens by plain forward passes, token by token."""
+    row = sample_row(letters_setup, 0)
+    policies = {"student": spec(letters_setup), "teacher": spec(letters_setup)}
+    [score], facts = ask(policies, [row], Opd(top_k=8, hint_per="token"))
+    mine = plain(letters_setup, row["token_ids"], np.flatnonzero(row["loss_mask"]))
+    own = np.argsort(-mine, axis=1)[:, :8]
+    told = [hinted(letters_setup, row, note(letters_setup, text)) for text in ("Say it.", "Lowercase letters only.")]
+    teachers = [plain(letters_setup, *part) for part in told]
+    tops = [np.argsort(-teacher, axis=1)[:, :8] for teacher in teachers]
+    counts = [[len(set(a) & set(b)) for a, b in zip(own.tolist(), top.tolist(), strict=True)] for top in tops]
+    chosen = [0 if first >= second else 1 for first, second in zip(*counts, strict=True)]
+    assert len(set(chosen)) == 2  # else the row would do
+    expected = [of_tokens(teachers[hint], *told[hint])[place] for place, hint in enumerate(chosen)]
+    assert score["teacher"] == pytest.approx(expected, **EXACT)
+    compared = np.asarray(score["top_teacher"]).reshape(6, 8)
+    by_hand = [teachers[hint][place][own[place]] for place, hint in enumerate(chosen)]
+    np.testing.assert_allclose(compared, by_hand, atol=2e-5)
+    assert facts["hints"] == {str(score["hint"]): 1}
+    assert score["hint"] == max(chosen, key=chosen.count)
+
+
 def test_of_equals_the_first_hint_is_taken():
     student = np.array([[1, 2], [3, 4]])
     tops = {0: np.array([[1, 9], [9, 9]]), 1: np.array([[2, 1], [9, 8]]), 2: np.array([[1, 9], [4, 9]])}
-    assert choose(tops, student) == 1  # two of four agree, in another order
-    assert choose({hint: tops[hint] for hint in (0, 2)}, student) == 2
-    assert choose({5: tops[0], 6: tops[0]}, student) == 5
+    assert choose(tops, student, "row").tolist() == [1, 1]  # two of four agree, in another order
+    assert choose({hint: tops[hint] for hint in (0, 2)}, student, "row").tolist() == [2, 2]
+    assert choose({5: tops[0], 6: tops[0]}, student, "row").tolist() == [5, 5]
+    assert choose(tops, student, "token").tolist() == [1, 2]  # 1, 2, 1 agree at the first token, 0, 0, 1 at the second
+    assert choose({5: tops[0], 6: tops[0]}, student, "token").tolist() == [5, 5]
+
+
+def test_one_hint_for_the_row_is_in_no_key():
+    assert canonical(Opd()) == canonical(Opd(hint_per="row"))
+    assert "hint_per" not in canonical(Opd())
+    assert canonical(Opd(hint_per="token")) != canonical(Opd())
 
 
 # ---- what cannot be scored

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from clawpipe.capture.chains import chains_of
 from clawpipe.capture.records import Answer, Done, Feedback, Turn
-from clawpipe.capture.sessions import IDLE_SECONDS, sessions_of
+from clawpipe.capture.sessions import sessions_of
+from clawpipe.capture.settings import IDLE_SECONDS
 
 USER, CALL = {"role": "user", "content": "How many mugs?"}, {"id": "c1", "type": "function"}
 CALLING = {

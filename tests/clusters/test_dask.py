@@ -12,6 +12,7 @@ from clawpipe.clusters.base import open_cluster
 from clawpipe.config.runtime import Runtime
 from clawpipe.errors import BusyError, DataError
 from clawpipe.ports import free_port
+from clawpipe.progress import report, report_step, reporting_to
 from tests.clusters.dask_processes import scheduler, worker
 
 pytest.importorskip("distributed")
@@ -52,6 +53,31 @@ def test_calls_run_in_a_worker_and_errors_come_back(address, tmp_path):
         with pytest.raises(DataError, match="no row") as caught:
             cluster.call(refuse)
     assert caught.value.fix == "give one"
+
+
+def tell() -> str:
+    report(1, 2, "half")
+    report_step({"step": 2, "of": 2, "loss": 0.5})
+    return "done"
+
+
+def test_progress_of_a_worker_is_heard_in_order(address, tmp_path):
+    told = []
+
+    class Heard:
+        def progress(self, *what) -> None:
+            told.append(what)
+
+        def update(self, metrics) -> None:
+            told.append(metrics)
+
+    with worker(address, tmp_path), open_cluster(runtime(address)) as cluster, reporting_to(Heard()):
+        assert cluster
+        assert cluster.call(tell) == "done"
+        with pytest.raises(DataError, match="no row"):
+            cluster.call(refuse)
+        assert cluster.accelerators() == 1
+    assert told == [(1, 2, "half"), {"step": 2, "of": 2, "loss": 0.5}]
 
 
 def test_a_call_whose_worker_dies_is_made_by_another(address, tmp_path):

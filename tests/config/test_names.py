@@ -64,7 +64,7 @@ def test_a_system_names_each_thing_once():
         ("--eps-clip-c", ("train.loss.dual_clip",)),
         ("actor_rollout_ref.rollout.n", ("rollouts.group_size",)),
         ("kl_loss_coef", ("train.loss.kl_coef",)),
-        ("vllm_gpu_memory_utilization", ("rollouts.engine.options",)),
+        ("vllm_gpu_memory_utilization", ("rollouts.engine.arguments",)),
         ("--colocate", ("rollouts.engine.python",)),
         ("python -m tinker.process --input a.jsonl --output b.jsonl", ("clawpipe process FILE --output FILE",)),
     ],

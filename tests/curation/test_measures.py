@@ -57,8 +57,8 @@ def forget_measures(store):
 @pytest.fixture
 def reads(monkeypatch):
     """Digests of the datasets of which tokens and messages were measured."""
-    seen, measure = [], measures._measure
-    monkeypatch.setattr(measures, "_measure", lambda *told: seen.append(told[1].digest) or measure(*told))
+    seen, measure = [], measures.measure
+    monkeypatch.setattr(measures, "measure", lambda *one, **told: seen.append(told["trajectories"].digest) or measure(*one, **told))
     return seen
 
 

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from clawpipe.config.night import Curation
-from clawpipe.curation.joined_tables import LAYOUTS, stored_tables
+from clawpipe.curation.joined_tables import LAYOUTS
 from clawpipe.curation.runner import curate
 from clawpipe.store.datasets import publish_dataset
 
@@ -21,8 +21,7 @@ def curated(tables, method="sft", heldout=(), repeats=()):
     refs = [publish_dataset(tables.store, name, [pa.Table.from_pylist(rows, LAYOUTS[name])]) for name, rows in near.items()]
     data = {name: tables.publish(name, rows) for name, rows in (("trajectories", tables.trajectories), ("scores", tables.scores))}
     items = tables.publish("task_items", tables.items)
-    joined = stored_tables(tables.store, refs)
-    return curate(tables.store, [data["trajectories"]], [data["scores"]], items, Curation(), method, tables=joined, threads=1)
+    return curate(tables.store, [data["trajectories"]], [data["scores"]], items, Curation(), method, near=refs, threads=1)
 
 
 def some(tables, *names, reward=1.0):

@@ -20,7 +20,7 @@ from clawpipe.curation.partitions import NAME, _first_of
 from clawpipe.curation.runner import curate
 from clawpipe.curation.steps import step_names
 from clawpipe.errors import DataError
-from clawpipe.store.datasets import dataset_files
+from clawpipe.store.datasets import dataset_files, publish_dataset
 from clawpipe.store.notes import Notes
 
 SETTINGS = {
@@ -164,8 +164,8 @@ def test_steps_that_look_at_the_whole_batch_see_it(method, config, tables, night
 
 
 def test_what_other_steps_have_found_is_in_no_note(tables, nights, decided):
-    near = LAYOUTS["near_heldout"].empty_table()
-    curated(tables, nights, tables={"near_heldout": near})
+    near = publish_dataset(tables.store, "near_heldout", [LAYOUTS["near_heldout"].empty_table()])
+    curated(tables, nights, near=[near])
     assert decided == [3]
 
 

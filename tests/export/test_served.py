@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 
 import pytest
 import torch
@@ -26,6 +27,7 @@ from clawpipe.policy.load import load_base
 from clawpipe.policy.spec import policy_spec
 from clawpipe.policy.vocabulary import load_tokenizer
 from clawpipe.registry.package import Package, restore_policy, verify_package, write_package
+from clawpipe.rollouts.generate import roll_out
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import read_dataset
 from clawpipe.store.digests import sha256_file
@@ -81,7 +83,9 @@ def engine_of(store, policy):
 def test_a_restored_package_says_the_evaluated_tokens(store, pool, tmp_path, candidate, packaged):
     made, benchmark = make_task_items(store, LETTERS).dataset, make_benchmark(store, LETTERS).dataset
     items = draw_heldout(store, made, benchmark, LETTERS, {}).dataset
-    result = evaluate(store, pool, tmp_path / "work", items, candidate, LETTERS, ROLLOUTS.once(Evaluation().temperature), 0)
+    once = ROLLOUTS.once(Evaluation().temperature)
+    played = partial(roll_out, store, pool, tmp_path / "work", environment=LETTERS, config=once, seed=0)
+    result = evaluate(store, played, items, candidate, LETTERS)
     rows = read_dataset(store, result.extras["trajectories"]).to_pylist()
     assert {row["policy_version"] for row in rows} == {candidate.policy_version}
 

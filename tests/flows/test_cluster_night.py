@@ -10,7 +10,7 @@ from tests.clusters.dask_processes import scheduler, worker
 
 pytest.importorskip("distributed")
 pytestmark = [pytest.mark.slow, pytest.mark.long]
-SHORT = ("rounds=1", "train.optimizer_steps=2")
+SHORT = ("rounds=1", "train.optimizer_steps=2", "rollouts.shard_rollouts=16")  # the evaluation has four shards
 OWN = {"record_look", "publish_lineage", "register", "promote"}  # of each home, or of each time
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 
 from clawpipe.capture.alarms import RECENT
+from clawpipe.capture.settings import PLAIN, SessionSettings
 from clawpipe.gateway.attribution import attribute, safe_id
 from clawpipe.services.checks import check_captured
 
 USER = {"role": "user", "content": "hello"}
 
 
-def of(headers=None, key="k", owner=None, messages=None, **body):
-    return attribute(headers or {}, {"messages": messages or [USER], **body}, key, owner)
+def of(headers=None, key="k", owner=None, messages=None, settings=PLAIN, **body):
+    return attribute(headers or {}, {"messages": messages or [USER], **body}, key, owner, settings)
 
 
 @pytest.mark.parametrize(
@@ -102,3 +103,21 @@ def test_unattributed_traffic_raises_an_alarm(home, fake, start):
         assert 'clawpipe_gateway_alarm{alarm="all_side"} 0.0' in text
         assert 'clawpipe_gateway_alarm{alarm="unattributed"} 0.0' in text
         assert check_captured(home).state == "ok"
+
+
+def test_a_home_names_main_types_and_beginnings_of_side_turns():
+    own = SessionSettings(main_types=("main", "chat"), side_beginnings=("hello",))
+    said = [({"x-turn-type": "chat"}, {}), ({"x-turn-type": "cron"}, {}), ({}, {"turn_type": "Chat"}), ({}, {})]
+    assert [of(headers, settings=own, **body).turn_type for headers, body in said] == ["main", "side", "main", "side"]
+    assert of(messages=[{"role": "user", "content": "[cron: nightly]"}], settings=own).turn_type == "side"  # as without a file
+    assert of({"x-turn-type": "chat"}).turn_type == "side"
+
+
+def test_a_gateway_goes_by_its_homes_file(home, start, fake):
+    home.root.mkdir(parents=True, exist_ok=True)
+    (home.root / "sessions.yaml").write_text("main_types: [chat]\nside_beginnings: [digest of]")
+    with start(home, fake.url) as gateway:
+        gateway.ask("hello", headers={"X-Turn-Type": "chat"})
+        gateway.ask("hello", headers={"X-Turn-Type": "main"})
+        gateway.ask("Digest of today: 3 mails")
+        assert [turn.turn_type for turn in gateway.turns()] == ["main", "side", "side"]

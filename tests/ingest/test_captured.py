@@ -113,6 +113,18 @@ def test_a_session_is_read_once_when_it_has_ended(desk):
     assert len(desk.stored()) == 2
 
 
+def test_a_home_says_how_long_an_idle_session_goes_on(desk, home):
+    now = time.time()
+    desk.write("a.jsonl", segment(first(time=now - 60)))
+    assert desk.rows(desk.ingest()) == []
+    home.root.mkdir(exist_ok=True)
+    (home.root / "sessions.yaml").write_text("idle_seconds: 30")
+    assert [row["session_id"] for row in desk.rows(desk.ingest())] == ["s-1"]
+    desk.write("b.jsonl", segment(first(time=now - 7200, session="s-2")))
+    (home.root / "sessions.yaml").write_text("idle_seconds: 86400")
+    assert desk.rows(desk.ingest()) == []
+
+
 def test_a_session_that_comes_back_after_its_end_repeats_no_turn(desk):
     """The row of the first turn is stored; then the same lines are read with more, and from the start, too."""
     desk.write("a.jsonl", segment(first(done=True)))

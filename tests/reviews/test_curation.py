@@ -35,8 +35,7 @@ def curated(tables: Tables, decisions, method="sft", edits=False, **config):
             [*scores, made.extra("scores")],
             [reviews, made.extra("reviews")],
         )
-    joined = stored_tables(tables.store, known)
-    return curate(tables.store, trajectories, scores, items, Curation(**config), method, tables=joined, threads=1)
+    return curate(tables.store, trajectories, scores, items, Curation(**config), method, near=known, threads=1)
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Hinted rollouts, and the measurement of a teacher, with a real worker."""
 
 import json
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -17,6 +18,7 @@ from clawpipe.policy.base import resolve_base
 from clawpipe.policy.renderer import Renderer
 from clawpipe.policy.version import base_ref
 from clawpipe.policy.vocabulary import load_tokenizer
+from clawpipe.rollouts.generate import roll_out
 from clawpipe.store.artifacts import Store
 from clawpipe.store.datasets import publish_dataset, read_dataset
 from clawpipe.workers.pool import WorkerPool
@@ -167,8 +169,8 @@ def _renamed(store, ref):
 
 def test_policies_of_a_training_are_tried_on_train_items(store, pool, tmp_path, items, policy):
     kept = {"step-000010": policy, "step-000002": policy}
-    single = ROLLOUTS.once(1.0)
-    result = probe_policies(store, pool, tmp_path / "work", items, [11, 3, 7], kept, LETTERS, single, seed=5)
+    played = partial(roll_out, store, pool, tmp_path / "work", environment=LETTERS, config=ROLLOUTS.once(1.0), seed=5)
+    result = probe_policies(store, played, items, [11, 3, 7], kept, LETTERS)
     assert result.details == {"probes": [{"step": 2, "items": 3, "success": 1.0}, {"step": 10, "items": 3, "success": 1.0}]}
     rows = {row["item_id"]: row for row in read_dataset(store, items).to_pylist()}
     tried = read_dataset(store, result.extra("step-000002"), ["item_id"])["item_id"].to_pylist()

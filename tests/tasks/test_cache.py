@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from prefect import State, flow
+from prefect.client.schemas.actions import GlobalConcurrencyLimitUpdate
 
 from clawpipe.config.block import Block
 from clawpipe.config.night import Runtime
@@ -19,6 +21,7 @@ from clawpipe.store.home import Home
 from clawpipe.store.records import find_record
 from clawpipe.store.refs import DatasetRef, StepResult
 from clawpipe.store.source import function_digest
+from tasks import cluster
 from tasks.step import step
 
 pytestmark = pytest.mark.usefixtures("prefect_api")
@@ -144,3 +147,31 @@ def test_heavy_step_holds_the_limit(home: Home):
 
     prepare_limit(fresh_server=True)
     assert flow(lambda: train.task(), name="heavy")().rows_in == 1
+
+
+def test_heavy_steps_share_the_accelerators_of_a_cluster(home: Home, monkeypatch: pytest.MonkeyPatch):
+    """Of four, a step that asks for two takes two; this machine's own limit is nobody's concern."""
+    from prefect.client.orchestration import get_client
+
+    from flows.bootstrap import prepare_limit
+
+    class Cluster:
+        def accelerators(self) -> int:
+            return 4
+
+    @step(heavy=True)
+    def train() -> StepResult:
+        with get_client(sync_client=True) as client:
+            limits = {one.name: (one.limit, one.active_slots) for one in client.read_global_concurrency_limits(limit=100)}
+        return StepResult(details={name: limits[name] for name in ("gpu", "gpu-tcp-10-0-0-1-8786")})
+
+    monkeypatch.setattr(cluster, "open_cluster", lambda runtime: nullcontext(Cluster()))
+    runner = {"name": "dask", "address": "tcp://10.0.0.1:8786", "resources": {"GPU": 2}}
+    prepare_limit(fresh_server=True)
+    with cluster.on_cluster(Runtime.model_validate({"task_runner": runner})):
+        found = flow(lambda: train.task(), name="heavy")().details
+    assert found == {"gpu": (1, 0), "gpu-tcp-10-0-0-1-8786": (4, 2)}
+    with get_client(sync_client=True) as client:
+        client.update_global_concurrency_limit("gpu-tcp-10-0-0-1-8786", GlobalConcurrencyLimitUpdate(active_slots=3))
+        prepare_limit(fresh_server=True)
+        assert client.read_global_concurrency_limit_by_name("gpu-tcp-10-0-0-1-8786").active_slots == 0

@@ -35,6 +35,9 @@ class FakeCluster:
         self.called.append(arguments[1])
         return function(*arguments)
 
+    def accelerators(self) -> int:
+        return 4
+
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch, home: Home) -> FakeCluster:

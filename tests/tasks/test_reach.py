@@ -93,7 +93,17 @@ def test_every_module_that_a_step_runs_is_in_its_key(home: Home):
         watched = watch(home, load_config(TINY, settings))
         assert unknown(watched, "letters") == {}
         ran |= set(watched.ran)
-    rest = {"validate_scores", "compare_judges", "clear_hints", "probe_teacher", "ingest_paths", "promote", "register", "edit"}
+    rest = {
+        "log_rollouts",
+        "validate_scores",
+        "compare_judges",
+        "clear_hints",
+        "probe_teacher",
+        "ingest_paths",
+        "promote",
+        "register",
+        "edit",
+    }
     of_stored = {"recompute_logprobs", "check_recorded"} | OF_CONVERSATIONS | OF_PAIRS | COMPARED
     assert set(STEPS) - ran <= rest | of_stored
 
@@ -220,7 +230,8 @@ ANOTHERS = {  # modules of these rooms, and packages with all that is in them, t
     "prefer": {"evaluation.answers", "evaluation.likelihood", "evaluation.turns"},
     "score": {"judging.functions", "judging.prm", "judging.reward_model", "judging.rewards", "judging.rules"},
 }
-SERVERS = {"engines.chat", "engines.servers", "engines.vllm"}  # a key knows them by the settings that name them
+# A key knows them by the settings that name them.
+SERVERS = {f"engines.{name}" for name in ("chat", "servers", "lora_servers", "vllm", "sglang")}
 EVERY_SETTING = {"config.night"}  # which the trainer's estimate of memory reads
 
 
@@ -319,7 +330,9 @@ def test_an_edited_loss_scorer_or_engine_is_another_key(name: str, tmp_path: Pat
     assert keys[0] == keys[1] != keys[2]
 
 
-@pytest.mark.parametrize(("name", "file"), [("vllm", "vllm.py"), ("openai", "chat.py")])
+@pytest.mark.parametrize(
+    ("name", "file"), [("vllm", "vllm.py"), ("sglang", "sglang.py"), ("sglang", "lora_servers.py"), ("openai", "chat.py")]
+)
 def test_an_edited_server_engine_is_another_key_where_it_samples(name: str, file: str, monkeypatch: pytest.MonkeyPatch):
     """No step reaches it but through its settings."""
     from clawpipe import engines

@@ -12,8 +12,9 @@ from safetensors.torch import load_file
 from scipy.signal import lfilter
 
 from clawpipe.config.training import Loss, Ppo
+from clawpipe.store.digests import canonical
 from clawpipe.training.data.packing import plan_packs
-from clawpipe.training.losses.gae import gae, with_advantages
+from clawpipe.training.losses.gae import estimates, gae, with_advantages
 from clawpipe.training.losses.policy import value_loss
 from clawpipe.training.model.value_head import VALUE_HEAD, add_value_head, predict_values
 
@@ -33,6 +34,45 @@ def test_advantages_by_hand():
     """V = 1 everywhere, one reward of 3 at the end: errors are 0 and 2 with gamma 1; lambda 0.5 halves what comes back."""
     np.testing.assert_allclose(gae(np.array([0, 0, 3.0]), np.ones(3), 1.0, 0.5), [0.5, 1, 2])
     np.testing.assert_allclose(gae(np.array([0, 0, 3.0]), np.ones(3), 1.0, 1.0), [2, 2, 2])  # the return less the value
+
+
+def test_advantages_of_turns_by_hand():
+    """Turns of 3, 1 and 2 tokens with gamma 0.5 and lambda 0.5. Rewards of turns: 1, 0 (its tokens' cancel), 4. Values where they
+    begin: 2, 1, 3; values within a turn count for nothing. Errors: 1 + 0.5 - 2 = -0.5, 0 + 1.5 - 1 = 0.5, 4 - 3 = 1. Advantages
+    from the end, a quarter of the next one added: 1, 0.75, -0.3125. Returns: 4, 1.75, 1.6875."""
+    trained = np.array([5, 6, 7, 12, 20, 21])
+    rewards, values = np.array([0, 0, 1, 0, 0, 4.0]), np.array([2, 9, -9, 1, 3, 8.0])
+    found = estimates(rewards, values, trained, Ppo(gamma=0.5, gae_lambda=0.5, steps="turn"))
+    np.testing.assert_allclose(found.advantages, [-0.3125, -0.3125, -0.3125, 0.75, 1, 1])
+    np.testing.assert_allclose(found.returns, [1.6875, 1.6875, 1.6875, 1.75, 4, 4])
+
+
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=5), st.floats(0.1, 1), st.floats(0, 1), st.integers(0, 1000))
+@settings(deadline=None)
+def test_a_discount_per_turn_forgets_the_length_of_turns(lengths, gamma, decay, seed):
+    """The oracle is the same trajectory with turns of one token each, which is what GAE per token computes."""
+    generator = np.random.default_rng(seed)
+    rewards, values = generator.normal(size=(2, len(lengths)))
+    ends = np.cumsum(lengths)
+    trained = np.concatenate([np.arange(length) + 10 * turn for turn, length in enumerate(lengths)])
+    paid, said = np.zeros(len(trained)), generator.normal(size=len(trained))
+    paid[ends - 1], said[ends - lengths] = rewards, values
+    found = estimates(paid, said, trained, Ppo(gamma=gamma, gae_lambda=decay, steps="turn"))
+    expected = gae(rewards, values, gamma, decay)
+    np.testing.assert_allclose(found.advantages, np.repeat(expected, lengths), atol=1e-12)
+    np.testing.assert_allclose(found.returns, np.repeat(expected + values, lengths), atol=1e-12)
+
+
+def test_turns_of_one_token_are_the_same_either_way():
+    trained, rewards, values = np.array([3, 6, 9]), np.array([1, 0, 2.0]), np.array([0.5, 1, -1])
+    by_token, by_turn = (estimates(rewards, values, trained, Ppo(gamma=0.9, steps=steps)) for steps in ("token", "turn"))
+    np.testing.assert_allclose(by_token, by_turn)
+
+
+def test_a_steps_default_is_in_no_key():
+    assert canonical(Ppo()) == canonical(Ppo(steps="token"))
+    assert "steps" not in canonical(Ppo())
+    assert canonical(Ppo(steps="turn")) != canonical(Ppo())
 
 
 def test_advantages_are_normalised_over_rows_but_returns_not(make_sample):

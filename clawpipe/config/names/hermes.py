@@ -59,7 +59,7 @@ wandb_name | tracking.wandb | runs are named after their night and method
 data_path_to_save_groups | clawpipe export KIND | every rollout is stored in any case
 num_rollouts_to_keep | clawpipe gc | rollouts are kept until they are removed
 thinking_mode | rollouts.engine.options | chat_template_kwargs of an engine
-server_type | rollouts.engine.name | embedded, vllm or openai
+server_type | rollouts.engine.name | embedded, vllm, sglang or openai
 model_name | model.base |
 num_requests_for_eval | rollouts.engine.concurrency |
 n_kwarg_is_ignored | - | answers are asked for one by one where an endpoint knows no n

@@ -10,8 +10,8 @@ max_steps | train.max_steps | optimizer steps a round
 ppo_clip_ratio | train.loss.clip_low, train.loss.clip_high | the clip of the importance ratio, below and above 1
 clip_ratio | train.loss.clip_low, train.loss.clip_high | the clip of the importance ratio, below and above 1
 value_clip_ratio | train.ppo.value_clip | the clip of the critic's values; only ppo has a critic
-gae_lambda | train.ppo.gae_lambda | only ppo has a critic
-gamma | train.ppo.gamma | only ppo discounts
+gae_lambda | train.ppo.gae_lambda | only ppo has a critic; per token or per turn: train.ppo.steps
+gamma | train.ppo.gamma | only ppo discounts; per token or per turn: train.ppo.steps
 kl_loss_coef | train.loss.kl_coef |
 entropy_coef | train.loss.entropy_coef |
 W_RL | train.combine.w_rl |
@@ -26,12 +26,12 @@ max_turns | rollouts.max_turns | turns of an episode
 session_aware | curation.quotas.per_session | always: turns become sessions, each on one side of the held-out split
 parallel_envs | rollouts.engine.concurrency | of an endpoint; an engine here plays a shard at once, rollouts.shard_rollouts
 max_concurrent_sessions | rollouts.engine.concurrency | of the gateway: --at-once, 256
-session_timeout | gateway.md | a session ends when it is idle for an hour, or when a client says so
+session_timeout | gateway.md | idle_seconds in sessions.yaml of the home, 3600 as well; or a client says that its session ends
 min_turns | curation.filters.min_turns | shorter sessions are filtered out
-main_line_roles | inspect.md | a turn is main unless its session or its header says otherwise
+main_line_roles | gateway.md | an answer is main unless its header or session says otherwise: main_types in sessions.yaml
 side_roles | inspect.md | results of tools and system messages are context in any case
-trajectory_format | inspect.md | every known format is recognised by its content
-message_classes | inspect.md | main and side turns; a session's trigger or X-Turn-Type says which
+trajectory_format | clawpipe ingest FILE --format NAME | auto unless it is named: each line is recognised by its content
+message_classes | gateway.md | main and side turns; main_types and side_beginnings in sessions.yaml of the home say which
 reward_source | scorers | the next state is judged by scorers; users' words by the scorer of reactions
 aggregation | scorers | votes of a judge: the majority, and 0 where they tie
 num_samples | scorers | votes of a judge for each turn
@@ -53,8 +53,8 @@ per_step_reward | curation.credit | credit: step takes the world's reward of eac
 stop_when_done | environments.md | an episode ends when its world or the policy says so
 tool_file | environments.md | tools from a JSON file: the environment server, or -o environment.options.tools
 custom_reward | scorers | a class in a file of yours: name: my.py:NAME
-debug_rollouts | clawpipe inspect FILE | or clawpipe env test, which plays a few episodes
-log_level | - | CLAWPIPE_DEBUG=1 shows where an error came from; a night's log is in its folder
+debug_rollouts | runtime.log_rollouts | as text in the night's logs; before a night clawpipe env test NAME --output FOLDER
+log_level | - | CLAWPIPE_DEBUG=1 shows where an error came from; rollouts as text: runtime.log_rollouts
 checkpoint_interval | train.checkpoint_steps | and by the clock, train.checkpoint_seconds
 save_interval | train.checkpoint_steps | a killed night goes on in any case
 num_steps_per_rollout | train.optimizer_steps | optimizer steps an epoch
@@ -63,7 +63,7 @@ n_samples_per_prompt | rollouts.group_size |
 rollout_temperature | rollouts.temperature |
 rollout_max_response_len | rollouts.max_new_tokens |
 OPENCLAW_API_KEY | $CLAWPIPE_API_KEY | of clawpipe serve; of the gateway a key of clawpipe keys make
-SGLANG_API_KEY | $CLAWPIPE_UPSTREAM_KEY | the key that the gateway sends to its engine
+SGLANG_API_KEY | $CLAWPIPE_UPSTREAM_KEY, $SGLANG_API_KEY | the key that the gateway sends to its engine; and that of SGLang itself
 HOST | clawpipe gateway --host ADDRESS | loopback unless told otherwise
 PORT | clawpipe gateway --port NUMBER |
 SERVED_MODEL_NAME | registry.model_name | the name under which a version is served
@@ -79,9 +79,9 @@ PRM_MODEL_PATH | scorers | the model of a judge
 PRM_M | scorers | votes of a judge
 PRM_TEMPERATURE | scorers | an option of a judge
 PRM_MAX_NEW_TOKENS | scorers | an option of a judge
-CONTEXT_LENGTH | curation.max_tokens | longer rows are filtered out; an engine's own limit is among rollouts.engine.options
-MEM_FRACTION_STATIC | rollouts.engine.options | of vLLM: gpu_memory_utilization
-TP | rollouts.engine.options | of vLLM: tensor_parallel_size
+CONTEXT_LENGTH | curation.max_tokens | longer rows are filtered out; an engine's own limit is a flag of its server
+MEM_FRACTION_STATIC | rollouts.engine.arguments | --gpu-memory-utilization, of a vLLM that the night starts
+TP | rollouts.engine.arguments | --tensor-parallel-size, of a vLLM that the night starts
 TOOL_CALL_PARSER | model.tool_call_format |
 REASONING_PARSER | model.tool_call_format | thoughts are read by their markers, whatever the model
 OPENCLAW_RECORD_ENABLED | clawpipe gateway | every turn is captured; clawpipe serve does it with --capture
@@ -92,7 +92,7 @@ OPENCLAW_COMBINE_W_OPD | train.combine.w_opd |
 OPENCLAW_COMBINE_OPD_TEACHER_SOURCE | train.opd.teacher |
 OPENCLAW_TOPK_K | train.opd.top_k | with train.opd.form: topk
 OPENCLAW_TOPK_MAX_CAND | train.opd.candidates |
-OPENCLAW_TOPK_HINT_SELECTION | train.opd.candidates | the hint whose teacher agrees most is used
+OPENCLAW_TOPK_HINT_SELECTION | train.opd.hint_per | sequence_optimal: row, token_optimal: token; shortest: train.opd.candidates of 1
 OPENCLAW_TOPK_SUBSET_MODE | train.opd.top_k_of |
 OPENCLAW_TOPK_ADV_DIFF_CLIP | train.opd.clip |
 TRAIN_EPOCHS | train.epochs |

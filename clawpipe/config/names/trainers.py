@@ -73,7 +73,7 @@ lam | train.ppo.gae_lambda |
 gamma | train.ppo.gamma |
 kl_coef | train.loss.kl_coef |
 entropy_coef | train.loss.entropy_coef |
-vllm_gpu_memory_utilization | rollouts.engine.options |
+vllm_gpu_memory_utilization | rollouts.engine.arguments | of vLLM: --gpu-memory-utilization
 vllm_server_base_url | rollouts.engine.url |
 top_p | - | sampling is from the policy itself, else its log-probs would be another distribution's
 logging_steps | - | every step is logged
@@ -163,16 +163,17 @@ actor_rollout_ref.actor.entropy_coeff | train.loss.entropy_coef |
 actor_rollout_ref.actor.ppo_epochs | train.epochs |
 actor_rollout_ref.actor.loss_agg_mode | train.loss.normalise | token-mean: token, seq-mean-token-mean: sequence
 actor_rollout_ref.actor.grad_clip | train.max_grad_norm |
-actor_rollout_ref.rollout.name | rollouts.engine.name |
+actor_rollout_ref.rollout.name | rollouts.engine.name | vllm, sglang
 actor_rollout_ref.rollout.n | rollouts.group_size |
 actor_rollout_ref.rollout.temperature | rollouts.temperature |
-actor_rollout_ref.rollout.gpu_memory_utilization | rollouts.engine.options |
-actor_rollout_ref.rollout.tensor_model_parallel_size | rollouts.engine.options | of vLLM: tensor_parallel_size
+actor_rollout_ref.rollout.gpu_memory_utilization | rollouts.engine.arguments | of vLLM: --gpu-memory-utilization
+actor_rollout_ref.rollout.tensor_model_parallel_size | rollouts.engine.arguments | of vLLM: --tensor-parallel-size
 actor_rollout_ref.rollout.multi_turn.max_assistant_turns | rollouts.max_turns |
 algorithm.adv_estimator | train.method | grpo; gae: ppo; rloo: curation.baseline: leave-one-out
 algorithm.norm_adv_by_std_in_grpo | curation.advantage | group, or none
 algorithm.gamma | train.ppo.gamma |
 algorithm.lam | train.ppo.gae_lambda |
+algorithm.high_level_gamma | train.ppo.gamma, train.ppo.steps | of VAGEN, which builds on verl; with steps: turn
 algorithm.kl_ctrl.kl_coef | train.loss.kl_coef | as a loss, not in the reward
 algorithm.rollout_is_threshold | train.loss.tis_cap |
 algorithm.filter_groups.enable | curation.drop_zero_variance_groups |
@@ -235,6 +236,7 @@ SLIME = """
 --distill-topk | train.opd.top_k |
 --distill-subset-mode | train.opd.top_k_of |
 --hint-m | train.opd.candidates |
+--hint-selection | train.opd.hint_per | sequence_optimal: row, token_optimal: token; shortest: train.opd.candidates of 1
 --prm-enable | scorers |
 --prm-m | scorers | votes of a judge
 --prm-step-coef | curation.step_weight |
@@ -243,7 +245,7 @@ SLIME = """
 --rollout-num-gpus | runtime.workers |
 --tensor-model-parallel-size | runtime.accelerate |
 --max-tokens-per-gpu | train.pack_tokens |
---sglang-mem-fraction-static | rollouts.engine.options |
+--sglang-mem-fraction-static | engines.md | a flag of the server, which rollouts.engine sglang asks
 --sglang-tool-call-parser | model.tool_call_format |
 --over-sampling-batch-size | environment.train_items | groups without signal are filtered out, and not played anew
 --dynamic-sampling-filter-path | curation.drop_zero_variance_groups |
