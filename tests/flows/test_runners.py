@@ -20,7 +20,7 @@ class Ended:
         return self._outcome
 
 
-def test_a_step_without_a_place_on_the_accelerator_is_tried_again():
+def test_a_step_without_a_place_on_the_gpu_is_tried_again():
     """An overloaded server answered 503; the night ended as if something unexpected had happened."""
     with pytest.raises(BusyError, match="no place on the accelerator: 503"):
         result_of(Ended(ConcurrencySlotAcquisitionError("503 Service Unavailable")))
