@@ -83,7 +83,7 @@ def test_the_end_of_a_server_is_told_before_up_ends(home: Home, tmp_path: Path):
     with receiving() as receiver:
         night.write_text(f"notify: {{webhooks: [{{url: '{receiver.url}'}}]}}\n")
         leave(home, "service.failing", "Prefect server ended with code 1")
-        _tell(home, load_config(night, []))
+        _tell(home, [load_config(night, [])])
         [got] = receiver.all()
     assert (got["kind"], got["text"]) == ("service.failing", "Prefect server ended with code 1")
 
