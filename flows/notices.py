@@ -61,15 +61,20 @@ def notify(home: Home, config: NightConfig, events: Iterable[Event], seconds: fl
 
 
 def conditions(home: Home, model: str) -> Iterator[Event]:
-    """Yield what is wrong with the home itself, once a day: disk, gateway, and moves of the alias to an older version."""
+    """Yield what is wrong with the home itself, and moves of the alias to an older version."""
+    yield from conditions_of_home(home)
+    for move in _back(home, model):
+        text = f"version {move.to_version} is in service again, in place of {move.from_version}: {move.reason} ({move.who})"
+        yield event(home, "version.went_back", text, about=move.id, model=model)
+
+
+def conditions_of_home(home: Home) -> Iterator[Event]:
+    """Yield what is wrong with the home itself, once a day: disk, gateway."""
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     if (disk := check_disk(home)).state != "ok":
         yield event(home, "disk.low", f"{disk.found}: {disk.fix}", about=today)
     if (captured := check_captured(home)).state != "ok":
         yield event(home, "capture.failing", captured.found, about=today)
-    for move in _back(home, model):
-        text = f"version {move.to_version} is in service again, in place of {move.from_version}: {move.reason} ({move.who})"
-        yield event(home, "version.went_back", text, about=move.id, model=model)
 
 
 def send_to_block(name: str, told: Event) -> None:

@@ -36,7 +36,7 @@ from clawpipe.services.web import Locked, SameOrigin
 from clawpipe.store.home import Home
 from flows.alarms import keep_alarms, prepare_alarms
 from flows.figures import figures
-from flows.notices import conditions, notify
+from flows.notices import conditions, conditions_of_home, notify
 
 ALARM, HEALTH, METRICS = "/alarm", "/health", "/metrics"
 _LOOK_SECONDS = 2.0
@@ -64,6 +64,7 @@ class Watcher:
 
     def __init__(self, home: Home, configs: Sequence[NightConfig]) -> None:
         self._home, self._configs = home, configs
+        self._everybody = list(dict.fromkeys(receiver for config in configs for receiver in config.notify.receivers))
         self._figures, self._drawn = b"", -math.inf
         self._written: bytes | None = None
         self._drawing = threading.Lock()
@@ -85,6 +86,7 @@ class Watcher:
             try:
                 due = time.monotonic() - looked > _CONDITIONS_SECONDS
                 looked = time.monotonic() if due else looked
+                self._tell_everybody(due)
                 for config in self._configs:
                     self._notify(config, due)
                 self._write_figures()
@@ -98,6 +100,14 @@ class Watcher:
             if time.monotonic() - self._drawn > _FIGURES_SECONDS:
                 self._figures, self._drawn = figures(self._home), time.monotonic()
             return self._figures
+
+    def _tell_everybody(self, due: bool) -> None:
+        """Address what no model's settings have: what is wrong with the home, and what processes without settings have put."""
+        if self._everybody:
+            outbox = Outbox(self._home)
+            for one in conditions_of_home(self._home) if due else ():
+                outbox.put(one)
+            outbox.address(self._everybody)
 
     def _notify(self, config: NightConfig, due: bool) -> None:
         if config.notify.receivers:

@@ -124,8 +124,7 @@ def _tell(home: Home, settings: Sequence[NightConfig]) -> None:
 
     with suppress(OSError, Error):  # the error that ends `up` says more
         outbox = Outbox(home)
-        for one in settings:
-            outbox.address(one.notify.receivers)
+        outbox.address(list(dict.fromkeys(receiver for one in settings for receiver in one.notify.receivers)))
         deliver(outbox, _TELL_SECONDS)
 
 

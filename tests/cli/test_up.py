@@ -78,14 +78,15 @@ def test_a_worker_that_ends_is_started_again_later_each_time(tmp_path: Path):
         assert "ended with code 3 and starts again in 1 s" in said[-1]
 
 
-def test_the_end_of_a_server_is_told_before_up_ends(home: Home, tmp_path: Path):
-    night = tmp_path / "night.yaml"
-    with receiving() as receiver:
-        night.write_text(f"notify: {{webhooks: [{{url: '{receiver.url}'}}]}}\n")
+def test_the_end_of_a_server_is_told_to_everybody_before_up_ends(home: Home, tmp_path: Path):
+    with receiving() as one, receiving() as other:
+        nights = [tmp_path / f"night-{number}.yaml" for number in range(2)]
+        for night, receiver in zip(nights, (one, other), strict=True):
+            night.write_text(f"notify: {{webhooks: [{{url: '{receiver.url}'}}]}}\n")
         leave(home, "service.failing", "Prefect server ended with code 1")
-        _tell(home, [load_config(night, [])])
-        [got] = receiver.all()
-    assert (got["kind"], got["text"]) == ("service.failing", "Prefect server ended with code 1")
+        _tell(home, [load_config(night, []) for night in nights])
+        told = [(got["kind"], got["text"]) for receiver in (one, other) for got in receiver.all()]
+    assert told == [("service.failing", "Prefect server ended with code 1")] * 2
 
 
 def started(worker: stack.Restarted, now: float) -> bool:

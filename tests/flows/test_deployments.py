@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from clawpipe.cli.main import run
 from clawpipe.config.load import load_config, read_yaml
 from clawpipe.errors import ConfigError, NotFoundError
 from clawpipe.nights.record import create_record, list_nights
+from clawpipe.notifications.outbox import leave
 from clawpipe.services import stack
 from clawpipe.services.stack import project_directory
 from clawpipe.store.home import Home
@@ -131,6 +134,17 @@ def test_an_alarm_reaches_those_whose_night_it_is(home, agents):
     create_record(home, configs[2].model_copy(update={"night": "n"}), None, {})
     [night] = list_nights(home)
     assert watcher._about(Alarm.model_validate(told | {"kind": "night.crashed", "night": night})) == [configs[2]]
+
+
+def test_what_no_model_has_is_told_to_the_receivers_of_all(home, agents):
+    """Those of the first config alone heard of it."""
+    for number, file in enumerate(agents):
+        file.write_text(f"{file.read_text()}\nnotify: {{webhooks: [{{url: 'http://127.0.0.1:{number + 1}/'}}]}}\n")
+    leave(home, "service.failing", "the worker ended")
+    Watcher(home, [load_config(file) for file in agents])._tell_everybody(due=False)
+    with closing(sqlite3.connect(home.root / "notifications.sqlite")) as database:
+        found = {url for (url,) in database.execute("SELECT receiver FROM deliveries")}
+    assert found == {receiver for file in agents for receiver in load_config(file).notify.receivers} and len(found) == 3
 
 
 def test_a_number_of_ones_own_starts_a_night_on_demand():
