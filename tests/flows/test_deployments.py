@@ -144,7 +144,8 @@ def test_what_no_model_has_is_told_to_the_receivers_of_all(home, agents):
     Watcher(home, [load_config(file) for file in agents])._tell_everybody(due=False)
     with closing(sqlite3.connect(home.root / "notifications.sqlite")) as database:
         found = {url for (url,) in database.execute("SELECT receiver FROM deliveries")}
-    assert found == {receiver for file in agents for receiver in load_config(file).notify.receivers} and len(found) == 3
+    assert found == {receiver for file in agents for receiver in load_config(file).notify.receivers}
+    assert len(found) == 3
 
 
 def test_a_number_of_ones_own_starts_a_night_on_demand():
