@@ -67,19 +67,60 @@ def test_cut_answers_of_others_teach_no_method(method, tables):
     }
 
 
-TURN_BY_TURN = [("sft", {}), ("kto", {}), ("grpo", {"credit": "turn"}), ("combine", {"credit": "turn"})]
+TURN_BY_TURN = [
+    ("sft", {}),
+    ("sft", {"imitate": "any"}),
+    ("kto", {}),
+    ("grpo", {"credit": "turn"}),
+    ("combine", {"credit": "turn"}),
+]
+
+
+@pytest.fixture
+def stopped(tables, say):
+    """Make a conversation of three answers, the last of which was cut, with a score of each, or none."""
+
+    def talk(*scores, item="a", **fields):
+        streams = {"token_ids": [1, 2, 3, 4, 5, 6], "loss_mask": [False] * 3 + [True] * 3, "logprobs": [-0.5] * 6}
+        messages = [say(role, f"{role} {turn}") for turn in range(3) for role in ("user", "assistant")]
+        given = {"source": "captured", "status": "truncated", "turns": spans("main", "main", "main"), "messages": messages}
+        tables.rollout(item, 0, None, **streams, **given | fields)
+        for turn, score in enumerate(scores):
+            if score is not None:
+                tables.score(f"{item}-0", score, turn=turn, scorer="rules", origin="judge")
+        tables.score(f"{item}-0", 1.0, scorer="rules", origin="judge")
+        return tables
+
+    return talk
 
 
 @pytest.mark.parametrize(("method", "settings"), TURN_BY_TURN)
-def test_turns_that_were_judged_before_the_cut_teach(method, settings, tables):
+def test_turns_that_were_judged_before_the_cut_teach(method, settings, stopped):
     """The whole conversation was lost because somebody stopped its last answer."""
-    streams = {"token_ids": [1, 2, 3, 4, 5, 6], "loss_mask": [False] * 3 + [True] * 3, "logprobs": [-0.5] * 6}
-    tables.rollout("a", 0, None, source="captured", status="truncated", turns=spans("main", "main", "main"), **streams)
-    tables.score("a-0", 1.0, turn=0, scorer="rules", origin="judge")
-    tables.score("a-0", 1.0, turn=2, scorer="rules", origin="judge")  # of the answer that was cut
-    tables.score("a-0", 1.0, scorer="rules", origin="judge")
+    tables = stopped(1.0, None, 1.0)
     result = tables.curate(method, **settings)
     assert [row["loss_mask"] for row in tables.rows(result)] == [[False] * 3 + [True, False, False]]
+
+
+def test_what_was_said_of_the_cut_answer_moves_no_other_rows_baseline(stopped):
+    stopped(1.0, None, -1.0)
+    tables = stopped(1.0, None, None, item="b", status="completed")
+    rows = tables.rows(tables.curate(credit="turn", turn_baseline=0.5))
+    assert sorted(max(row["advantages"], key=abs) for row in rows) == [0.5, 1.0]  # the running mean: half of 0 and half of 1
+
+
+def test_a_cut_attempt_is_not_the_best_of_its_group(tables):
+    """Where the best one is chosen, turns are not looked at."""
+    for index, reward in enumerate([0.5, 0.2, 0.9]):
+        tables.rollout("a", index, reward, source="imported", status="truncated" if reward == 0.9 else "completed")
+    tables.score("a-2", 1.0, turn=0)
+    assert tables.kept(tables.curate("sft", imitate="chosen")) == ["a-0"]
+
+
+def test_a_hint_on_a_turn_that_nobody_judged_before_the_cut_does_not_teach(stopped):
+    tables = stopped(1.0, None, None)
+    tables.score("a-0", 0.0, turn=1, scorer="hints", origin="judge", hints=["Try again."])
+    assert tables.curate("opd", credit="turn").filtered == {"no hint": 1}
 
 
 @pytest.mark.parametrize("settings", [{}, {"credit": "step"}])

@@ -5,14 +5,15 @@
 -- The status of an attempt comes from its source; else an episode at its limit is truncated, and any other completed. An answer of
 -- others that was cut off is no example of a whole one; own rollouts keep their group and their reward. A setting names what is wanted.
 -- A conversation whose last answer was cut still holds answers that somebody praised, blamed or corrected before that. Methods that
--- learn turn by turn take those turns and no others, and dpo takes the corrections; nothing is said of the whole.
+-- learn turn by turn take those turns and no others, and dpo takes the corrections; nothing is said of the whole. Of the others neither
+-- score nor hint counts any more.
 -- Filtered: each row under the first reason that applies.
 with cut as (
     select
         *,
         len($filters_endings::varchar[]) = 0 and source <> 'rollout' and ending in ('truncated', 'aborted') as is_cut,
         case
-            when $method in ('sft', 'kto') then turn_signs::double[]
+            when $method = 'kto' or ($method = 'sft' and $imitate <> 'chosen') then turn_signs::double[]
             when $method not in ('dpo', 'ppo') and $credit = 'turn' then turn_scores
             else []
         end as said
@@ -33,6 +34,9 @@ kept as (
             then [{start: t.start, "end": t."end", kind: if(spoken_of[k], 'main', 'side'), finish_reason: t.finish_reason} for t, k in turns]
             else turns
         end as turns,
+        [case when not is_cut or $method = 'dpo' or spoken_of[k] then s end for s, k in turn_scores] as turn_scores,
+        [case when not is_cut or $method = 'dpo' or spoken_of[k] then s end for s, k in turn_signs] as turn_signs,
+        [h and (not is_cut or $method = 'dpo' or spoken_of[k]) for h, k in hinted] as hinted,
         case when is_cut and $method = 'dpo' then null else reward end as reward,
         is_cut and not coalesce(list_contains(spoken_of, true), false) and not ($method = 'dpo' and len(corrected) > 0) as is_cut
     )
