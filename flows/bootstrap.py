@@ -1,13 +1,15 @@
 """Prepare the Prefect API for nights: limit, work pool, automation. A second run changes nothing.
 
-`python -m flows.bootstrap` prepares a server that has just started, for `clawpipe up`, and the registry's database.
+`python -m flows.bootstrap QUEUE ... -- DEPLOYMENT ...` prepares a server that has just started, for `clawpipe up`, and the
+registry's database, and removes the nights that are not among these deployments.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from uuid import UUID
@@ -17,6 +19,8 @@ from prefect.automations import Automation
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import GlobalConcurrencyLimitUpdate, WorkPoolCreate
 from prefect.client.schemas.filters import (
+    DeploymentFilter,
+    DeploymentFilterTags,
     FlowFilter,
     FlowFilterName,
     FlowRunFilter,
@@ -48,6 +52,8 @@ FLOW, INGEST = "nightly-retrain", "ingest"
 WORK_POOL = "clawpipe"
 NIGHTS = "nights"  # the work queue of prefect.yaml
 ZOMBIES = "clawpipe-crash-runs-without-heartbeat"
+_TAGS = ("clawpipe", "nightly")
+_OWN_NAME = re.compile(r"(nightly|on-demand)(-.+)?")  # of deployments that `clawpipe up` makes, see flows.deployments
 _MANY = 100
 _RECORD_SECONDS = 10.0  # usually one
 _POLL_SECONDS = 0.3
@@ -170,6 +176,24 @@ def _await_recorded(task_runs: list[UUID]) -> None:
             time.sleep(_POLL_SECONDS)
 
 
+def remove_deployments(kept: Collection[str]) -> list[str]:
+    """Remove nights that an earlier `clawpipe up` deployed for other models or by other names: they would go on by the clock.
+
+    Args:
+        kept: names of the deployments that are wanted.
+
+    Returns:
+        the names of those that were removed; what users have deployed by other names stays.
+    """
+    tagged = DeploymentFilter(tags=DeploymentFilterTags(all_=list(_TAGS)))
+    with get_client(sync_client=True) as client:
+        found = client.read_deployments(flow_filter=FlowFilter(name=FlowFilterName(any_=[FLOW])), deployment_filter=tagged)
+        gone = [one for one in found if _OWN_NAME.fullmatch(one.name) and one.name not in kept]
+        for one in gone:
+            client.delete_deployment(one.id)
+    return sorted(one.name for one in gone)
+
+
 def _crash_zombies() -> Automation:
     """Return an automation that marks a night as crashed when its heartbeats stop: a killed flow stays Running otherwise.
 
@@ -195,6 +219,8 @@ def _crash_zombies() -> Automation:
 
 
 if __name__ == "__main__":
-    prepare_services(fresh_server=True, queues=sys.argv[1:])
+    split = sys.argv.index("--")
+    prepare_services(fresh_server=True, queues=sys.argv[1:split])
+    remove_deployments(sys.argv[split + 1 :])
     prepare_registry()
     quick_exit(0)

@@ -80,7 +80,7 @@ def log_rollouts(night: str, file: str, rollouts: DatasetRef, scores: list[Datas
 
     path = run_dir(home, night) / "logs" / file
     written = write_rollout_log(store, path, rollouts, scores, decode, count)
-    return StepResult(details={"file": str(path), "rollouts": written})
+    return StepResult(details={"file": f"logs/{file}", "rollouts": written})
 
 
 @step()

@@ -64,18 +64,18 @@ class DaskCluster:
             raise BusyError(what, address, "start it, and name its address in runtime.task_runner.address") from error
 
     def call(self, function: Callable[..., T], *arguments: object) -> T:
-        topic = f"clawpipe-{uuid4().hex}"
+        topic, deadline = f"clawpipe-{uuid4().hex}", monotonic() + self._timeout
         future = self._client.submit(_telling, topic, function, *arguments, pure=False, resources=self._resources or None)
         try:
             if heard := listener():
-                self._hear(topic, future, heard)
-            return future.result(timeout=self._timeout)
+                self._hear(topic, future, heard, deadline)
+            return future.result(timeout=max(deadline - monotonic(), 0.001))  # 0 would be no limit
         except self._lost as error:
             future.cancel()
             what = f"no worker of Dask's finished a step: {type(error).__name__}: {error}"
             raise BusyError(" ".join(what.split()), self._address, "look at the workers' logs, and run the same command") from error
 
-    def _hear(self, topic: str, future: Any, heard: Listener) -> None:
+    def _hear(self, topic: str, future: Any, heard: Listener, deadline: float) -> None:
         """Let the listener hear of the call's progress until it has ended, or its time is over.
 
         Dask's own thread must not wait for the listener, so this one asks for what came.
@@ -83,7 +83,6 @@ class DaskCluster:
         events: SimpleQueue[tuple[str, list[Any]] | None] = SimpleQueue()
         self._client.subscribe_topic(topic, lambda event: events.put(event[1]))
         future.add_done_callback(lambda _: events.put(None))
-        deadline = monotonic() + self._timeout
         try:
             while event := events.get(timeout=max(deadline - monotonic(), 0.0)):
                 name, arguments = event

@@ -24,6 +24,7 @@ from clawpipe.privacy.redact import Redactor, redactor
 from clawpipe.privacy.rules import rules_of
 from clawpipe.privacy.values import redact_values
 from clawpipe.store.home import Home
+from clawpipe.store.machines import shared_objects
 
 log = logging.getLogger("clawpipe.gateway")
 SEGMENT_BYTES = 64 << 20
@@ -70,11 +71,12 @@ class Recorder:
         self.fault: str | None = None
         self._told: str | None = None
         self._checked = -_CHECK_SECONDS
-        self._asked = time.monotonic()  # the server has read the list before it began
         self._check()
-        self._ready = threading.Event()
+        self._ready, self._ended = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="recorder")
         self._thread.start()
+        if shared_objects():
+            threading.Thread(target=self._ask, name="tombstones", daemon=True).start()
 
     async def ready(self) -> None:
         """Return when the first record need not wait for the rules of redaction."""
@@ -93,6 +95,7 @@ class Recorder:
 
     async def close(self) -> None:
         """Write what waits, and end."""
+        self._ended.set()
         self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
 
@@ -192,12 +195,17 @@ class Recorder:
         except OSError as failure:
             self.fault = failure.strerror or type(failure).__name__
 
+    def _ask(self) -> None:
+        """Copy the list of all machines now and then, in a thread of its own: a slow or refusing storage keeps no turn waiting.
+
+        The server has read it before it began. What is not heard of now is rejected by ingest.
+        """
+        while not self._ended.wait(_ASK_SECONDS):
+            with suppress(ClawpipeError, OSError):
+                read_tombstones(self._home)
+
     def _follow_tombstones(self) -> None:
         """Let the segment go when somebody has been forgotten, so that `clawpipe forget` can rewrite it."""
-        if time.monotonic() - self._asked > _ASK_SECONDS:
-            self._asked = time.monotonic()
-            with suppress(BusyError):  # what is not heard of now is rejected by ingest
-                read_tombstones(self._home)
         with suppress(FileNotFoundError):
             stamp = tombstones_path(self._home).stat().st_mtime_ns
             if stamp != self._stamp:

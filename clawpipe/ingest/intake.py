@@ -61,7 +61,8 @@ class Intake:
     ) -> None:
         self._home, self._store, self._stored, self._options = home, store, stored, options
         labels = read_labels([str(options.labels)] if options.labels else [])
-        self.admission, self.totals = Admission(store, stored, labels, read_tombstones(home)), Made({})
+        self.forgotten = read_tombstones(home)
+        self.admission, self.totals = Admission(store, stored, labels, self.forgotten), Made({})
         self._repeated = repeated_names(files)
         idle = session_settings(home.root).idle_seconds
         self._reader = Reader(options.format, check=check_record, mapping=options.mapping, repeated=self._repeated, idle=idle)
@@ -73,7 +74,7 @@ class Intake:
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             redact = stack.enter_context(redactor(rules=rules_of(self._home.root)))
-            self._preparer = Preparer(redact, self._options, read_tombstones(self._home), self._options.labels is not None)
+            self._preparer = Preparer(redact, self._options, self.forgotten, self._options.labels is not None)
             self._stack = stack.pop_all()
         return self
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clawpipe import faults
+from clawpipe.errors import BusyError
 from clawpipe.importers.reading import Reading
 from clawpipe.importers.sources.lines import Place, find_files
 from clawpipe.ingest.intake import Intake
@@ -30,6 +31,7 @@ from clawpipe.ingest.state import (
     stat_of,
     unread,
 )
+from clawpipe.lineage.tombstones import read_tombstones
 from clawpipe.store.artifacts import Store
 from clawpipe.store.home import Home
 from clawpipe.store.home_file import HomeFile
@@ -151,6 +153,8 @@ def _ingest(
     kept = {name: ref.digest for name, ref in datasets.items() if ref.rows}
     after = state.without(part.known_as for part in new).with_run(marks, kept)
     faults.kill_point("ingest.before_memory")
+    if read_tombstones(home).stones != intake.forgotten.stones:  # another machine took this one, which was halted, for dead
+        raise BusyError("somebody was forgotten while this command read", log.where, "run it again")
     if after != state:
         save(log, after)
     return Ingested(

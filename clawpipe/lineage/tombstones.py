@@ -62,7 +62,8 @@ class Tombstone(BaseModel):
 
     def joined(self, later: Tombstone) -> Tombstone:
         """Merge with a later tombstone of the same id: the result of a killed run, and rows found since."""
-        models = {model.uri: model for model in sorted((*self.models, *later.models), key=lambda model: model.rows)}
+        found = (*self.models, *later.models)
+        most = {model.uri: model for model in sorted(found, key=lambda model: model.rows)}
         return self.model_copy(
             update={
                 "date": later.date,
@@ -70,7 +71,7 @@ class Tombstone(BaseModel):
                 "rows": tuple(sorted({*self.rows, *later.rows})),
                 "trajectories": max(self.trajectories, later.trajectories),
                 "replaced": self.replaced | later.replaced,
-                "models": tuple(models[uri] for uri in sorted(models)),
+                "models": tuple(most[uri] for uri in dict.fromkeys(model.uri for model in found)),
             }
         )
 
@@ -143,7 +144,7 @@ def _unquoted(literal: str) -> str:
 
 def tombstones_path(home: Home) -> Path:
     """Return the list on this machine; where several share the home, a copy of theirs, as old as the last reading of it."""
-    return home.root / (_COPY if shared_objects() else _FILE)
+    return home.root / (_COPY if shared_objects() and not home.is_of_a_sweep else _FILE)
 
 
 def read_tombstones(home: Home) -> Tombstones:
@@ -177,7 +178,8 @@ def write_tombstones(home: Home, stones: Tombstones) -> None:
         known = _read(home, file)
         if known.stones and known.salt != stones.salt:
             raise BusyError("another machine has forgotten something meanwhile", file.where, "run the command again")
-        joined = reduce(Tombstones.with_stone, stones.stones, known) if known.stones else stones
+        new = (stone for stone in stones.stones if stone not in known.stones)
+        joined = reduce(Tombstones.with_stone, new, known) if known.stones else stones
         with suppress(ChangedError):
             file.write(joined.model_dump_json(indent=1).encode())
             break

@@ -8,6 +8,7 @@ from itertools import groupby
 from math import fsum
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from clawpipe.json_types import Row
@@ -34,7 +35,7 @@ def write_rollout_log(
     """
     table = read_dataset(store, rollouts)
     shown = min(count, table.num_rows)
-    rows = table.take([place * table.num_rows // shown for place in range(shown)]).to_pylist()
+    rows = table.take(pa.array([place * table.num_rows // shown for place in range(shown)], pa.int64())).to_pylist()
     said = _scores(store, scores, [row["trajectory_id"] for row in rows])
     lines = [f"{len(rows)} of {table.num_rows} rollouts"]
     for row in rows:

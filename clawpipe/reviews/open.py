@@ -31,7 +31,7 @@ def open_decisions(home: Home) -> Decisions:
         shared.bring(own.every(), str(file))
         own.close()
         for path in file.parent.glob(f"{file.name}*"):
-            path.unlink()
+            path.unlink(missing_ok=True)
     return shared
 
 

@@ -43,11 +43,13 @@ class SharedDecisions(Decisions):
         Raises:
             ConfigError: other decisions are shared already.
         """
-        known = self.every()
-        if own and known[: len(own)] != list(own):
-            if known:
+
+        def brought(known: Sequence[Decision]) -> list[Decision]:
+            if known and list(known[: len(own)]) != list(own):
                 raise ConfigError("these decisions are not those of the shared home", where, "move the file away")
-            self._change(lambda _: list(own))
+            return list(known) or list(own)
+
+        self._change(brought)
 
     def _file(self) -> HomeFile:
         return HomeFile(self._home, _FILE)

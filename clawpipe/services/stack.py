@@ -168,7 +168,8 @@ def stack(
         say("starting the Prefect server")
         prefect, url = open_.enter_context(prefect_server.server(home, prefect_port))
         env = environment(home, Api(url, private=True))
-        _finish([sys.executable, "-m", "flows.bootstrap", *_queues(deployments)], project, env)
+        names = [one["name"] for one in deployments["deployments"]]
+        _finish([sys.executable, "-m", "flows.bootstrap", *_queues(deployments), "--", *names], project, env)
         say("starting the MLflow server")
         mlflow, mlflow_url = open_.enter_context(mlflow_server(home, mlflow_port))
         say("deploying prefect.yaml")

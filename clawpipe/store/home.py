@@ -40,6 +40,11 @@ class Home:
         return cls(root)
 
     @property
+    def is_of_a_sweep(self) -> bool:
+        """Whether it is the home of a sweep's trials, which lies in another home and is of one machine."""
+        return self.root.parent.parent.name == "sweeps"
+
+    @property
     def store(self) -> Path:
         """The directory of content-addressed artifacts."""
         return self.root / "store"

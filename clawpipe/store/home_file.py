@@ -35,7 +35,7 @@ class HomeFile:
 
     def __init__(self, home: Home, path: str, before_sharing: Callable[[bytes], None] = lambda _: None) -> None:
         self._own, self._path, self._before_sharing = home.root / path, path, before_sharing
-        self._shared = shared_objects()
+        self._shared = None if home.is_of_a_sweep else shared_objects()
         self._number = 0  # of the version that was read last; 0: there was none
 
     @property

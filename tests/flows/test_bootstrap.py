@@ -66,6 +66,19 @@ def test_init_prepares_a_users_server_and_touches_nothing_else():
 
 
 @pytest.mark.slow
+def test_nights_of_models_that_have_none_any_more_are_removed():
+    @flow(name=bootstrap.FLOW)
+    def night() -> None: ...
+
+    with get_client(sync_client=True) as client:
+        flow_id = client.create_flow(night)
+        for name in ("nightly", "nightly-a", "on-demand-b", "my-own"):
+            client.create_deployment(flow_id, name, tags=["clawpipe", "nightly"])
+        client.create_deployment(flow_id, "nightly-untagged")
+        assert bootstrap.remove_deployments(["nightly-a"]) == ["nightly", "on-demand-b"]
+        assert {one.name for one in client.read_deployments()} >= {"nightly-a", "my-own", "nightly-untagged"}
+
+
 def test_the_command_says_what_it_made(prefect_server: str, home: Home):
     done = subprocess.run(
         [sys.executable, "-m", "clawpipe", "prefect", "init", "--json"], capture_output=True, text=True, timeout=120

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from clawpipe.config import NightConfig
 from clawpipe.errors import BusyError, ConfigError
+from clawpipe.ingest import run as run_module
 from clawpipe.ingest.compaction import compact_imports
 from clawpipe.ingest.options import Options
 from clawpipe.ingest.run import ingest
@@ -17,10 +19,10 @@ from clawpipe.ingest.state import ingesting, load, log_file, save
 from clawpipe.ledger import lease as lease_module
 from clawpipe.ledger.lease import lease
 from clawpipe.lineage.subject import Subject
-from clawpipe.lineage.tombstones import known_tombstones, read_tombstones
+from clawpipe.lineage.tombstones import Tombstone, Tombstones, known_tombstones, read_tombstones, write_tombstones
 from clawpipe.nights.machines import hold_machines
 from clawpipe.removal.forget import forget
-from clawpipe.reviews.decisions import DecidedError
+from clawpipe.reviews.decisions import DecidedError, Decision
 from clawpipe.reviews.open import decisions_file, last_decisions, open_decisions
 from clawpipe.reviews.shared import SharedDecisions
 from clawpipe.store.datasets import dataset_ref
@@ -186,3 +188,44 @@ def test_a_second_home_is_not_mixed_with_the_shared_one(machines, file, url, mon
     with pytest.raises(ConfigError, match="not those of the shared home"):
         open_decisions(two)
     assert decisions_file(two).exists()
+
+
+def test_decisions_that_two_machines_bring_at_once_are_refused_not_lost(machines, monkeypatch):
+    """The later one overwrote what the earlier one had brought in between."""
+    one, two = machines
+    decision = Decision(number=1, row_id="row", verdict="approved", by="ann", at="2026-11-26", reason="", turn=None, text=None)
+    other = dataclasses.replace(decision, row_id="other")
+    first, second = SharedDecisions(one), SharedDecisions(two)
+    read = second.every()
+    first.bring([decision], "one")
+    monkeypatch.setattr(second, "every", lambda: read)
+    with pytest.raises(ConfigError, match="not those of the shared home"):
+        second.bring([other], "two")
+    assert [found.row_id for found in first.every()] == ["row"]
+
+
+def test_an_import_ends_if_somebody_was_forgotten_meanwhile(machines, file, monkeypatch):
+    """A machine that was halted stored the rows of a user who was forgotten in the meantime."""
+    one, two = machines
+    monkeypatch.setattr(
+        run_module.faults, "kill_point", lambda _: write_tombstones(two, read_tombstones(two).with_stone(stone(two)))
+    )
+    with pytest.raises(BusyError, match="somebody was forgotten"):
+        rows(one, file)
+    assert load(log_file(two, Options().name)).datasets == {}
+
+
+def stone(stones: Tombstones) -> Tombstone:
+    digest = stones.digest("user", "ann")
+    return Tombstone(kind="user", digest=digest, date="2026-11-26", trajectories=0, replaced={}, models=())
+
+
+def test_sweeps_of_before_keep_their_own_tombstones(machines, monkeypatch):
+    one, _ = machines
+    (one.root / "sweeps" / "s-1" / "home-0").mkdir(parents=True)
+    monkeypatch.delenv(VARIABLE)
+    forget(one, Subject(user="ann"))
+    monkeypatch.setenv(VARIABLE, f"file://{one.root.parent}/shared")
+    forget(one, Subject(user="ben"))
+    of_sweep = known_tombstones(Home(one.root / "sweeps" / "s-1" / "home-0"))
+    assert len(of_sweep.stones) == len(read_tombstones(one).stones) == 2

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+
+import pytest
 
 from clawpipe.capture.records import Done
 from clawpipe.capture.segments import read_segment, segments, segments_dir
-from clawpipe.errors import BusyError
+from clawpipe.errors import BusyError, ConfigError
 from clawpipe.gateway import recorder as module
 from clawpipe.gateway.recorder import FORGOTTEN, Recorder
 from clawpipe.lineage.tombstones import Tombstone, read_tombstones, write_tombstones
@@ -45,22 +48,26 @@ def test_it_captures_no_more_of_what_is_forgotten(tmp_path, monkeypatch):
     assert sessions[0] == "s-1"
 
 
-def test_a_storage_that_is_silent_stops_no_capture(tmp_path, monkeypatch):
+@pytest.mark.parametrize("refused", [BusyError("no answer"), ConfigError("no bucket"), OSError(28, "no space left")])
+def test_a_storage_that_refuses_stops_no_capture(refused, tmp_path, monkeypatch):
     home = Home(tmp_path / "one")
     monkeypatch.setenv(VARIABLE, f"file://{tmp_path}/shared")
     forget(home, "s-1")
     monkeypatch.setattr(module, "_ASK_SECONDS", 0.0)
-    monkeypatch.setattr(module, "read_tombstones", _silent)
+    asked = threading.Event()
+
+    def refuse(_: Home) -> None:
+        asked.set()
+        raise refused
+
+    monkeypatch.setattr(module, "read_tombstones", refuse)
 
     async def write() -> list[str | None]:
         recorder = Recorder(home, segments_dir(home))
         try:
+            await asyncio.to_thread(asked.wait)
             return [await recorder.write(Done(time=0.0, key="k", session=name)) for name in ("s-1", "s-2")]
         finally:
             await recorder.close()
 
     assert asyncio.run(write()) == [FORGOTTEN, None]
-
-
-def _silent(home: Home) -> None:
-    raise BusyError("the shared store does not answer")
