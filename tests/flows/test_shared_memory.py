@@ -207,9 +207,13 @@ def test_decisions_that_two_machines_bring_at_once_are_refused_not_lost(machines
 def test_an_import_ends_if_somebody_was_forgotten_meanwhile(machines, file, monkeypatch):
     """A machine that was halted stored the rows of a user who was forgotten in the meantime."""
     one, two = machines
-    monkeypatch.setattr(
-        run_module.faults, "kill_point", lambda _: write_tombstones(two, read_tombstones(two).with_stone(stone(two)))
-    )
+    forgotten = read_tombstones(two)
+
+    def meanwhile(point: str, *_: object) -> None:
+        if point == "ingest.before_memory":
+            write_tombstones(two, forgotten.with_stone(stone(forgotten)))
+
+    monkeypatch.setattr(run_module.faults, "kill_point", meanwhile)
     with pytest.raises(BusyError, match="somebody was forgotten"):
         rows(one, file)
     assert load(log_file(two, Options().name)).datasets == {}
