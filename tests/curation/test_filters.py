@@ -102,7 +102,7 @@ def test_turns_that_were_judged_before_the_cut_teach(method, settings, stopped):
     assert [row["loss_mask"] for row in tables.rows(result)] == [[False] * 3 + [True, False, False]]
 
 
-def test_what_was_said_of_the_cut_answer_moves_no_other_rows_baseline(stopped):
+def test_what_was_said_of_a_cut_answer_moves_no_baseline(stopped):
     stopped(1.0, None, -1.0)
     tables = stopped(1.0, None, None, item="b", status="completed")
     rows = tables.rows(tables.curate(credit="turn", turn_baseline=0.5))
@@ -117,7 +117,7 @@ def test_a_cut_attempt_is_not_the_best_of_its_group(tables):
     assert tables.kept(tables.curate("sft", imitate="chosen")) == ["a-0"]
 
 
-def test_a_hint_on_a_turn_that_nobody_judged_before_the_cut_does_not_teach(stopped):
+def test_a_hint_on_a_turn_that_nobody_judged_does_not_teach(stopped):
     tables = stopped(1.0, None, None)
     tables.score("a-0", 0.0, turn=1, scorer="hints", origin="judge", hints=["Try again."])
     assert tables.curate("opd", credit="turn").filtered == {"no hint": 1}

@@ -190,7 +190,7 @@ def test_a_second_home_is_not_mixed_with_the_shared_one(machines, file, url, mon
     assert decisions_file(two).exists()
 
 
-def test_decisions_that_two_machines_bring_at_once_are_refused_not_lost(machines, monkeypatch):
+def test_decisions_that_two_machines_bring_at_once_are_not_lost(machines, monkeypatch):
     """The later one overwrote what the earlier one had brought in between."""
     one, two = machines
     decision = Decision(number=1, row_id="row", verdict="approved", by="ann", at="2026-11-26", reason="", turn=None, text=None)
