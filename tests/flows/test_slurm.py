@@ -135,5 +135,5 @@ def test_what_the_time_limit_would_end_starts_again(cluster: Path, stub: Callabl
     job = slurm("sbatch", "--parsable", "--time=2", f"--output={cluster}/job.log", str(SCRIPT), "--config", "night.yaml").strip()
     until(lambda: waits_again(job))
     slurm("scontrol", "update", f"JobId={job}", "StartTime=now")
-    until(lambda: facts_of(job)["JobState"] == "COMPLETED", 120)
+    until(lambda: facts_of(job)["JobState"] == "COMPLETED")
     assert started.read_text().splitlines() == ["run --config night.yaml"] * 2
