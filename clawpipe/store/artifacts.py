@@ -26,7 +26,7 @@ from clawpipe import faults
 from clawpipe.errors import DataError
 from clawpipe.json_types import JsonObject
 from clawpipe.store.digests import canonical_json, sha256_bytes, sha256_file, sha256_once
-from clawpipe.store.files import MANIFEST, fsync, fsync_tree, is_name, read_manifest
+from clawpipe.store.files import MANIFEST, fsync, fsync_tree, is_held, is_name, read_manifest
 from clawpipe.store.refs import AnyRef
 from clawpipe.store.remote import Remote
 
@@ -222,7 +222,7 @@ class Store:
         if not area.exists():
             return 0
         with _locked(area):
-            left = [directory for directory in area.iterdir() if not _is_locked(directory)]
+            left = [directory for directory in area.iterdir() if not is_held(directory)]
             for directory in left:
                 shutil.rmtree(directory)
         return len(left)
@@ -248,19 +248,6 @@ def _locked(directory: Path) -> Iterator[None]:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(descriptor)
-
-
-def _is_locked(directory: Path) -> bool:
-    """Whether a living process has locked the directory."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    else:
-        return False
     finally:
         os.close(descriptor)
 

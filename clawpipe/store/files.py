@@ -112,8 +112,8 @@ def together(path: Path, what: str) -> Iterator[None]:
 
 
 def is_held(path: Path) -> bool:
-    """Whether a process holds `path`. For a moment nobody else can, so ask where nobody else may want to."""
-    descriptor = os.open(path, os.O_RDWR)
+    """Whether a process holds `path`, a file or a directory. For a moment nobody else can, so ask where nobody else may want to."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
