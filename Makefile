@@ -40,7 +40,7 @@ foreign: $(STAMP) ## let others' clients and environments run, installed from Py
 # Of a changed room: tests/ROOM, of flows/ and tasks/, too; of a changed test file: itself. What other rooms prove about the change is
 # for `make test`.
 CHANGED = { git diff --name-only --diff-filter=d $$(git merge-base HEAD main); git ls-files --others --exclude-standard; }
-ROOMS = $(CHANGED) | sed -nE 's,^(clawpipe/([a-z]+)|(flows|tasks))/.*,tests/\2\3,p; s,^clawpipe/([a-z_]+\.py)$$,tests/test_\1,p; s,^(tests/.*/test_[^/]*\.py|tests/test_[^/]*\.py)$$,\1,p'
+ROOMS = $(CHANGED) | sed -nE 's,^(clawpipe/(cli)|clawpipe/[a-z]+/([a-z_]+)|(flows|tasks))/.*,tests/\2\3\4,p; s,^clawpipe/([a-z_]+\.py)$$,tests/test_\1,p; s,^(tests/.*/test_[^/]*\.py|tests/test_[^/]*\.py)$$,\1,p'
 
 check: lint ## lint, types, and the quick tests of the rooms that differ from main
 	@for path in $$($(ROOMS) | sort -u); do [ -e "$$path" ] || echo "left to make test: there is no $$path"; done

@@ -24,14 +24,14 @@ from statistics import median
 import torch
 from peft import LoraConfig, get_peft_model
 
-from clawpipe.engines.adapters import Adapter
-from clawpipe.engines.continuous import ContinuousBatch
-from clawpipe.engines.embedded import EmbeddedEngine
-from clawpipe.engines.rows import Row
-from clawpipe.engines.sampling import TurnSampling
-from clawpipe.json_types import JsonObject
-from clawpipe.policy.base import resolve_base
-from clawpipe.policy.load import load_base
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.model.engines.adapters import Adapter
+from clawpipe.model.engines.continuous import ContinuousBatch
+from clawpipe.model.engines.embedded import EmbeddedEngine
+from clawpipe.model.engines.rows import Row
+from clawpipe.model.engines.sampling import TurnSampling
+from clawpipe.model.policy.base import resolve_base
+from clawpipe.model.policy.load import load_base
 
 PROMPT, NEW = 16, 8  # tokens of a row
 SLOWER, OF_BASE = 4.0, 0.5

@@ -21,8 +21,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from clawpipe.environments.discovery import source_digest
-from clawpipe.json_types import JsonObject
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.play.environments.discovery import source_digest
 
 ROOT = Path(__file__).parents[1]
 CONFIG = "examples/agent/night.yaml"

@@ -29,7 +29,7 @@ from pathlib import Path
 import psutil
 import yaml
 
-from clawpipe.json_types import JsonObject
+from clawpipe.core.basics.json_types import JsonObject
 
 ROOT = Path(__file__).parents[1]
 COUNTS = (1, 10, 50)

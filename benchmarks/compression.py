@@ -37,28 +37,28 @@ import pyarrow as pa
 from demo_seeds import conditions
 from tiny_side import train_here
 
-from clawpipe.config.curation import Compress, Curation
-from clawpipe.config.environment import EnvironmentConfig
-from clawpipe.config.runtime import Runtime
-from clawpipe.config.training import Lora, Train
-from clawpipe.contracts.schema import schema_of
-from clawpipe.curation.runner import curate
-from clawpipe.ingest.options import Options
-from clawpipe.ingest.run import ingest
-from clawpipe.json_types import JsonObject, Row
-from clawpipe.messages import Message
-from clawpipe.policy.base import resolve_base
-from clawpipe.policy.version import base_ref
-from clawpipe.recorded.compare import Asked, score_rows
-from clawpipe.recorded.compress import compress_rows
-from clawpipe.recorded.shorten import turns_of
-from clawpipe.recorded.text_rows import render_text
-from clawpipe.store.datasets import publish_dataset, read_dataset
-from clawpipe.store.home import Home
-from clawpipe.store.open import open_store
-from clawpipe.store.refs import DatasetRef, ModelRef
-from clawpipe.training import produce
-from clawpipe.workers.pool import WorkerPool
+from clawpipe.core.basics.json_types import JsonObject, Row
+from clawpipe.core.config.curation import Compress, Curation
+from clawpipe.core.config.environment import EnvironmentConfig
+from clawpipe.core.config.runtime import Runtime
+from clawpipe.core.config.training import Lora, Train
+from clawpipe.core.contracts.schema import schema_of
+from clawpipe.core.conversation.messages import Message
+from clawpipe.core.store.datasets import publish_dataset, read_dataset
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.open import open_store
+from clawpipe.core.store.refs import DatasetRef, ModelRef
+from clawpipe.data.curation.runner import curate
+from clawpipe.data.ingest.intake.options import Options
+from clawpipe.data.ingest.intake.run import ingest
+from clawpipe.learn.training import produce
+from clawpipe.model.policy.base import resolve_base
+from clawpipe.model.policy.version import base_ref
+from clawpipe.play.recorded.compare import Asked, score_rows
+from clawpipe.play.recorded.compress import compress_rows
+from clawpipe.play.recorded.shorten import turns_of
+from clawpipe.play.recorded.text_rows import render_text
+from clawpipe.play.workers.pool import WorkerPool
 
 BUDGET = 480
 SESSIONS, HELDOUT = 60, 16

@@ -43,9 +43,9 @@ import pyarrow as pa
 from data_plane_data import SESSIONS, SHORT, Shape, write_sources
 from data_plane_job import Done, Job, measure
 
-from clawpipe.json_types import JsonObject
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import dataset_files
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import dataset_files
 
 ENGINES = {
     "scan": ("data_plane_clawpipe", "scan_job"),

@@ -12,10 +12,10 @@ import pandas  # noqa: F401  # pyarrow imports it with the first table; imports 
 import pyarrow.parquet as pq
 from data_plane_job import SETTINGS, Done, Job, pairs_in
 
-from clawpipe.curation import measures, partitions, runner, steps
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import dataset_files
-from clawpipe.store.notes import Notes
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import dataset_files
+from clawpipe.core.store.notes import Notes
+from clawpipe.data.curation import measures, partitions, runner, steps
 
 
 def clawpipe_job(job: Job) -> Done:

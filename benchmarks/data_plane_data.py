@@ -20,11 +20,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from clawpipe.contracts.schema import conformed, schema_of
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import publish_dataset
-from clawpipe.store.parts import PART_ROWS
-from clawpipe.store.refs import DatasetRef
+from clawpipe.core.contracts.schema import conformed, schema_of
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import publish_dataset
+from clawpipe.core.store.parts import PART_ROWS
+from clawpipe.core.store.refs import DatasetRef
 
 GROUP = 8
 POLICY = "benchmark-policy"

@@ -17,12 +17,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from data_plane_job import Done, Job
 
-from clawpipe.ingest.options import Options
-from clawpipe.ingest.run import ingest
-from clawpipe.json_types import Row
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import dataset_files
-from clawpipe.store.home import Home
+from clawpipe.core.basics.json_types import Row
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import dataset_files
+from clawpipe.core.store.home import Home
+from clawpipe.data.ingest.intake.options import Options
+from clawpipe.data.ingest.intake.run import ingest
 
 _CALLS = 'STRUCT(id VARCHAR, "type" VARCHAR, "function" STRUCT(name VARCHAR, arguments VARCHAR))[]'
 _MESSAGES = f"STRUCT(role VARCHAR, content VARCHAR, tool_call_id VARCHAR, tool_calls {_CALLS})[]"

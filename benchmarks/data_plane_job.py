@@ -2,7 +2,7 @@
 
 Filter, decontaminate, deduplicate conversations, group, choose the best-worst pair of each group, and write the pairs with
 tokens, masks and messages of both sides. An engine reads Parquet files and writes one; the rules and their order are those
-of clawpipe.curation, and all engines must produce the same pairs.
+of clawpipe.data.curation, and all engines must produce the same pairs.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import BaseModel
 
-from clawpipe.config.curation import Curation, Filters, Pairs
-from clawpipe.contracts.schema import schema_of
-from clawpipe.store.refs import DatasetRef
+from clawpipe.core.config.curation import Curation, Filters, Pairs
+from clawpipe.core.contracts.schema import schema_of
+from clawpipe.core.store.refs import DatasetRef
 
 MAX_TOKENS, MAX_TURNS, MARGIN, LENGTH_RATIO = 512, 8, 0.1, 3.0
 ENDINGS = ("completed", "partial", "truncated")

@@ -16,11 +16,11 @@ from data_plane_data import Shape, write_sources
 from data_plane_job import SETTINGS, Done
 from pydantic import BaseModel
 
-from clawpipe.contracts.validate import validate
-from clawpipe.curation.runner import curate
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import publish_dataset, read_dataset
-from clawpipe.store.refs import DatasetRef
+from clawpipe.core.contracts.validate import validate
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import publish_dataset, read_dataset
+from clawpipe.core.store.refs import DatasetRef
+from clawpipe.data.curation.runner import curate
 
 OLD = 100  # datasets known before, beside a new one
 

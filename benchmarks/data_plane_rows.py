@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 from data_plane_job import ENDINGS, LENGTH_RATIO, MARGIN, MAX_TOKENS, MAX_TURNS, PAYLOAD, RESULT, Done, Job, pairs_in
 
-from clawpipe.json_types import Row
+from clawpipe.core.basics.json_types import Row
 
 NARROW = ("trajectory_id", "item_id", "group_id", "rollout_index", "split", "tokens", "temperature", "status", "finish_reason")
 WIDE = ("messages", "token_ids", "logprobs", "prompt_tokens", "turns")

@@ -20,16 +20,16 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from clawpipe.engines.embedded import EmbeddedEngine
+from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.errors import DataError
-from clawpipe.json_types import JsonObject
-from clawpipe.policy.agreement import bound_of, require_agreement
-from clawpipe.policy.load import load_policy
-from clawpipe.policy.probe import Probe, probe_for, runs
-from clawpipe.policy.tiny import byte_tokenizer
-from clawpipe.training.check_run import compare_trainer
-from clawpipe.training.model.tree_attention import use_packs
-from clawpipe.workers.compare import compare_engine
+from clawpipe.learn.training.check_run import compare_trainer
+from clawpipe.learn.training.model.tree_attention import use_packs
+from clawpipe.model.engines.embedded import EmbeddedEngine
+from clawpipe.model.policy.agreement import bound_of, require_agreement
+from clawpipe.model.policy.load import load_policy
+from clawpipe.model.policy.probe import Probe, probe_for, runs
+from clawpipe.model.policy.tiny import byte_tokenizer
+from clawpipe.play.workers.compare import compare_engine
 
 _CPU = torch.device("cpu")
 _SIZES = {

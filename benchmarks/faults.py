@@ -25,11 +25,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from clawpipe.json_types import JsonObject
-from clawpipe.ports import free_port
-from clawpipe.services.prefect_server import server
-from clawpipe.services.secret import home_secret
-from clawpipe.store.home import Home
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.core.services.prefect_server import server
+from clawpipe.core.services.secret import home_secret
+from clawpipe.core.store.home import Home
+from clawpipe.core.system.ports import free_port
 
 PROJECT = Path(__file__).parents[1]
 TINY = (
@@ -44,7 +44,7 @@ TINY = (
 )
 SECONDS = 5.0
 SLOW = 600.0
-ENVIRONMENT = """from clawpipe.environments.letters import LettersEnvironment
+ENVIRONMENT = """from clawpipe.play.environments.letters import LettersEnvironment
 
 
 class Mine(LettersEnvironment):

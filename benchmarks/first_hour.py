@@ -24,7 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from clawpipe.json_types import JsonObject
+from clawpipe.core.basics.json_types import JsonObject
 
 README = Path(__file__).parents[1] / "README.md"
 NAMED = "chats.jsonl"  # what the README calls the logs

@@ -18,8 +18,8 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from clawpipe.json_types import JsonObject
-from clawpipe.judging.gaming import GamingSigns
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.play.judging.gaming import GamingSigns
 
 TUNED, FORMS, NIGHTS, HONEST = 2, 5, 4, 300
 LEAST_KINDS, MOST_ALARMS = 13, 2

@@ -22,11 +22,11 @@ from itertools import cycle
 
 import numpy as np
 
-from clawpipe.config.night import Gate
-from clawpipe.evaluation.gate import decide
-from clawpipe.evaluation.statistics import sign_flip, wilson
-from clawpipe.evaluation.verdict import Decision, Evidence, ItemOutcome, ModelOutcomes
-from clawpipe.json_types import JsonObject
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.core.config.night import Gate
+from clawpipe.learn.evaluation.verdict.gate import decide
+from clawpipe.learn.evaluation.verdict.statistics import sign_flip, wilson
+from clawpipe.learn.evaluation.verdict.verdict import Decision, Evidence, ItemOutcome, ModelOutcomes
 
 GATE, NIGHTS = Gate(), 30
 ITEMS, GAINS, CORRELATIONS = (160, 400, 800), (-0.05, 0.0, 0.05, 0.1, 0.2), (0.0, 0.5, 0.8, 1.0)

@@ -30,10 +30,10 @@ from pathlib import Path
 
 import aiohttp
 
-from clawpipe.json_types import JsonObject
-from clawpipe.ports import free_port
-from clawpipe.services.service import answers
-from clawpipe.serving.access import listen
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.core.services.service import answers
+from clawpipe.core.system.ports import free_port
+from clawpipe.serve.serving.access import listen
 
 ROOT = Path(__file__).parents[1]
 KEY = "sk-a-key-of-the-benchmark-0123456789"

@@ -23,13 +23,13 @@ from pathlib import Path
 
 import aiohttp
 
-from clawpipe.capture.records import Turn
-from clawpipe.capture.segments import read_segment, segments, segments_dir
-from clawpipe.json_types import JsonObject
-from clawpipe.ports import free_port
-from clawpipe.services.service import answers
-from clawpipe.serving.access import listen
-from clawpipe.store.home import Home
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.core.services.service import answers
+from clawpipe.core.store.home import Home
+from clawpipe.core.system.ports import free_port
+from clawpipe.data.capture.records import Turn
+from clawpipe.data.capture.segments import read_segment, segments, segments_dir
+from clawpipe.serve.serving.access import listen
 
 ROOT = Path(__file__).parents[1]
 KEY = "sk-a-key-of-the-benchmark"

@@ -23,15 +23,15 @@ from peft import LoraConfig, get_peft_model
 from transformers import LlamaConfig, Qwen2Config, Qwen3Config
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
-from clawpipe.export.forms import GGUF_FORMS
-from clawpipe.export.gguf.policy import write_measured
-from clawpipe.export.gguf.write import FILE
-from clawpipe.export.measured import GGUF_BOUNDS
-from clawpipe.export.ollama import Episode
-from clawpipe.json_types import JsonObject
-from clawpipe.policy.base import copy_companions, resolve_base
-from clawpipe.policy.load import load_base
-from clawpipe.policy.spec import PolicySpec
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.model.policy.base import copy_companions, resolve_base
+from clawpipe.model.policy.load import load_base
+from clawpipe.model.policy.spec import PolicySpec
+from clawpipe.serve.export.forms import GGUF_FORMS
+from clawpipe.serve.export.gguf.policy import write_measured
+from clawpipe.serve.export.gguf.write import FILE
+from clawpipe.serve.export.measured import GGUF_BOUNDS
+from clawpipe.serve.export.ollama import Episode
 
 WIDTHS = {"hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 4}
 CONFIGS = {"random llama": LlamaConfig, "random qwen2": Qwen2Config, "random qwen3": Qwen3Config}

@@ -35,19 +35,19 @@ from training_flops import needed
 from training_side import Clawpipe, Workload
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from clawpipe.config import NightConfig, load_config
-from clawpipe.config.load import with_settings
-from clawpipe.config.night import Model, Runtime
-from clawpipe.config.training import Train
-from clawpipe.engines.base import Sampling
-from clawpipe.engines.embedded import EmbeddedEngine
-from clawpipe.evaluation.model_check import compare_model
-from clawpipe.json_types import JsonObject
-from clawpipe.planning.architecture import Architecture, architecture_of
-from clawpipe.planning.hardware import named
-from clawpipe.planning.memory import row_tokens, training
-from clawpipe.policy.spec import untrained_spec
-from clawpipe.workers.pool import WorkerPool
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.core.config import NightConfig, load_config
+from clawpipe.core.config.load import with_settings
+from clawpipe.core.config.night import Model, Runtime
+from clawpipe.core.config.training import Train
+from clawpipe.learn.evaluation.model_check import compare_model
+from clawpipe.model.engines.base import Sampling
+from clawpipe.model.engines.embedded import EmbeddedEngine
+from clawpipe.model.planning.architecture import Architecture, architecture_of
+from clawpipe.model.planning.hardware import named
+from clawpipe.model.planning.memory import row_tokens, training
+from clawpipe.model.policy.spec import untrained_spec
+from clawpipe.play.workers.pool import WorkerPool
 
 ROOT = Path(__file__).parents[1]
 SIZES = ROOT / "configs" / "sizes"
@@ -126,7 +126,10 @@ def measure(name: str, smoke: bool, peak_tflops: float | None) -> JsonObject:
     figures: JsonObject = {"model": model.name, "parameters": model.parameters, "planned_gib": allowance / 2**30}
     if not smoke:
         figures["cap_gib"] = _cap(named(name.split("-")[1]).bytes - phase.parts["libraries"])
-    weights = patch("clawpipe.policy.load.AutoModelForCausalLM", RandomWeights), patch("clawpipe.policy.load.require_here")
+    weights = (
+        patch("clawpipe.model.policy.load.AutoModelForCausalLM", RandomWeights),
+        patch("clawpipe.model.policy.load.require_here"),
+    )
     with tempfile.TemporaryDirectory() as directory, weights[0], weights[1]:  # no file holds them
         base = Path(directory) / "base"
         llama_of(model).save_pretrained(base)

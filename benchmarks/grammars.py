@@ -28,9 +28,9 @@ from llguidance.hf import from_tokenizer
 from llguidance.torch import fill_next_token_bitmask
 from transformers import AutoModelForCausalLM
 
-from clawpipe.json_types import JsonObject
-from clawpipe.policy.base import resolve_base
-from clawpipe.policy.vocabulary import load_tokenizer
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.model.policy.base import resolve_base
+from clawpipe.model.policy.vocabulary import load_tokenizer
 
 TEXT, COUNT = {"type": "string"}, {"type": "integer"}
 

@@ -35,12 +35,12 @@ from pathlib import Path
 import numpy as np
 from demo_seeds import conditions
 
-from clawpipe.environments.letters import LettersEnvironment
-from clawpipe.json_types import JsonObject
-from clawpipe.judging.spending import spent_in
-from clawpipe.judging.votes import votes_file
-from clawpipe.messages import Message
-from clawpipe.store.home import Home
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.core.conversation.messages import Message
+from clawpipe.core.store.home import Home
+from clawpipe.play.environments.letters import LettersEnvironment
+from clawpipe.play.judging.spending import spent_in
+from clawpipe.play.judging.votes import votes_file
 
 ROOT = Path(__file__).parents[1]
 ARMS = ("verifier", "ranks", "flipped-10", "flipped-25", "head", "single", "random", "length")

@@ -25,20 +25,20 @@ from statistics import fmean, median
 
 import pyarrow.parquet as pq
 
-from clawpipe.config.environment import EnvironmentSpec
-from clawpipe.config.model import Model
-from clawpipe.config.runtime import Runtime
-from clawpipe.environments.base import TaskItem
-from clawpipe.environments.browser.client import Browser
-from clawpipe.environments.browser.miniwob import page_names, scene_of
-from clawpipe.environments.ending import Ending, messages_of, outcome_of
-from clawpipe.environments.play import Play
-from clawpipe.environments.several import World, open_world
-from clawpipe.json_types import JsonObject
-from clawpipe.messages import Message, ToolCall
-from clawpipe.policy.spec import untrained_spec
-from clawpipe.workers.pool import WorkerPool
-from clawpipe.workers.request import Job, ShardRequest
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.core.config.environment import EnvironmentSpec
+from clawpipe.core.config.model import Model
+from clawpipe.core.config.runtime import Runtime
+from clawpipe.core.conversation.messages import Message, ToolCall
+from clawpipe.model.policy.spec import untrained_spec
+from clawpipe.play.environments.base import TaskItem
+from clawpipe.play.environments.browser.client import Browser
+from clawpipe.play.environments.browser.miniwob import page_names, scene_of
+from clawpipe.play.environments.ending import Ending, messages_of, outcome_of
+from clawpipe.play.environments.play import Play
+from clawpipe.play.environments.several import World, open_world
+from clawpipe.play.workers.pool import WorkerPool
+from clawpipe.play.workers.request import Job, ShardRequest
 
 CHANCE = "random-clicks"
 TURNS = 4

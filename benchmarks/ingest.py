@@ -25,13 +25,13 @@ from data_plane_data import SESSIONS, write_sources
 from data_plane_ingest import duckdb_job, ingest_job, write_lines
 from data_plane_job import Job, measure
 
-from clawpipe.ingest.options import Options
-from clawpipe.ingest.report import ingest_report
-from clawpipe.ingest.run import ingest
-from clawpipe.json_types import JsonObject
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import dataset_files
-from clawpipe.store.home import Home
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import dataset_files
+from clawpipe.core.store.home import Home
+from clawpipe.data.ingest.intake.options import Options
+from clawpipe.data.ingest.intake.run import ingest
+from clawpipe.start.proposing.report import ingest_report
 
 GOAL = 0.3
 ENGINES = {"duckdb": duckdb_job, "clawpipe": ingest_job}

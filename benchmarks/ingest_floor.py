@@ -3,8 +3,8 @@
     python benchmarks/ingest_floor.py [--rows N] [--repeats N]
 
 Each duty that touches every byte is done by the fastest library that clawpipe has: DuckDB parses the lines, Hyperscan searches
-the texts for secrets, SHA-256 names them, and Arrow writes the rows as `clawpipe.store` does. CPU seconds of one thread, beside
-those of DuckDB's plain JSON to Parquet; `floor` is the ratio that `over_duckdb_cpu` of benchmarks/ingest.py cannot exceed.
+the texts for secrets, SHA-256 names them, and Arrow writes the rows as `clawpipe.core.store` does. CPU seconds of one thread,
+beside those of DuckDB's plain JSON to Parquet; `floor` is the ratio that `over_duckdb_cpu` of benchmarks/ingest.py cannot exceed.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ import duckdb
 from data_plane_data import SESSIONS, write_sources
 from data_plane_ingest import COLUMNS, write_lines
 
-from clawpipe.privacy.redact import Suspects
-from clawpipe.privacy.rules import load_rules
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import dataset_files, write_parquet
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import dataset_files, write_parquet
+from clawpipe.data.privacy.redact import Suspects
+from clawpipe.data.privacy.rules import load_rules
 
 
 def main() -> None:

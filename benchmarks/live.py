@@ -26,13 +26,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import get_args
 
-from clawpipe.config.load import shipped_file
-from clawpipe.environments.letters import LettersEnvironment
-from clawpipe.environments.shop import ShopEnvironment
-from clawpipe.json_types import JsonObject
-from clawpipe.simulation.hours import LiveDemo, Plan
-from clawpipe.simulation.words import Arm
-from clawpipe.store.home import Home
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.core.config.load import shipped_file
+from clawpipe.core.store.home import Home
+from clawpipe.play.environments.letters import LettersEnvironment
+from clawpipe.play.environments.shop import ShopEnvironment
+from clawpipe.start.simulation.hours import LiveDemo, Plan
+from clawpipe.start.simulation.words import Arm
 
 ARMS: tuple[Arm, ...] = get_args(Arm)
 TINY = Path(__file__).with_name("live_tiny.yaml")

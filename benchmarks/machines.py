@@ -37,12 +37,12 @@ from unittest.mock import patch
 from machines_lab import DASK, HUB, RAY, ROOT, START_SECONDS, Lab, Machine, in_namespaces, lab, wait_until
 from machines_steps import SLEEP, empty_chunk, nothing
 
-from clawpipe.clusters.base import Cluster, open_cluster
-from clawpipe.config import NightConfig, load_config
-from clawpipe.json_types import JsonObject, Options
-from clawpipe.rollouts.generate import Chunk
-from clawpipe.services.service import running
-from clawpipe.store.refs import StepResult
+from clawpipe.core.basics.json_types import JsonObject, Options
+from clawpipe.core.config import NightConfig, load_config
+from clawpipe.core.services.service import running
+from clawpipe.core.store.refs import StepResult
+from clawpipe.play.clusters.base import Cluster, open_cluster
+from clawpipe.play.rollouts.generate import Chunk
 from flows.policies import untrained
 from tasks.cluster import on_cluster
 from tasks.items import make_items

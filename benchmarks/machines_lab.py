@@ -20,7 +20,7 @@ from time import monotonic, sleep
 
 import psycopg2
 
-from clawpipe.services.service import Service, running, started
+from clawpipe.core.services.service import Service, running, started
 
 HUB, NETWORK = "10.77.0.1", "10.77.0.0/24"
 ROOT = Path(__file__).parents[1]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from clawpipe.config.night import Generation, Played, Runtime
-from clawpipe.environments.base import TaskItem
-from clawpipe.environments.letters import LettersEnvironment
-from clawpipe.messages import Message
-from clawpipe.rollouts.generate import Chunk
-from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.core.config.night import Generation, Played, Runtime
+from clawpipe.core.conversation.messages import Message
+from clawpipe.core.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.play.environments.base import TaskItem
+from clawpipe.play.environments.letters import LettersEnvironment
+from clawpipe.play.rollouts.generate import Chunk
 from tasks.rollouts import generate_chunk
 from tasks.step import step
 

@@ -18,10 +18,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from clawpipe.config import NightConfig
-from clawpipe.json_types import JsonObject
-from clawpipe.planning.architecture import Architecture, from_config
-from clawpipe.planning.memory import training
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.core.config import NightConfig
+from clawpipe.model.planning.architecture import Architecture, from_config
+from clawpipe.model.planning.memory import training
 
 MIB = 1 << 20
 SHAPES = {
@@ -54,7 +54,7 @@ CASES: list[tuple[str, JsonObject]] = [
 
 
 def settings(changes: JsonObject) -> NightConfig:
-    from clawpipe.config.load import with_settings
+    from clawpipe.core.config.load import with_settings
 
     return with_settings(NightConfig(), {"runtime.device": "cpu", "train.optimizer_steps": 2} | changes)
 
@@ -96,10 +96,10 @@ def measure(model: Architecture, config: NightConfig) -> float:
 
 def child(spec: JsonObject) -> None:
     """Train, and print by how much the resident memory rose."""
-    from clawpipe.children.answer import prepare
+    from clawpipe.learn.children.answer import prepare
 
     prepare(1, "cpu")
-    from clawpipe.training.run import train
+    from clawpipe.learn.training.run import train
 
     config, work = NightConfig.model_validate(spec["config"]), Path(spec["directory"])
     subprocess.run(
@@ -119,8 +119,8 @@ def make(spec: JsonObject) -> None:
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    from clawpipe.contracts.schema import schema_of
-    from clawpipe.store.datasets import write_parquet
+    from clawpipe.core.contracts.schema import schema_of
+    from clawpipe.core.store.datasets import write_parquet
 
     config, work = NightConfig.model_validate(spec["config"]), Path(spec["directory"])
     torch.manual_seed(0)
@@ -139,7 +139,7 @@ def make(spec: JsonObject) -> None:
 
 
 def request_for(config: NightConfig, work: Path) -> Any:
-    from clawpipe.training.request import TrainRequest
+    from clawpipe.learn.training.request import TrainRequest
 
     return TrainRequest(
         samples=(str(work / "samples.parquet"),),

@@ -28,10 +28,10 @@ from typing import NamedTuple
 
 from demo_seeds import conditions
 
-from clawpipe.config.gate import Gate
-from clawpipe.json_types import JsonObject
-from clawpipe.store.digests import sha256_file, sha256_json
-from clawpipe.store.source import code_digest
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.core.config.gate import Gate
+from clawpipe.core.store.digests import sha256_file, sha256_json
+from clawpipe.core.store.source import code_digest
 
 METHODS = ("sft", "grpo", "ppo", "dpo", "kto", "opd", "combine")
 ARMS = {

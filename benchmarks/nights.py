@@ -27,21 +27,21 @@ from typing import Any
 
 import pyarrow as pa
 
-from clawpipe.config import NightConfig, load_config
-from clawpipe.contracts.schema import schema_of
-from clawpipe.evaluation.looks import Looks
-from clawpipe.ingest.state import IngestState, log_file, save
-from clawpipe.json_types import JsonObject, Row
-from clawpipe.lineage.record import build_lineage, write_lineage
-from clawpipe.nights.record import NightStatus, RegisteredModel, StepEntry, create_record, entry, write_status
-from clawpipe.registry.client import changes
-from clawpipe.registry.promotions import promote
-from clawpipe.registry.tags import internal
-from clawpipe.registry.tracking import Tracking
-from clawpipe.store.datasets import publish_dataset
-from clawpipe.store.home import Home
-from clawpipe.store.open import open_store
-from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.core.basics.json_types import JsonObject, Row
+from clawpipe.core.config import NightConfig, load_config
+from clawpipe.core.contracts.schema import schema_of
+from clawpipe.core.store.datasets import publish_dataset
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.open import open_store
+from clawpipe.core.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.data.ingest.intake.state import IngestState, log_file, save
+from clawpipe.learn.evaluation.verdict.looks import Looks
+from clawpipe.record.lineage.record import build_lineage, write_lineage
+from clawpipe.record.nights.record import NightStatus, RegisteredModel, StepEntry, create_record, entry, write_status
+from clawpipe.record.registry.client import changes
+from clawpipe.record.registry.promotions import promote
+from clawpipe.record.registry.tags import internal
+from clawpipe.record.registry.tracking import Tracking
 
 ROOT = Path(__file__).parents[1]
 MODEL, ENVIRONMENT = "agent", "letters"
@@ -150,7 +150,7 @@ class SyntheticHome:
     def _write_record(self, key: str, step: StepEntry) -> None:
         """Write a step's record as Prefect does."""
         result = StepResult(output=step.artifacts["output"], rows_in=step.rows_in, rows_out=step.rows_out)
-        body = {"__class__": "clawpipe.store.refs.StepResult", "data": result.model_dump(mode="json")}
+        body = {"__class__": "clawpipe.core.store.refs.StepResult", "data": result.model_dump(mode="json")}
         record = {"metadata": {"serializer": {"type": "json"}}, "result": json.dumps(body)}
         self.home.steps.mkdir(parents=True, exist_ok=True)
         (self.home.steps / key).write_text(json.dumps(record))

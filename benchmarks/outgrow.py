@@ -23,21 +23,21 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
-from clawpipe.json_types import JsonObject
-from clawpipe.ledger.lease import lease
-from clawpipe.ports import LOOPBACK, free_port
-from clawpipe.services.prefect_server import Api, environment, server
-from clawpipe.services.service import running
-from clawpipe.store.home import Home
-from clawpipe.store.home_file import HomeFile
-from clawpipe.store.machines import VARIABLE, shared_objects
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.core.ledger.lease import lease
+from clawpipe.core.services.prefect_server import Api, environment, server
+from clawpipe.core.services.service import running
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.home_file import HomeFile
+from clawpipe.core.store.machines import VARIABLE, shared_objects
+from clawpipe.core.system.ports import LOOPBACK, free_port
 
 HERE = Path(__file__).parent
 STEPS, RECORDS, REPEATS = 60, 1000, 5
 _FLOW = """
 import sys, time
 from prefect import flow
-from clawpipe.store.refs import StepResult
+from clawpipe.core.store.refs import StepResult
 from tasks.step import step
 
 @step()

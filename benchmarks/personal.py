@@ -19,12 +19,12 @@ import tempfile
 from pathlib import Path
 from typing import cast
 
-from clawpipe.config.load import shipped_file
-from clawpipe.environments.tastes import PEOPLE, Name, TastesEnvironment
-from clawpipe.json_types import JsonObject
-from clawpipe.simulation.hours import LiveDemo, Plan
-from clawpipe.simulation.satisfaction import MOST, sessions_until_satisfied
-from clawpipe.store.home import Home
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.core.config.load import shipped_file
+from clawpipe.core.store.home import Home
+from clawpipe.play.environments.tastes import PEOPLE, Name, TastesEnvironment
+from clawpipe.start.simulation.hours import LiveDemo, Plan
+from clawpipe.start.simulation.satisfaction import MOST, sessions_until_satisfied
 
 ARMS = ("reactions", "system prompt", "nothing")
 A_DAY = 12  # sessions

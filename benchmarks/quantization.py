@@ -23,11 +23,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from clawpipe.config.quantization import GPU_ONLY, Quantization
-from clawpipe.json_types import JsonObject
-from clawpipe.policy import load
-from clawpipe.policy.base import resolve_base
-from clawpipe.policy.vocabulary import load_tokenizer
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.core.config.quantization import GPU_ONLY, Quantization
+from clawpipe.model.policy import load
+from clawpipe.model.policy.base import resolve_base
+from clawpipe.model.policy.vocabulary import load_tokenizer
 
 TEXT = """The harbour master wrote down each ship that came in before noon, what it carried, and who had paid for the berth.
 

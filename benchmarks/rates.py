@@ -2,11 +2,11 @@
 
     python benchmarks/rates.py --json --out benchmarks/rates.json
 
-Claim: clawpipe/config/rates.py has the exponents found here. The bases are Llamas of two layers whose activations have the same
-size at each width (weights of standard deviation 1 / sqrt(width)); the task is to predict a random first-order Markov chain; a run
-takes as many AdamW steps as a night of the demo, under a linear schedule, and its score is the loss on other sequences of it. The
-best rate is the minimum of a parabola through the lowest loss and its neighbours, over the logarithm of the rate, of means over the
-seeds. Nothing is measured beyond the widest base here.
+Claim: clawpipe/core/config/rates.py has the exponents found here. The bases are Llamas of two layers whose activations have the
+same size at each width (weights of standard deviation 1 / sqrt(width)); the task is to predict a random first-order Markov chain; a
+run takes as many AdamW steps as a night of the demo, under a linear schedule, and its score is the loss on other sequences of it.
+The best rate is the minimum of a parabola through the lowest loss and its neighbours, over the logarithm of the rate, of means over
+the seeds. Nothing is measured beyond the widest base here.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from clawpipe.config.training import Lora
-from clawpipe.json_types import JsonObject
-from clawpipe.training.model.adapter import attach_trainable, unfreeze
-from clawpipe.training.trainers.schedule import rate_factor
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.core.config.training import Lora
+from clawpipe.learn.training.model.adapter import attach_trainable, unfreeze
+from clawpipe.learn.training.trainers.schedule import rate_factor
 
 WIDTHS = (64, 128, 256, 512)
 RATES = {"lora": [5e-4 * 2**step for step in range(10)], "full": [1e-4 * 2**step for step in range(10)]}

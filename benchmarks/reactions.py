@@ -22,12 +22,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from clawpipe.evaluation.statistics import wilson
-from clawpipe.importers.read import read_stream
-from clawpipe.importers.reading import Reading
-from clawpipe.json_types import JsonObject
-from clawpipe.judging.reactions.reader import reactions_to, read_reaction
-from clawpipe.messages import Message
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.core.conversation.messages import Message
+from clawpipe.data.importers.read.read import read_stream
+from clawpipe.data.importers.read.reading import Reading
+from clawpipe.learn.evaluation.verdict.statistics import wilson
+from clawpipe.play.judging.reactions.reader import reactions_to, read_reaction
 
 HERE = Path(__file__).with_name("reactions")
 HALVES = ("read", "kept")

@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 from redaction_list import KINDS, LOOK_ALIKES
 
-from clawpipe.json_types import JsonObject
-from clawpipe.privacy.redact import redactor
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.data.privacy.redact import redactor
 
 CAUGHT, TOUCHED, DRAWS = 150, 2, 3
 PLACES: dict[str, Callable[[str], str]] = {

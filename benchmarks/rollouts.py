@@ -28,18 +28,18 @@ import torch
 import transformers
 from demo_seeds import conditions
 
-from clawpipe.engines.base import Sampling
-from clawpipe.engines.embedded import EmbeddedConversations, EmbeddedEngine
-from clawpipe.environments.base import TaskItem
-from clawpipe.environments.shop import ShopEnvironment
-from clawpipe.json_types import JsonObject
-from clawpipe.messages import Message
-from clawpipe.policy.base import resolve_base
-from clawpipe.policy.calls import WrittenFormat
-from clawpipe.policy.load import load_base
-from clawpipe.policy.renderer import Renderer
-from clawpipe.policy.vocabulary import load_tokenizer
-from clawpipe.workers.episodes import EpisodeLimits, run_episodes
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.core.conversation.messages import Message
+from clawpipe.model.engines.base import Sampling
+from clawpipe.model.engines.embedded import EmbeddedConversations, EmbeddedEngine
+from clawpipe.model.policy.base import resolve_base
+from clawpipe.model.policy.calls import WrittenFormat
+from clawpipe.model.policy.load import load_base
+from clawpipe.model.policy.renderer import Renderer
+from clawpipe.model.policy.vocabulary import load_tokenizer
+from clawpipe.play.environments.base import TaskItem
+from clawpipe.play.environments.shop import ShopEnvironment
+from clawpipe.play.workers.episodes import EpisodeLimits, run_episodes
 
 GROUP, TEMPERATURE = 8, 0.8
 BATCHES = (8, 16, 32, 64)

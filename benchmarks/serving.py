@@ -32,7 +32,7 @@ from typing import Any
 import httpx
 from serving_swaps import swaps
 
-from clawpipe.json_types import JsonObject
+from clawpipe.core.basics.json_types import JsonObject
 
 SIDE = Path(__file__).with_name("serving_side.py")
 CLIENTS = (1, 4, 16, 64)

@@ -6,18 +6,18 @@ import sys
 
 import torch
 
-from clawpipe.engines.continuous import ContinuousBatch
-from clawpipe.engines.embedded import EmbeddedEngine
-from clawpipe.engines.rows import Row
-from clawpipe.engines.sampling import Token, sample_tokens
-from clawpipe.policy.base import resolve_base
-from clawpipe.policy.spec import PolicySpec
-from clawpipe.serving.access import listen
-from clawpipe.serving.found import Served
-from clawpipe.serving.live import Live
-from clawpipe.serving.policy import ServedPolicy
-from clawpipe.serving.server import Server
-from clawpipe.serving.versions import Versions
+from clawpipe.model.engines.continuous import ContinuousBatch
+from clawpipe.model.engines.embedded import EmbeddedEngine
+from clawpipe.model.engines.rows import Row
+from clawpipe.model.engines.sampling import Token, sample_tokens
+from clawpipe.model.policy.base import resolve_base
+from clawpipe.model.policy.spec import PolicySpec
+from clawpipe.serve.serving.access import listen
+from clawpipe.serve.serving.found import Served
+from clawpipe.serve.serving.live import Live
+from clawpipe.serve.serving.policy import ServedPolicy
+from clawpipe.serve.serving.server import Server
+from clawpipe.serve.serving.versions import Versions
 
 
 class OneByOne(ContinuousBatch):

@@ -15,19 +15,19 @@ import httpx
 import torch
 from transformers import AutoModelForCausalLM
 
-from clawpipe.engines.embedded import EmbeddedEngine
-from clawpipe.json_types import JsonObject
-from clawpipe.policy.base import resolve_base
-from clawpipe.policy.spec import PolicySpec
-from clawpipe.policy.vocabulary import load_tokenizer
-from clawpipe.registry.promotions import TrialAction
-from clawpipe.serving.access import listen
-from clawpipe.serving.follow import Follower
-from clawpipe.serving.found import Served
-from clawpipe.serving.live import Live, loader
-from clawpipe.serving.policy import ServedPolicy
-from clawpipe.serving.server import Server
-from clawpipe.serving.versions import Versions
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.model.engines.embedded import EmbeddedEngine
+from clawpipe.model.policy.base import resolve_base
+from clawpipe.model.policy.spec import PolicySpec
+from clawpipe.model.policy.vocabulary import load_tokenizer
+from clawpipe.record.registry.promotions import TrialAction
+from clawpipe.serve.serving.access import listen
+from clawpipe.serve.serving.follow import Follower
+from clawpipe.serve.serving.found import Served
+from clawpipe.serve.serving.live import Live, loader
+from clawpipe.serve.serving.policy import ServedPolicy
+from clawpipe.serve.serving.server import Server
+from clawpipe.serve.serving.versions import Versions
 
 MODELS, CLIENTS, TOKENS = 3, 6, 24
 KEY = {"authorization": "Bearer sk-a-benchmark-key"}

@@ -19,12 +19,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from clawpipe.environments.base import TaskItem
-from clawpipe.environments.demonstration import play_out, solution_of
-from clawpipe.environments.ending import outcome_of
-from clawpipe.environments.swe.environment import Config, SweEnvironment
-from clawpipe.json_types import JsonObject
-from clawpipe.messages import Message, ToolCall
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.core.conversation.messages import Message, ToolCall
+from clawpipe.play.environments.base import TaskItem
+from clawpipe.play.environments.demonstration import play_out, solution_of
+from clawpipe.play.environments.ending import outcome_of
+from clawpipe.play.environments.swe.environment import Config, SweEnvironment
 
 _HOOK = """
 import pytest

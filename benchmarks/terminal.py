@@ -24,11 +24,11 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
 
-from clawpipe.environments.discovery import source_digest
-from clawpipe.json_types import JsonObject
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import dataset_ref, read_dataset
-from clawpipe.store.home import Home
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import dataset_ref, read_dataset
+from clawpipe.core.store.home import Home
+from clawpipe.play.environments.discovery import source_digest
 
 ROOT = Path(__file__).parents[1]
 CONFIG = "configs/terminal.yaml"

@@ -22,7 +22,7 @@ from typing import Any
 
 from demo_seeds import conditions
 
-from clawpipe.json_types import JsonObject
+from clawpipe.core.basics.json_types import JsonObject
 
 ROOT = Path(__file__).parents[1]
 CONFIG = "configs/tiny.yaml"

@@ -21,32 +21,32 @@ from unittest.mock import patch
 import pyarrow as pa
 import torch
 
-from clawpipe.config import NightConfig, load_config
-from clawpipe.config.load import with_settings
-from clawpipe.config.night import Rollouts, Runtime
-from clawpipe.curation.runner import curate
-from clawpipe.environments.discovery import load_environment
-from clawpipe.evaluation.draw import draw_heldout, make_task_items
-from clawpipe.evaluation.evidence import build_evidence
-from clawpipe.evaluation.gate import decide
-from clawpipe.evaluation.heldout import evaluate
-from clawpipe.evaluation.verdict import Verdict
-from clawpipe.json_types import JsonObject
-from clawpipe.judging.base import score_dataset
-from clawpipe.judging.verifier import VerifierScorer
-from clawpipe.policy.base import resolve_base
-from clawpipe.policy.version import base_ref
-from clawpipe.rollouts.generate import Chunk, generate_chunk, roll_out, round_items
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import read_dataset
-from clawpipe.store.refs import DatasetRef, ModelRef
-from clawpipe.training import produce
-from clawpipe.training.request import TrainRequest
-from clawpipe.training.run import train
-from clawpipe.workers.episodes import derive_seed
-from clawpipe.workers.pool import WorkerPool
-from clawpipe.workers.request import Job
-from clawpipe.workers.worker import Worker
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.core.config import NightConfig, load_config
+from clawpipe.core.config.load import with_settings
+from clawpipe.core.config.night import Rollouts, Runtime
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import read_dataset
+from clawpipe.core.store.refs import DatasetRef, ModelRef
+from clawpipe.data.curation.runner import curate
+from clawpipe.learn.evaluation.heldout.draw import draw_heldout, make_task_items
+from clawpipe.learn.evaluation.heldout.heldout import evaluate
+from clawpipe.learn.evaluation.verdict.evidence import build_evidence
+from clawpipe.learn.evaluation.verdict.gate import decide
+from clawpipe.learn.evaluation.verdict.verdict import Verdict
+from clawpipe.learn.training import produce
+from clawpipe.learn.training.request import TrainRequest
+from clawpipe.learn.training.run import train
+from clawpipe.model.policy.base import resolve_base
+from clawpipe.model.policy.version import base_ref
+from clawpipe.play.environments.discovery import load_environment
+from clawpipe.play.judging.base import score_dataset
+from clawpipe.play.judging.verifier import VerifierScorer
+from clawpipe.play.rollouts.generate import Chunk, generate_chunk, roll_out, round_items
+from clawpipe.play.workers.episodes import derive_seed
+from clawpipe.play.workers.pool import WorkerPool
+from clawpipe.play.workers.request import Job
+from clawpipe.play.workers.worker import Worker
 
 CONFIG = Path(__file__).parents[1] / "configs" / "tiny.yaml"
 

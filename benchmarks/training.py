@@ -18,7 +18,7 @@ Claims: 5 times TRL's trained tokens per second on demo groups, twice on long se
 of the time that the FLOPs need at the machine's matmul rate (training_flops.py has the formulas). First both sides do one
 step: loss and gradient norm must agree, or there is no comparison. Then they take turns; medians count. Peak memory is
 measured in a separate process per side, above its memory with model and rows loaded. clawpipe runs with the malloc setting of
-its training process (clawpipe/children/memory.py), TRL with malloc's defaults.
+its training process (clawpipe/learn/children/memory.py), TRL with malloc's defaults.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ from training_flops import needed, seconds_needed
 from training_memory import peak_above
 from training_side import Clawpipe, Side, Update, Workload
 
-from clawpipe.config.training import Train
-from clawpipe.json_types import JsonObject
-from clawpipe.policy.base import resolve_base
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.core.config.training import Train
+from clawpipe.model.policy.base import resolve_base
 
 GOALS = {
     "demo_groups_tokens_per_s": (5.0, math.inf),

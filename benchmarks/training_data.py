@@ -19,15 +19,15 @@ import pyarrow.parquet as pq
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from clawpipe.contracts.schema import schema_of
-from clawpipe.engines.embedded import EmbeddedEngine
-from clawpipe.environments.discovery import load_environment
-from clawpipe.environments.ending import outcome_of
-from clawpipe.json_types import Row
-from clawpipe.policy.renderer import Renderer
-from clawpipe.policy.vocabulary import load_tokenizer
-from clawpipe.store.datasets import write_parquet
-from clawpipe.workers.episodes import EpisodeLimits, Rollout, run_episodes
+from clawpipe.core.basics.json_types import Row
+from clawpipe.core.contracts.schema import schema_of
+from clawpipe.core.store.datasets import write_parquet
+from clawpipe.model.engines.embedded import EmbeddedEngine
+from clawpipe.model.policy.renderer import Renderer
+from clawpipe.model.policy.vocabulary import load_tokenizer
+from clawpipe.play.environments.discovery import load_environment
+from clawpipe.play.environments.ending import outcome_of
+from clawpipe.play.workers.episodes import EpisodeLimits, Rollout, run_episodes
 
 GROUP_SIZE, TEMPERATURE, NEW_TOKENS, TURNS = 8, 0.8, 24, 2  # as in configs/demo.yaml
 _PAIRS_A_GROUP = 3

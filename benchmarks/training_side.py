@@ -19,16 +19,16 @@ from torch import Tensor, nn
 from training_memory import keep_freed_memory
 from transformers import Trainer
 
-from clawpipe.children.memory import lower_mmap_threshold
-from clawpipe.config.quantization import Quantization
-from clawpipe.config.training import Dpo, Lora, Train
-from clawpipe.training.checkpoint.files import Checkpoints
-from clawpipe.training.data.packing import build_pack
-from clawpipe.training.data.samples import Sample
-from clawpipe.training.model.build import build_model, training_arguments
-from clawpipe.training.request import TrainRequest
-from clawpipe.training.run import job_of
-from clawpipe.training.trainers.base import PackDataset, Rhythm
+from clawpipe.core.config.quantization import Quantization
+from clawpipe.core.config.training import Dpo, Lora, Train
+from clawpipe.learn.children.memory import lower_mmap_threshold
+from clawpipe.learn.training.checkpoint.files import Checkpoints
+from clawpipe.learn.training.data.packing import build_pack
+from clawpipe.learn.training.data.samples import Sample
+from clawpipe.learn.training.model.build import build_model, training_arguments
+from clawpipe.learn.training.request import TrainRequest
+from clawpipe.learn.training.run import job_of
+from clawpipe.learn.training.trainers.base import PackDataset, Rhythm
 
 _RATE = 1e-6  # small, because every repeat trains on and should meet nearly the same policy
 BETA = Dpo().beta
@@ -106,7 +106,7 @@ class Side:
 
 
 class Clawpipe(Side):
-    """clawpipe's side, run like `python -m clawpipe.training`, with deterministic algorithms and its malloc setting."""
+    """clawpipe's side, run like `python -m clawpipe.learn.training`, with deterministic algorithms and its malloc setting."""
 
     @contextmanager
     def _conditions(self) -> Iterator[None]:

@@ -23,10 +23,10 @@ from trl.trainer.dpo_trainer import DPOTrainer
 from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 
-from clawpipe.json_types import Options
-from clawpipe.policy.vocabulary import load_tokenizer
-from clawpipe.training.data.samples import Sample
-from clawpipe.training.model.build import training_arguments
+from clawpipe.core.basics.json_types import Options
+from clawpipe.learn.training.data.samples import Sample
+from clawpipe.learn.training.model.build import training_arguments
+from clawpipe.model.policy.vocabulary import load_tokenizer
 
 
 class Trl(Side):

@@ -3,7 +3,11 @@
 import logging
 import os
 
+from clawpipe.moved import install as _find_old_names
+
 __version__ = "0.2.0"
+
+_find_old_names()
 
 for _name in ("torchao", "torch.utils._pytree", "bitsandbytes"):  # on import they log what they lack, which clawpipe does not use
     logging.getLogger(_name).setLevel(logging.ERROR)

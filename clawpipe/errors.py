@@ -14,7 +14,7 @@ survives pickling (Prefect moves exceptions between processes).
 
 from collections.abc import Mapping
 
-from clawpipe.masking import without_secrets
+from clawpipe.core.basics.masking import without_secrets
 
 
 class ClawpipeError(Exception):

@@ -14,10 +14,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, get_args
 
-from clawpipe.capture.untaught import Fault
-from clawpipe.contracts.odcs import contract_names, load_contract
-from clawpipe.contracts.reasons import all_reasons
-from clawpipe.lineage.tombstones import REASON as FORGOTTEN
+from clawpipe.core.contracts.odcs import contract_names, load_contract
+from clawpipe.core.contracts.reasons import all_reasons
+from clawpipe.data.capture.untaught import Fault
+from clawpipe.data.forgotten.tombstones import REASON as FORGOTTEN
 
 CODE = Path(importlib.import_module("clawpipe").__path__[0])
 _SQL_WORD = re.compile(
@@ -39,7 +39,7 @@ class Reason(NamedTuple):
 
 
 def raised(folders: str, *errors: str) -> list[Reason]:
-    """Return the texts with which exceptions of these names are raised, in the modules below folders ("importers ingest")."""
+    """Return the texts with which exceptions of these names are raised, in the modules below folders, between spaces."""
     return _in_modules(folders, lambda node: isinstance(node, ast.Call) and _name(node.func) in errors, lambda node: node.args[:1])
 
 
@@ -63,7 +63,9 @@ def given(folders: str, name: str) -> list[Reason]:
 
 def filtered() -> list[Reason]:
     """Return the reasons of the steps of curation."""
-    found = [Reason(text, _below(file)) for file in sorted((CODE / "curation/sql").glob("*.sql")) for text in _sql_reasons(file)]
+    found = [
+        Reason(text, _below(file)) for file in sorted((CODE / "data/curation/sql").glob("*.sql")) for text in _sql_reasons(file)
+    ]
     return list(dict.fromkeys(found))
 
 
@@ -179,20 +181,27 @@ def _below(file: Path) -> str:
 SECTIONS: dict[str, tuple[str, Callable[[], list[Reason]]]] = {
     "Lines that are rejected": (
         "Ingest and inspect count them; their text is kept in `quarantine`. The good lines beside them are read.",
-        lambda: [*raised("importers ingest", "RefusedError", "ForeignFileError"), Reason(FORGOTTEN, "ingest/admission.py")],
+        lambda: [
+            *raised("data/importers data/ingest", "RefusedError", "ForeignFileError"),
+            Reason(FORGOTTEN, "data/ingest/intake/admission.py"),
+        ],
     ),
     "Turns that are context": (
         "They stay in their conversation as side turns, and nothing is learned of them; `silent` counts them.",
-        lambda: returned("importers/record", r"_?reason_\w+") + returned("capture/untaught", "fault_of") + _faults_of_captures(),
+        lambda: (
+            returned("data/importers/record", r"_?reason_\w+")
+            + returned("data/capture/untaught", "fault_of")
+            + _faults_of_captures()
+        ),
     ),
     "Answers that the gateway does not capture": (
         "`clawpipe_gateway_uncaptured` counts them; the client gets its answer all the same.",
         lambda: (
-            raised("gateway capture", "UncapturedError", "UnheldError")
-            + returned("gateway", r"_?uncaptured|_write|write")
-            + given("gateway", "uncaptured")
-            + given("gateway", "unheld")
-            + given("gateway/recorder", "reasons")
+            raised("serve/gateway data/capture", "UncapturedError", "UnheldError")
+            + returned("serve/gateway", r"_?uncaptured|_write|write")
+            + given("serve/gateway", "uncaptured")
+            + given("serve/gateway", "unheld")
+            + given("serve/gateway/recorder", "reasons")
         ),
     ),
     "Rows that break their contract": (
@@ -201,11 +210,11 @@ SECTIONS: dict[str, tuple[str, Callable[[], list[Reason]]]] = {
     ),
     "Rows whose tokens are another model's": (
         "They are rejected before the first step.",
-        lambda: returned("recorded", r"_?faults?(_of\w*)?"),
+        lambda: returned("play/recorded", r"_?faults?(_of\w*)?"),
     ),
     "Rollouts and rows that no scorer can judge": (
         "They are rejected when they are scored.",
-        lambda: returned("judging/base", r"_judge\w*"),
+        lambda: returned("play/judging/base", r"_judge\w*"),
     ),
     "Rows that curation filters": (
         "Each row under the first reason that applies, in the order of the steps. The report of a night counts them.",
@@ -213,18 +222,18 @@ SECTIONS: dict[str, tuple[str, Callable[[], list[Reason]]]] = {
     ),
     "Rows that a trainer leaves out": (
         "What reached it and cannot be trained on all the same.",
-        lambda: returned("training/data", r"_?(fault\w*|side|pair|sample)"),
+        lambda: returned("learn/training/data", r"_?(fault\w*|side|pair|sample)"),
     ),
     "Conversations that are no evidence": (
         "Held-out conversations and pairs on which no verdict is built.",
-        lambda: returned("evaluation", r"_?faults?(_\w+)?"),
+        lambda: returned("learn/evaluation", r"_?faults?(_\w+)?"),
     ),
 }
 
 
 def _faults_of_captures() -> list[Reason]:
     """Return the faults that the type of a captured reply's faults names."""
-    return [Reason(text, "capture/untaught.py") for text in get_args(Fault)]
+    return [Reason(text, "data/capture/untaught.py") for text in get_args(Fault)]
 
 
 def disbelieved() -> str:

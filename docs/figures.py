@@ -13,8 +13,8 @@ import matplotlib.pyplot as plt
 import torch
 from matplotlib.axes import Axes
 
-from clawpipe.config.training import Loss
-from clawpipe.training.losses.policy import policy_loss
+from clawpipe.core.config.training import Loss
+from clawpipe.learn.training.losses.policy import policy_loss
 
 IMAGES = Path(__file__).parent / "images"
 STYLE = {

@@ -14,8 +14,8 @@ from disbelieved import disbelieved
 from pydantic import BaseModel
 
 from clawpipe.cli.main import app
-from clawpipe.config.night import NightConfig
-from clawpipe.contracts.odcs import ROOT
+from clawpipe.core.config.night import NightConfig
+from clawpipe.core.contracts.odcs import ROOT
 
 # Units of numbers, by the end of a setting's name; the first that fits.
 _UNITS = (

@@ -10,20 +10,20 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from clawpipe.config.training import Lora, Loss
-from clawpipe.engines.embedded import EmbeddedEngine
-from clawpipe.environments.letters import LettersEnvironment
-from clawpipe.policy.base import resolve_base
-from clawpipe.policy.load import load_base
-from clawpipe.policy.renderer import Renderer
-from clawpipe.policy.vocabulary import load_tokenizer
-from clawpipe.training.data.packing import build_pack, plan_packs
-from clawpipe.training.data.samples import Sample
-from clawpipe.training.losses.policy import policy_loss
-from clawpipe.training.model.adapter import attach_trainable, save_adapter
-from clawpipe.training.model.scoring_head import install_scoring_head, score_pack
-from clawpipe.training.model.tree_attention import use_packs
-from clawpipe.workers.episodes import EpisodeLimits, Rollout, run_episodes
+from clawpipe.core.config.training import Lora, Loss
+from clawpipe.learn.training.data.packing import build_pack, plan_packs
+from clawpipe.learn.training.data.samples import Sample
+from clawpipe.learn.training.losses.policy import policy_loss
+from clawpipe.learn.training.model.adapter import attach_trainable, save_adapter
+from clawpipe.learn.training.model.scoring_head import install_scoring_head, score_pack
+from clawpipe.learn.training.model.tree_attention import use_packs
+from clawpipe.model.engines.embedded import EmbeddedEngine
+from clawpipe.model.policy.base import resolve_base
+from clawpipe.model.policy.load import load_base
+from clawpipe.model.policy.renderer import Renderer
+from clawpipe.model.policy.vocabulary import load_tokenizer
+from clawpipe.play.environments.letters import LettersEnvironment
+from clawpipe.play.workers.episodes import EpisodeLimits, Rollout, run_episodes
 
 ITEMS, GROUP, STEPS, CPU = 16, 8, 8, torch.device("cpu")
 ENVIRONMENT, BASE = LettersEnvironment(), resolve_base("random")

@@ -9,12 +9,12 @@ from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, R
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from clawpipe.core.services.sign_in import SignIn, keep_secret, lead_on
+from clawpipe.core.services.web import THIS_MACHINE, Locked, SameOrigin
+from clawpipe.core.store.home import Home
+from clawpipe.core.system.quick_imports import quick_imports
 from clawpipe.errors import ClawpipeError
-from clawpipe.nights.record import REPORT, run_dir
-from clawpipe.quick_imports import quick_imports
-from clawpipe.services.sign_in import SignIn, keep_secret, lead_on
-from clawpipe.services.web import THIS_MACHINE, Locked, SameOrigin
-from clawpipe.store.home import Home
+from clawpipe.record.nights.record import REPORT, run_dir
 
 SERVER_NAMES = (
     "CLAWPIPE_SERVER_NAMES"  # further names of the servers, with commas between: those by which a cluster's pods find them
@@ -60,7 +60,7 @@ class NightPages:
         await (self._app if scope["type"] == "lifespan" else self._pages)(scope, receive, send)
 
     def _all(self, request: Request) -> Response:
-        from clawpipe.reporting.trend import past_nights, render
+        from clawpipe.record.reporting.trend import past_nights, render
 
         return HTMLResponse(render(past_nights(self._home)))
 

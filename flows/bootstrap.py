@@ -41,10 +41,10 @@ from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
 from prefect.logging.handlers import APILogWorker
 from prefect.states import Crashed
 
-from clawpipe.processes import quick_exit
-from clawpipe.registry.client import changes
-from clawpipe.registry.tracking import Tracking
-from clawpipe.store.home import Home
+from clawpipe.core.store.home import Home
+from clawpipe.core.system.processes import quick_exit
+from clawpipe.record.registry.client import changes
+from clawpipe.record.registry.tracking import Tracking
 from flows.runners import PrefectRunner
 from tasks.accelerators import GPU_LIMIT
 

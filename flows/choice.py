@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from clawpipe.config.night import NightConfig
-from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.core.config.night import NightConfig
+from clawpipe.core.store.refs import DatasetRef, ModelRef, StepResult
 from flows.judged import Judged
 from flows.round import Round, generate_rollouts
 from tasks.choice import choose_round, compare_rounds

@@ -17,17 +17,17 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from clawpipe.config.night import NightConfig
+from clawpipe.core.config.night import NightConfig
+from clawpipe.core.store.datasets import dataset_ref, find_dataset
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.open import open_store
+from clawpipe.core.store.refs import DatasetRef
+from clawpipe.core.store.replaced import replaced, successor
+from clawpipe.data.ingest.intake.state import IngestState, logs
+from clawpipe.data.ingest.query import is_query, matching, parse_query, row_names, selected, takes_new
 from clawpipe.errors import BusyError, DataError
-from clawpipe.ingest.query import is_query, matching, parse_query, row_names, selected, takes_new
-from clawpipe.ingest.state import IngestState, logs
-from clawpipe.nights.record import NightRecord, has_verdict, list_nights, read_status, run_dir
-from clawpipe.reviews.open import last_decisions
-from clawpipe.store.datasets import dataset_ref, find_dataset
-from clawpipe.store.home import Home
-from clawpipe.store.open import open_store
-from clawpipe.store.refs import DatasetRef
-from clawpipe.store.replaced import replaced, successor
+from clawpipe.record.nights.record import NightRecord, has_verdict, list_nights, read_status, run_dir
+from clawpipe.record.reviews.open import last_decisions
 
 DATASETS = {"trajectories": "trajectories", "scores": "scores", "preferences": "preference_pairs"}  # settings, and what they name
 _DIGEST = re.compile(r"[0-9a-f]{64}")

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from clawpipe.config.load import load_config, read_yaml, shipped, shipped_file
-from clawpipe.config.night import NightConfig
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.core.config.load import load_config, read_yaml, shipped, shipped_file
+from clawpipe.core.config.night import NightConfig
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.identity import home_id
+from clawpipe.data.ingest.query import takes_new
 from clawpipe.errors import ConfigError, NotFoundError
-from clawpipe.ingest.query import takes_new
-from clawpipe.json_types import JsonObject
-from clawpipe.nights.record import DATE
-from clawpipe.store.home import Home
-from clawpipe.store.identity import home_id
+from clawpipe.record.nights.record import DATE
 
 NIGHTLY, OF_MODEL = "nightly", "model:"  # tags: of what runs nights; and before the name of the model that they are for
 HOME_ID = "CLAWPIPE_DEPLOYED_HOME"  # in the environment of a deployed run: the id of the home that it is for

@@ -6,12 +6,12 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from clawpipe.config.night import NightConfig
-from clawpipe.monitoring.exposition import exposition
-from clawpipe.monitoring.textfile import require_place, write_textfile
-from clawpipe.store.datasets import dataset_ref
-from clawpipe.store.home import Home
-from clawpipe.store.open import open_store
+from clawpipe.core.config.night import NightConfig
+from clawpipe.core.store.datasets import dataset_ref
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.open import open_store
+from clawpipe.serve.monitoring.exposition import exposition
+from clawpipe.serve.monitoring.textfile import require_place, write_textfile
 from flows.datasets import DATASETS, waiting
 
 _LOG = logging.getLogger(__name__)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from clawpipe.config.night import JudgeSpec
-from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
-from clawpipe.workers.episodes import derive_seed
+from clawpipe.core.config.night import JudgeSpec
+from clawpipe.core.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.play.workers.episodes import derive_seed
 from flows.opening import Night
 from tasks.data import render, score
 from tasks.evaluation import answer_turns, evaluate, prefer, replay_calls, score_conversations, score_pairs

@@ -10,15 +10,15 @@ from pathlib import Path
 from prefect import flow
 from prefect.events import Event, emit_event
 
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.core.store.datasets import dataset_ref
+from clawpipe.core.store.digests import sha256_json
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.open import open_store
+from clawpipe.core.store.permissions import keep_private
+from clawpipe.data.ingest.intake.options import LogprobsKind, Options
+from clawpipe.data.ingest.watched import sources
 from clawpipe.errors import ClawpipeError, NotFoundError
-from clawpipe.ingest.options import LogprobsKind, Options
-from clawpipe.ingest.watched import sources
-from clawpipe.json_types import JsonObject
-from clawpipe.store.datasets import dataset_ref
-from clawpipe.store.digests import sha256_json
-from clawpipe.store.home import Home
-from clawpipe.store.open import open_store
-from clawpipe.store.permissions import keep_private
 from flows.datasets import waiting
 from tasks.ingest import ingest_paths
 

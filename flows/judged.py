@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from clawpipe.config.night import NightConfig
-from clawpipe.store.refs import DatasetRef
-from clawpipe.training.methods import weights_of
+from clawpipe.core.config.night import NightConfig
+from clawpipe.core.store.refs import DatasetRef
+from clawpipe.learn.training.methods import weights_of
 from flows.opening import Past
 from flows.round import Round
 from tasks.data import (

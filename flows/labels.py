@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 
-from clawpipe.config.night import NightConfig
+from clawpipe.core.config.night import NightConfig
+from clawpipe.core.store.home import Home
 from clawpipe.errors import BusyError, ClawpipeError, StoppedError
-from clawpipe.nights.record import DATE, has_verdict, night_label, read_record, read_status, run_dir, settings_digest
-from clawpipe.store.home import Home
+from clawpipe.record.nights.record import DATE, has_verdict, night_label, read_record, read_status, run_dir, settings_digest
 from flows.datasets import overtaken
 
 _GOES_ON = (BusyError.exit_code, StoppedError.exit_code)  # exit codes of nights that have not ended

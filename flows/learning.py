@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NamedTuple, cast
 
-from clawpipe.annotation.request import Role
-from clawpipe.config.training import Combine, Train
-from clawpipe.evaluation.teacher import refusal
-from clawpipe.store.refs import DatasetRef, ModelRef, OptimizerRef, StepResult
-from clawpipe.training.course import Course
-from clawpipe.training.methods import needs, weights_of
-from clawpipe.workers.pool import stop_server
+from clawpipe.core.config.training import Combine, Train
+from clawpipe.core.store.refs import DatasetRef, ModelRef, OptimizerRef, StepResult
+from clawpipe.learn.annotation.request import Role
+from clawpipe.learn.evaluation.teacher import refusal
+from clawpipe.learn.training.course import Course
+from clawpipe.learn.training.methods import needs, weights_of
+from clawpipe.play.workers.pool import stop_server
 from flows.judged import Judged, foreign_tokens, near_heldout
 from flows.round import Round, ordinals
 from tasks.data import add_stored_pairs, curate

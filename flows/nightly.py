@@ -13,17 +13,17 @@ from prefect import flow, get_run_logger
 from prefect.runtime import deployment, flow_run
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from clawpipe.config import load_config
-from clawpipe.config.night import NightConfig
-from clawpipe.curation.advice import nothing_to_learn
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.core.config import load_config
+from clawpipe.core.config.night import NightConfig
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.permissions import keep_private
+from clawpipe.core.store.refs import ModelRef, OptimizerRef, StepResult
+from clawpipe.data.curation.advice import nothing_to_learn
 from clawpipe.errors import ClawpipeError
-from clawpipe.evaluation.verdict import Decision
-from clawpipe.json_types import JsonObject
-from clawpipe.nights.record import night_id
-from clawpipe.runs.recording import recorded
-from clawpipe.store.home import Home
-from clawpipe.store.permissions import keep_private
-from clawpipe.store.refs import ModelRef, OptimizerRef, StepResult
+from clawpipe.learn.evaluation.verdict.verdict import Decision
+from clawpipe.record.nights.record import night_id
+from clawpipe.record.runs.recording import recorded
 from flows.choice import RoundsSoFar, until
 from flows.datasets import NothingNewError
 from flows.figures import exported

@@ -14,19 +14,19 @@ from typing import Any, cast
 from prefect.blocks.abstract import NotificationBlock
 from prefect.blocks.core import Block
 
-from clawpipe.config.night import NightConfig
+from clawpipe.core.config.night import NightConfig
+from clawpipe.core.store.files import InUseError
+from clawpipe.core.store.home import Home
+from clawpipe.core.system.machine import as_clawpipe_error
 from clawpipe.errors import BusyError, ClawpipeError, ConfigError, StoppedError
-from clawpipe.machine import as_clawpipe_error
-from clawpipe.nights.record import night_id, read_status
-from clawpipe.notifications.deliver import deliver
-from clawpipe.notifications.events import Event, event
-from clawpipe.notifications.nights import events_of_verdict, failure
-from clawpipe.notifications.outbox import Outbox
-from clawpipe.registry.promotions import Move, history
-from clawpipe.registry.tracking import Tracking
-from clawpipe.services.checks import check_captured, check_disk
-from clawpipe.store.files import InUseError
-from clawpipe.store.home import Home
+from clawpipe.record.nights.record import night_id, read_status
+from clawpipe.record.notifications.deliver import deliver
+from clawpipe.record.notifications.events import Event, event
+from clawpipe.record.notifications.nights import events_of_verdict, failure
+from clawpipe.record.notifications.outbox import Outbox
+from clawpipe.record.registry.promotions import Move, history
+from clawpipe.record.registry.tracking import Tracking
+from clawpipe.start.doctor.checks import check_captured, check_disk
 from flows.datasets import NothingNewError
 
 AFTER_A_NIGHT = 5.0  # most seconds that deliveries take at the end of a night; what is left is delivered later

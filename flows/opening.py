@@ -10,22 +10,30 @@ from typing import NamedTuple
 
 from prefect.runtime import flow_run
 
-from clawpipe.config.engine import EngineSpec
-from clawpipe.config.night import Drawn, NightConfig, Rollouts
-from clawpipe.config.training import Train
-from clawpipe.devices import metered
+from clawpipe.core.config.engine import EngineSpec
+from clawpipe.core.config.night import Drawn, NightConfig, Rollouts
+from clawpipe.core.config.training import Train
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import dataset_ref, stored_dataset
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.open import open_store
+from clawpipe.core.store.refs import DatasetRef, ModelRef
+from clawpipe.core.system.devices import metered
+from clawpipe.core.system.progress import reporting_to
 from clawpipe.errors import ClawpipeError
-from clawpipe.evaluation.looks import Looks, SeveralLooks, looks_at
-from clawpipe.evaluation.verdict import Tally
-from clawpipe.judging.spending import spending_of
-from clawpipe.nights.compared import compared
-from clawpipe.nights.conclude import conclude, count_evidence, evidence_warning
-from clawpipe.nights.journal import Journal, watcher
-from clawpipe.nights.judges import judges_of
-from clawpipe.nights.locks import if_alone, night_held
-from clawpipe.nights.machines import held, share_night
-from clawpipe.nights.past import earlier_evidence, past_rounds
-from clawpipe.nights.record import (
+from clawpipe.learn.evaluation.verdict.looks import Looks, SeveralLooks, looks_at
+from clawpipe.learn.evaluation.verdict.verdict import Tally
+from clawpipe.play.judging.spending import spending_of
+from clawpipe.play.workers.episodes import derive_seed
+from clawpipe.play.workers.pool import open_workers
+from clawpipe.record.nights.compared import compared
+from clawpipe.record.nights.conclude import conclude, count_evidence, evidence_warning
+from clawpipe.record.nights.journal import Journal, watcher
+from clawpipe.record.nights.judges import judges_of
+from clawpipe.record.nights.locks import if_alone, night_held
+from clawpipe.record.nights.machines import held, share_night
+from clawpipe.record.nights.past import earlier_evidence, past_rounds
+from clawpipe.record.nights.record import (
     Incumbent,
     NightRecord,
     NightStatus,
@@ -38,21 +46,13 @@ from clawpipe.nights.record import (
     read_record,
     run_dir,
 )
-from clawpipe.progress import reporting_to
-from clawpipe.registry.champions import incumbent
-from clawpipe.registry.night_summary import NightSummary
-from clawpipe.registry.tracking import Tracking
-from clawpipe.reporting.html import write_report
-from clawpipe.reporting.transcripts import heldout_transcripts
-from clawpipe.reviews.snapshot import made_by, reviewed_rows, reviews_of
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import dataset_ref, stored_dataset
-from clawpipe.store.home import Home
-from clawpipe.store.open import open_store
-from clawpipe.store.refs import DatasetRef, ModelRef
-from clawpipe.tracking.attach import tracked_by
-from clawpipe.workers.episodes import derive_seed
-from clawpipe.workers.pool import open_workers
+from clawpipe.record.registry.champions import incumbent
+from clawpipe.record.registry.night_summary import NightSummary
+from clawpipe.record.registry.tracking import Tracking
+from clawpipe.record.reporting.html import write_report
+from clawpipe.record.reporting.transcripts import heldout_transcripts
+from clawpipe.record.reviews.snapshot import made_by, reviewed_rows, reviews_of
+from clawpipe.record.tracking.attach import tracked_by
 from flows.datasets import datasets_of, named_datasets, waiting_rows
 from flows.policies import bring_policies, teacher_of, untrained
 from flows.refusals import require_loadable, require_settings
@@ -237,7 +237,7 @@ def _prepare_ledger(tracking: Tracking) -> None:
         ConfigError: the moves of this model's alias are kept in another ledger than this home uses.
     """
     if tracking.ledger().shared:
-        from clawpipe.registry.client import changes  # loads MLflow
+        from clawpipe.record.registry.client import changes  # loads MLflow
 
         with changes(tracking):
             pass

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from clawpipe.config import NightConfig
-from clawpipe.store.home import Home
+from clawpipe.core.config import NightConfig
+from clawpipe.core.store.home import Home
 from flows.nightly import the_night
 from flows.opening import dry_run_night
 from flows.runners import DryRunner, PlannedStep

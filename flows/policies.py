@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from clawpipe.config.night import Model, NightConfig
+from clawpipe.core.config.night import Model, NightConfig
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.refs import ModelRef
 from clawpipe.errors import ConfigError, DataError
-from clawpipe.nights.record import Incumbent
-from clawpipe.policy.base import is_ready, resolve_base
-from clawpipe.policy.spec import policy_spec
-from clawpipe.policy.version import base_ref
-from clawpipe.policy.vocabulary import require_one_vocabulary
-from clawpipe.registry.champions import restore
-from clawpipe.registry.tracking import Tracking
-from clawpipe.store.artifacts import Store
-from clawpipe.store.refs import ModelRef
-from clawpipe.training.methods import weights_of
-from clawpipe.workers.pool import WorkerPool
-from clawpipe.workers.request import Job, ResolveRequest
+from clawpipe.learn.training.methods import weights_of
+from clawpipe.model.policy.base import is_ready, resolve_base
+from clawpipe.model.policy.spec import policy_spec
+from clawpipe.model.policy.version import base_ref
+from clawpipe.model.policy.vocabulary import require_one_vocabulary
+from clawpipe.play.workers.pool import WorkerPool
+from clawpipe.play.workers.request import Job, ResolveRequest
+from clawpipe.record.nights.record import Incumbent
+from clawpipe.record.registry.champions import restore
+from clawpipe.record.registry.tracking import Tracking
 
 UNFETCHED = "unfetched"
 _TEACHER = "train.opd.teacher"

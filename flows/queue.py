@@ -28,12 +28,12 @@ from prefect.exceptions import Abort
 from prefect.runtime import deployment, flow_run
 from prefect.states import AwaitingRetry, Cancelled, Completed, Failed
 
-from clawpipe.config.night import NightConfig
+from clawpipe.core.config.night import NightConfig
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.identity import home_id
+from clawpipe.core.system.machine import as_clawpipe_error
 from clawpipe.errors import BusyError, ConfigError
-from clawpipe.machine import as_clawpipe_error
-from clawpipe.nights.record import night_label
-from clawpipe.store.home import Home
-from clawpipe.store.identity import home_id
+from clawpipe.record.nights.record import night_label
 from flows.datasets import NothingNewError
 from flows.deployments import HOME_ID
 

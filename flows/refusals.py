@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import pyarrow.compute as pc
 
-from clawpipe.config.methods import METHODS
-from clawpipe.config.night import NightConfig
-from clawpipe.devices import expected_device
-from clawpipe.environments.demonstration import require_demonstrations
-from clawpipe.environments.discovery import ENVIRONMENTS
-from clawpipe.environments.several import open_environments
+from clawpipe.core.config.methods import METHODS
+from clawpipe.core.config.night import NightConfig
+from clawpipe.core.store.datasets import dataset_ref, read_dataset
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.open import open_store
+from clawpipe.core.system.devices import expected_device
+from clawpipe.core.user_code.extensions import is_reference
 from clawpipe.errors import ConfigError
-from clawpipe.extensions import is_reference
-from clawpipe.planning.architecture import require_targets
-from clawpipe.policy.base import require_base
-from clawpipe.policy.quantization import require
-from clawpipe.store.datasets import dataset_ref, read_dataset
-from clawpipe.store.home import Home
-from clawpipe.store.open import open_store
-from clawpipe.training.backends import require_backend
-from clawpipe.training.methods import weights_of
+from clawpipe.learn.training.backends import require_backend
+from clawpipe.learn.training.methods import weights_of
+from clawpipe.model.planning.architecture import require_targets
+from clawpipe.model.policy.base import require_base
+from clawpipe.model.policy.quantization import require
+from clawpipe.play.environments.demonstration import require_demonstrations
+from clawpipe.play.environments.discovery import ENVIRONMENTS
+from clawpipe.play.environments.several import open_environments
 from flows.datasets import NothingNewError, named_datasets
 from tasks.keys import extensions_of
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from clawpipe.config.night import NightConfig
+from clawpipe.core.config.night import NightConfig
+from clawpipe.core.store.datasets import dataset_ref
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.open import open_store
+from clawpipe.core.store.refs import DatasetRef
 from clawpipe.errors import NotFoundError
-from clawpipe.judging.base import SCORERS, Scorer, scores_stored
-from clawpipe.judging.spending import spending_of
-from clawpipe.nights.record import NightStatus, list_nights, night_id, read_status
-from clawpipe.reviews.open import open_decisions
-from clawpipe.reviews.queue import Candidates, Queue
-from clawpipe.reviews.snapshot import made_by
-from clawpipe.store.datasets import dataset_ref
-from clawpipe.store.home import Home
-from clawpipe.store.open import open_store
-from clawpipe.store.refs import DatasetRef
+from clawpipe.play.judging.base import SCORERS, Scorer, scores_stored
+from clawpipe.play.judging.spending import spending_of
+from clawpipe.record.nights.record import NightStatus, list_nights, night_id, read_status
+from clawpipe.record.reviews.open import open_decisions
+from clawpipe.record.reviews.queue import Candidates, Queue
+from clawpipe.record.reviews.snapshot import made_by
 from flows.datasets import DATASETS, NothingNewError, named_datasets, without_approval
 
 _FREE = "rules"  # a judge that asks nobody

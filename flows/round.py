@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from clawpipe.config.night import NightConfig, Rollouts
-from clawpipe.config.quotas import quotas, rounds_of
-from clawpipe.rollouts.generate import plan_chunks, round_items
-from clawpipe.store.refs import DatasetRef, ModelRef, OptimizerRef, StepResult
+from clawpipe.core.config.night import NightConfig, Rollouts
+from clawpipe.core.config.quotas import quotas, rounds_of
+from clawpipe.core.store.refs import DatasetRef, ModelRef, OptimizerRef, StepResult
+from clawpipe.play.rollouts.generate import plan_chunks, round_items
 from flows.opening import Night, Past
 from tasks.rollouts import collect_rollouts, draw_items, generate_chunk
 from tasks.step import together

@@ -12,13 +12,13 @@ from prefect.client.schemas.objects import State
 from prefect.concurrency.asyncio import ConcurrencySlotAcquisitionError
 from prefect.futures import PrefectFuture
 
-from clawpipe.devices import meter
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.records import find_record, share_records
+from clawpipe.core.store.refs import StepResult
+from clawpipe.core.system.devices import meter
 from clawpipe.errors import BusyError
-from clawpipe.nights.journal import Journal
-from clawpipe.nights.record import entry
-from clawpipe.store.home import Home
-from clawpipe.store.records import find_record, share_records
-from clawpipe.store.refs import StepResult
+from clawpipe.record.nights.journal import Journal
+from clawpipe.record.nights.record import entry
 from tasks.step import Call
 
 CACHED = "Cached"  # Prefect's name for the state of a task whose result was cached

@@ -16,22 +16,22 @@ from prefect.client.schemas.objects import State, WorkerStatus
 from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound
 
-from clawpipe.config import NightConfig
+from clawpipe.core.config import NightConfig
+from clawpipe.core.services.stack import project_directory
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.open import open_store
+from clawpipe.core.store.permissions import keep_private
+from clawpipe.core.store.refs import DatasetRef, StepResult
 from clawpipe.errors import BusyError, ClawpipeError, NotFoundError
-from clawpipe.nights.record import NightStatus
-from clawpipe.registry.client import changes
-from clawpipe.registry.runs import experiment_id
-from clawpipe.registry.tracking import Tracking
-from clawpipe.services.stack import project_directory
-from clawpipe.store.artifacts import Store
-from clawpipe.store.home import Home
-from clawpipe.store.open import open_store
-from clawpipe.store.permissions import keep_private
-from clawpipe.store.refs import DatasetRef, StepResult
-from clawpipe.sweeping.results import write_best
-from clawpipe.sweeping.study import Study
-from clawpipe.sweeping.sweep import trial_environment
-from clawpipe.tracking.rewards import SUCCESS, round_rewards
+from clawpipe.record.nights.record import NightStatus
+from clawpipe.record.registry.client import changes
+from clawpipe.record.registry.runs import experiment_id
+from clawpipe.record.registry.tracking import Tracking
+from clawpipe.record.tracking.rewards import SUCCESS, round_rewards
+from clawpipe.start.sweeping.results import write_best
+from clawpipe.start.sweeping.study import Study
+from clawpipe.start.sweeping.sweep import trial_environment
 from flows.nightly import RUNNER, the_night
 from flows.opening import close_night, ledger_of, open_night
 from flows.runners import PrefectRunner

@@ -10,15 +10,15 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from clawpipe.config import load_config
-from clawpipe.config.night import NightConfig
-from clawpipe.config.registry import model_of_user, user_digest
+from clawpipe.core.config import load_config
+from clawpipe.core.config.night import NightConfig
+from clawpipe.core.config.registry import model_of_user, user_digest
+from clawpipe.core.store.datasets import dataset_ref
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.open import open_store
+from clawpipe.data.ingest.intake.state import logs
+from clawpipe.data.ingest.query import SINCE, is_query, users_of
 from clawpipe.errors import BusyError, ClawpipeError, ConfigError
-from clawpipe.ingest.query import SINCE, is_query, users_of
-from clawpipe.ingest.state import logs
-from clawpipe.store.datasets import dataset_ref
-from clawpipe.store.home import Home
-from clawpipe.store.open import open_store
 from flows.datasets import DATASETS, NothingNewError, named_datasets
 
 

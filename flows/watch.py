@@ -23,17 +23,17 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from clawpipe.config.load import load_config, shipped
-from clawpipe.config.night import NightConfig
-from clawpipe.monitoring.textfile import write_textfile
-from clawpipe.notifications.events import event
-from clawpipe.notifications.nights import model_of
-from clawpipe.notifications.outbox import Outbox
-from clawpipe.ports import LOOPBACK
-from clawpipe.processes import quick_exit
-from clawpipe.services.secret import home_secret
-from clawpipe.services.web import Locked, SameOrigin
-from clawpipe.store.home import Home
+from clawpipe.core.config.load import load_config, shipped
+from clawpipe.core.config.night import NightConfig
+from clawpipe.core.services.secret import home_secret
+from clawpipe.core.services.web import Locked, SameOrigin
+from clawpipe.core.store.home import Home
+from clawpipe.core.system.ports import LOOPBACK
+from clawpipe.core.system.processes import quick_exit
+from clawpipe.record.notifications.events import event
+from clawpipe.record.notifications.nights import model_of
+from clawpipe.record.notifications.outbox import Outbox
+from clawpipe.serve.monitoring.textfile import write_textfile
 from flows.alarms import keep_alarms, prepare_alarms
 from flows.figures import figures
 from flows.notices import conditions, conditions_of_home, notify

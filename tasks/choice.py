@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from clawpipe.evaluation.drift import signs_between
-from clawpipe.evaluation.rounds import START
-from clawpipe.evaluation.rounds import choose_round as choose
-from clawpipe.evaluation.sampled import lengths, numbered, read_sampled
-from clawpipe.judging.gaming.between import sample_of
-from clawpipe.judging.gaming.between import signs_between as signs_of_gaming
-from clawpipe.judging.gaming.phrases import Said
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import read_dataset
-from clawpipe.store.home import Home
-from clawpipe.store.open import open_store
-from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import read_dataset
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.open import open_store
+from clawpipe.core.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.learn.evaluation.drift import signs_between
+from clawpipe.learn.evaluation.rounds import START
+from clawpipe.learn.evaluation.rounds import choose_round as choose
+from clawpipe.learn.evaluation.sampled import lengths, numbered, read_sampled
+from clawpipe.play.judging.gaming.between import sample_of
+from clawpipe.play.judging.gaming.between import signs_between as signs_of_gaming
+from clawpipe.play.judging.gaming.phrases import Said
 from tasks.step import step
 
 

@@ -19,22 +19,22 @@ from importlib import import_module
 from time import monotonic as _now
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
-from clawpipe.clusters.base import Cluster, open_cluster
-from clawpipe.config.runtime import Runtime, TaskRunner
-from clawpipe.devices import meter
+from clawpipe.core.basics.json_types import Options
+from clawpipe.core.config.runtime import Runtime, TaskRunner
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.files import InUseError, exclusive
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.identity import home_id
+from clawpipe.core.store.open import open_store
+from clawpipe.core.store.permissions import keep_private
+from clawpipe.core.store.refs import StepResult
+from clawpipe.core.store.source import code_digest
+from clawpipe.core.store.spread import spread_to
+from clawpipe.core.system.devices import meter
+from clawpipe.core.system.progress import report
 from clawpipe.errors import ConfigError
-from clawpipe.json_types import Options
-from clawpipe.progress import report
-from clawpipe.spread import spread_to
-from clawpipe.store.artifacts import Store
-from clawpipe.store.files import InUseError, exclusive
-from clawpipe.store.home import Home
-from clawpipe.store.identity import home_id
-from clawpipe.store.open import open_store
-from clawpipe.store.permissions import keep_private
-from clawpipe.store.refs import StepResult
-from clawpipe.store.source import code_digest
-from clawpipe.workers.pool import WorkerPool, lent
+from clawpipe.play.clusters.base import Cluster, open_cluster
+from clawpipe.play.workers.pool import WorkerPool, lent
 from tasks.keys import content_key
 
 P = ParamSpec("P")
@@ -74,7 +74,7 @@ def on_cluster(runtime: Runtime) -> Iterator[None]:
     """Let the cluster that the settings name, if any, do the work of the steps in this block.
 
     Raises:
-        BusyError, ConfigError: see `clawpipe.clusters.base.open_cluster`.
+        BusyError, ConfigError: see `clawpipe.play.clusters.base.open_cluster`.
     """
     with open_cluster(runtime) as cluster:
         if cluster is None:
@@ -115,7 +115,7 @@ def placed(function: Callable[P, StepResult], anywhere: Anywhere) -> Callable[P,
 
 
 def _side_by_side(opened: _Open, function: Callable[..., T], calls: Sequence[Options]) -> Iterator[T]:
-    """Let workers call a part of a step with each of the arguments; see `clawpipe.spread`."""
+    """Let workers call a part of a step with each of the arguments; see `clawpipe.core.store.spread`."""
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         asked = [threads.submit(_ask, opened, run_part, function, one, _part_key(function, one)) for one in calls]
         try:

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from clawpipe.config.curation import Compress, Near
-from clawpipe.config.night import Curation, Played, Runtime, ScorerSpec
-from clawpipe.config.scorers import VERIFIER
-from clawpipe.contracts.validate import validate as validate_dataset
-from clawpipe.curation.joined_tables import stored_tables
-from clawpipe.curation.runner import curate as curate_datasets
-from clawpipe.curation.stored_pairs import join_pairs
-from clawpipe.environments.several import open_environments
-from clawpipe.environments.user_errors import LOG
-from clawpipe.judging.base import SCORERS, Scorer, score_dataset
-from clawpipe.judging.gaming.people import signs_against_users
-from clawpipe.judging.hint_leaks import clear_hints as clear_hints_of
-from clawpipe.judging.verifier import VerifierScorer
-from clawpipe.reviews.edits import edited_rows
-from clawpipe.reviews.table import NAME as REVIEWS
-from clawpipe.similarity.duplicates import near_duplicates, zip_signed
-from clawpipe.similarity.heldout import near_heldout
-from clawpipe.similarity.signatures import sign as sign_dataset
-from clawpipe.store.datasets import read_dataset
-from clawpipe.store.home import Home
-from clawpipe.store.open import open_store
-from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.core.config.curation import Compress, Near
+from clawpipe.core.config.night import Curation, Played, Runtime, ScorerSpec
+from clawpipe.core.config.scorers import VERIFIER
+from clawpipe.core.contracts.validate import validate as validate_dataset
+from clawpipe.core.store.datasets import read_dataset
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.open import open_store
+from clawpipe.core.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.core.user_code.user_errors import LOG
+from clawpipe.data.curation.joined_tables import stored_tables
+from clawpipe.data.curation.runner import curate as curate_datasets
+from clawpipe.data.curation.stored_pairs import join_pairs
+from clawpipe.data.similarity.duplicates import near_duplicates, zip_signed
+from clawpipe.data.similarity.heldout import near_heldout
+from clawpipe.data.similarity.signatures import sign as sign_dataset
+from clawpipe.play.environments.several import open_environments
+from clawpipe.play.judging.base import SCORERS, Scorer, score_dataset
+from clawpipe.play.judging.gaming.people import signs_against_users
+from clawpipe.play.judging.hint_leaks import clear_hints as clear_hints_of
+from clawpipe.play.judging.verifier import VerifierScorer
+from clawpipe.record.reviews.edits import edited_rows
+from clawpipe.record.reviews.table import NAME as REVIEWS
 from tasks.step import step
 
 
@@ -42,8 +42,8 @@ def validate_scores(scores: DatasetRef) -> StepResult:
 @step()
 def compress(trajectories: DatasetRef, policy: ModelRef, environment: Played, config: Compress, budget: int) -> StepResult:
     """Shorten conversations that are longer than the budget; what was cut is told in their rows."""
-    from clawpipe.recorded.compress import compress_rows
-    from clawpipe.recorded.summaries import summariser
+    from clawpipe.play.recorded.compress import compress_rows
+    from clawpipe.play.recorded.summaries import summariser
 
     with summariser(config) as summarise:
         return compress_rows(open_store(Home.from_env()), trajectories, policy, environment, config, budget, summarise)
@@ -52,7 +52,7 @@ def compress(trajectories: DatasetRef, policy: ModelRef, environment: Played, co
 @step(anywhere=True)
 def render(trajectories: DatasetRef, policy: ModelRef, environment: Played) -> StepResult:
     """Render stored conversations that exist only as text into tokens to imitate."""
-    from clawpipe.recorded.text_rows import render_text  # loads torch, which only such text needs
+    from clawpipe.play.recorded.text_rows import render_text  # loads torch, which only such text needs
 
     return render_text(open_store(Home.from_env()), trajectories, policy, environment)
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from clawpipe import progress
-from clawpipe.annotation.produce import HintSource, annotate_dataset
-from clawpipe.annotation.request import Role
-from clawpipe.config.night import Generation, Played, Runtime
-from clawpipe.config.training import Opd
-from clawpipe.environments.user_errors import LOG
-from clawpipe.evaluation.probe import probe_teacher as probe
-from clawpipe.store.home import Home
-from clawpipe.store.open import open_store
-from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
-from clawpipe.workers.pool import open_workers
+from clawpipe.core.config.night import Generation, Played, Runtime
+from clawpipe.core.config.training import Opd
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.open import open_store
+from clawpipe.core.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.core.system import progress
+from clawpipe.core.user_code.user_errors import LOG
+from clawpipe.learn.annotation.produce import HintSource, annotate_dataset
+from clawpipe.learn.annotation.request import Role
+from clawpipe.learn.evaluation.probe import probe_teacher as probe
+from clawpipe.play.workers.pool import open_workers
 from tasks.step import step
 
 

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from clawpipe.config.night import Gate, Generation, JudgeSpec, Measure, Played, Runtime
-from clawpipe.environments.user_errors import LOG
-from clawpipe.evaluation import answers, likelihood, preference, replay
-from clawpipe.evaluation.evidence import build_evidence, user_slices
-from clawpipe.evaluation.gate import decide
-from clawpipe.evaluation.hacking import training_of
-from clawpipe.evaluation.heldout import RollOut, probe_policies
-from clawpipe.evaluation.heldout import evaluate as evaluate_policy
-from clawpipe.evaluation.verdict import Fidelity, Freshness, Tally
-from clawpipe.json_types import Row
-from clawpipe.judging.base import SCORERS
-from clawpipe.rollouts.generate import item_rows, shards_of
-from clawpipe.rollouts.generate import roll_out as roll_out_items
-from clawpipe.spread import in_parts, is_spread
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import dataset_files, publish_files, read_dataset
-from clawpipe.store.home import Home
-from clawpipe.store.open import open_store
-from clawpipe.store.refs import DatasetRef, ModelRef, Ref, StepResult
-from clawpipe.workers.pool import open_workers
+from clawpipe.core.basics.json_types import Row
+from clawpipe.core.config.night import Gate, Generation, JudgeSpec, Measure, Played, Runtime
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import dataset_files, publish_files, read_dataset
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.open import open_store
+from clawpipe.core.store.refs import DatasetRef, ModelRef, Ref, StepResult
+from clawpipe.core.store.spread import in_parts, is_spread
+from clawpipe.core.user_code.user_errors import LOG
+from clawpipe.learn.evaluation.heldout import answers, likelihood, preference, replay
+from clawpipe.learn.evaluation.heldout.heldout import RollOut, probe_policies
+from clawpipe.learn.evaluation.heldout.heldout import evaluate as evaluate_policy
+from clawpipe.learn.evaluation.verdict.evidence import build_evidence, user_slices
+from clawpipe.learn.evaluation.verdict.gate import decide
+from clawpipe.learn.evaluation.verdict.hacking import training_of
+from clawpipe.learn.evaluation.verdict.verdict import Fidelity, Freshness, Tally
+from clawpipe.play.judging.base import SCORERS
+from clawpipe.play.rollouts.generate import item_rows, shards_of
+from clawpipe.play.rollouts.generate import roll_out as roll_out_items
+from clawpipe.play.workers.pool import open_workers
 from tasks.step import step
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from clawpipe.config.night import Runtime
-from clawpipe.config.quantization import Quantization
-from clawpipe.export.served import export_policy
-from clawpipe.export.served import measure_fidelity as measure
-from clawpipe.store.home import Home
-from clawpipe.store.open import open_store
-from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
-from clawpipe.workers.pool import open_workers
+from clawpipe.core.config.night import Runtime
+from clawpipe.core.config.quantization import Quantization
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.open import open_store
+from clawpipe.core.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.play.workers.pool import open_workers
+from clawpipe.serve.export.served import export_policy
+from clawpipe.serve.export.served import measure_fidelity as measure
 from tasks.step import step
 
 

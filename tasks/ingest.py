@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from clawpipe.ingest.options import Options
-from clawpipe.ingest.report import ingest_report
-from clawpipe.ingest.run import ingest as ingest_files
-from clawpipe.store.home import Home
-from clawpipe.store.refs import StepResult
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.refs import StepResult
+from clawpipe.data.ingest.intake.options import Options
+from clawpipe.data.ingest.intake.run import ingest as ingest_files
+from clawpipe.start.proposing.report import ingest_report
 from tasks.step import step
 
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from clawpipe.config.night import Drawn, Measure
-from clawpipe.evaluation.conversations import draw_conversations as draw_stored_conversations
-from clawpipe.evaluation.draw import draw_heldout as draw_items
-from clawpipe.evaluation.draw import make_benchmark as make_benchmark_items
-from clawpipe.evaluation.draw import make_task_items
-from clawpipe.evaluation.draw import require_slices as require_item_slices
-from clawpipe.evaluation.holding import hold_out as hold_out_rows
-from clawpipe.evaluation.looks import Looks, SeveralLooks
-from clawpipe.evaluation.looks import look as look_at
-from clawpipe.evaluation.pairs import draw_pairs as draw_stored_pairs
-from clawpipe.store.home import Home
-from clawpipe.store.open import open_store
-from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.core.config.night import Drawn, Measure
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.open import open_store
+from clawpipe.core.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.learn.evaluation.heldout.conversations import draw_conversations as draw_stored_conversations
+from clawpipe.learn.evaluation.heldout.draw import draw_heldout as draw_items
+from clawpipe.learn.evaluation.heldout.draw import make_benchmark as make_benchmark_items
+from clawpipe.learn.evaluation.heldout.draw import make_task_items
+from clawpipe.learn.evaluation.heldout.draw import require_slices as require_item_slices
+from clawpipe.learn.evaluation.heldout.holding import hold_out as hold_out_rows
+from clawpipe.learn.evaluation.heldout.pairs import draw_pairs as draw_stored_pairs
+from clawpipe.learn.evaluation.verdict.looks import Looks, SeveralLooks
+from clawpipe.learn.evaluation.verdict.looks import look as look_at
 from tasks.step import step
 
 

@@ -10,20 +10,20 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel
 
-from clawpipe.config.backend import BackendSpec
-from clawpipe.config.block import Extension
-from clawpipe.config.night import EngineSpec, EnvironmentSpec, JudgeSpec
-from clawpipe.config.training import Loss
-from clawpipe.engines.base import ENGINES
-from clawpipe.environments.discovery import ENVIRONMENTS, inputs_digest, source_digest
-from clawpipe.environments.local_tools import files_of_tools, is_tool_file
-from clawpipe.extensions import ExtensionPoint, file_of
-from clawpipe.judging.base import SCORERS
-from clawpipe.store.digests import canonical_as, is_block, sha256_once
-from clawpipe.store.keys import step_key
-from clawpipe.store.source import function_digest
-from clawpipe.training.backends import BACKENDS
-from clawpipe.training.losses.objectives import LOSSES
+from clawpipe.core.config.backend import BackendSpec
+from clawpipe.core.config.block import Extension
+from clawpipe.core.config.night import EngineSpec, EnvironmentSpec, JudgeSpec
+from clawpipe.core.config.training import Loss
+from clawpipe.core.store.digests import canonical_as, is_block, sha256_once
+from clawpipe.core.store.keys import step_key
+from clawpipe.core.store.source import function_digest
+from clawpipe.core.user_code.extensions import ExtensionPoint, file_of
+from clawpipe.learn.training.backends import BACKENDS
+from clawpipe.learn.training.losses.objectives import LOSSES
+from clawpipe.model.engines.base import ENGINES
+from clawpipe.play.environments.discovery import ENVIRONMENTS, inputs_digest, source_digest
+from clawpipe.play.environments.local_tools import files_of_tools, is_tool_file
+from clawpipe.play.judging.base import SCORERS
 
 _NAMES: dict[type[BaseModel], tuple[ExtensionPoint, str]] = {  # settings that name an extension, and in which field
     EnvironmentSpec: (ENVIRONMENTS, "name"),

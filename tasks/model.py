@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from clawpipe.config.night import EngineSpec, Runtime
-from clawpipe.config.training import Train
-from clawpipe.evaluation.model_check import check_model as check
-from clawpipe.policy.spec import policy_spec
-from clawpipe.store.home import Home
-from clawpipe.store.open import open_store
-from clawpipe.store.refs import ModelRef, StepResult
-from clawpipe.workers.pool import open_workers
+from clawpipe.core.config.night import EngineSpec, Runtime
+from clawpipe.core.config.training import Train
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.open import open_store
+from clawpipe.core.store.refs import ModelRef, StepResult
+from clawpipe.learn.evaluation.model_check import check_model as check
+from clawpipe.model.policy.spec import policy_spec
+from clawpipe.play.workers.pool import open_workers
 from tasks.step import step
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from clawpipe.config.night import Runtime
-from clawpipe.recorded.compare import compare_recorded
-from clawpipe.recorded.recompute import recompute_logprobs as recompute
-from clawpipe.recorded.vocabulary import fit_vocabulary as fit
-from clawpipe.store.home import Home
-from clawpipe.store.open import open_store
-from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
-from clawpipe.workers.pool import open_workers
+from clawpipe.core.config.night import Runtime
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.open import open_store
+from clawpipe.core.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.play.recorded.compare import compare_recorded
+from clawpipe.play.recorded.recompute import recompute_logprobs as recompute
+from clawpipe.play.recorded.vocabulary import fit_vocabulary as fit
+from clawpipe.play.workers.pool import open_workers
 from tasks.step import step
 
 

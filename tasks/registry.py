@@ -13,24 +13,24 @@ from prefect.client.schemas.actions import ArtifactUpdate
 from prefect.context import TaskRunContext
 from prefect.settings import PREFECT_HOME, PREFECT_UI_URL
 
-from clawpipe.config.night import Played, Runtime
-from clawpipe.environments.several import open_environments
+from clawpipe.core.config.night import Played, Runtime
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.open import open_store
+from clawpipe.core.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.errors import DataError
-from clawpipe.evaluation.turns import heldout_tokens
-from clawpipe.evaluation.verdict import Verdict
-from clawpipe.lineage.record import Lineage, build_lineage, write_lineage
-from clawpipe.nights.conclude import conclude
-from clawpipe.nights.record import read_status, run_dir
-from clawpipe.policy.spec import policy_spec
-from clawpipe.registry.publish import NightSummary, is_promoted, is_registered, promote_version, register_candidate
-from clawpipe.registry.tracking import Tracking
-from clawpipe.reporting.mermaid import literal, markdown
-from clawpipe.store.artifacts import Store
-from clawpipe.store.home import Home
-from clawpipe.store.open import open_store
-from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
-from clawpipe.workers.pool import WorkerPool, open_workers
-from clawpipe.workers.request import Job, ScoreRequest
+from clawpipe.learn.evaluation.heldout.turns import heldout_tokens
+from clawpipe.learn.evaluation.verdict.verdict import Verdict
+from clawpipe.model.policy.spec import policy_spec
+from clawpipe.play.environments.several import open_environments
+from clawpipe.play.workers.pool import WorkerPool, open_workers
+from clawpipe.play.workers.request import Job, ScoreRequest
+from clawpipe.record.lineage.record import Lineage, build_lineage, write_lineage
+from clawpipe.record.nights.conclude import conclude
+from clawpipe.record.nights.record import read_status, run_dir
+from clawpipe.record.registry.publish import NightSummary, is_promoted, is_registered, promote_version, register_candidate
+from clawpipe.record.registry.tracking import Tracking
+from clawpipe.record.reporting.mermaid import literal, markdown
 from tasks.step import step
 
 

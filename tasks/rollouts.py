@@ -9,24 +9,24 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 
-from clawpipe.config.generation import Difficulty
-from clawpipe.config.night import Generation, Played, Runtime
-from clawpipe.environments.several import open_environments
-from clawpipe.json_types import JsonObject
-from clawpipe.nights.record import run_dir
-from clawpipe.policy.spec import policy_spec
-from clawpipe.policy.vocabulary import load_tokenizer
-from clawpipe.reporting.rollout_log import write_rollout_log
-from clawpipe.rollouts.demonstrations import demonstrate as play_demonstrations
-from clawpipe.rollouts.draw import draw_items as draw
-from clawpipe.rollouts.generate import Chunk
-from clawpipe.rollouts.generate import generate_chunk as generate
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import dataset_files, publish_files, read_dataset
-from clawpipe.store.home import Home
-from clawpipe.store.open import open_store
-from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
-from clawpipe.workers.pool import open_workers
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.core.config.generation import Difficulty
+from clawpipe.core.config.night import Generation, Played, Runtime
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import dataset_files, publish_files, read_dataset
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.open import open_store
+from clawpipe.core.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.model.policy.spec import policy_spec
+from clawpipe.model.policy.vocabulary import load_tokenizer
+from clawpipe.play.environments.several import open_environments
+from clawpipe.play.rollouts.demonstrations import demonstrate as play_demonstrations
+from clawpipe.play.rollouts.draw import draw_items as draw
+from clawpipe.play.rollouts.generate import Chunk
+from clawpipe.play.rollouts.generate import generate_chunk as generate
+from clawpipe.play.workers.pool import open_workers
+from clawpipe.record.nights.record import run_dir
+from clawpipe.record.reporting.rollout_log import write_rollout_log
 from tasks.step import step
 
 

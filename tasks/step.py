@@ -18,13 +18,13 @@ from prefect.context import TaskRunContext
 from prefect.filesystems import LocalFileSystem
 from prefect.results import ResultStore, get_result_store
 
-from clawpipe import faults
+from clawpipe.core.basics.json_types import Options
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.open import open_store
+from clawpipe.core.store.records import Holds, live_record
+from clawpipe.core.store.refs import StepResult
+from clawpipe.core.system import faults
 from clawpipe.errors import BusyError
-from clawpipe.json_types import Options
-from clawpipe.store.home import Home
-from clawpipe.store.open import open_store
-from clawpipe.store.records import Holds, live_record
-from clawpipe.store.refs import StepResult
 from tasks.accelerators import GPU_LIMIT, accelerator
 from tasks.cluster import Anywhere, placed
 from tasks.keys import content_key

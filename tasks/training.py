@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from clawpipe import progress
-from clawpipe.config.night import Played, Runtime
-from clawpipe.config.training import Train
-from clawpipe.planning.free_memory import require_free_memory
-from clawpipe.policy.spec import policy_spec
-from clawpipe.store.home import Home
-from clawpipe.store.open import open_store
-from clawpipe.store.refs import DatasetRef, ModelRef, OptimizerRef, StepResult
-from clawpipe.training.course import Course
-from clawpipe.training.produce import NightSoFar, train_policy
+from clawpipe.core.config.night import Played, Runtime
+from clawpipe.core.config.training import Train
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.open import open_store
+from clawpipe.core.store.refs import DatasetRef, ModelRef, OptimizerRef, StepResult
+from clawpipe.core.system import progress
+from clawpipe.learn.training.course import Course
+from clawpipe.learn.training.produce import NightSoFar, train_policy
+from clawpipe.model.planning.free_memory import require_free_memory
+from clawpipe.model.policy.spec import policy_spec
 from tasks.step import step
 
 

@@ -23,13 +23,13 @@ from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
-from clawpipe import processes
-from clawpipe.ports import LOOPBACK, free_port
-from clawpipe.quick_imports import quick_imports
-from clawpipe.services.prefect_server import Api, environment, server
-from clawpipe.services.secret import home_secret
-from clawpipe.services.service import Service, running
-from clawpipe.store.home import Home
+from clawpipe.core.services.prefect_server import Api, environment, server
+from clawpipe.core.services.secret import home_secret
+from clawpipe.core.services.service import Service, running
+from clawpipe.core.store.home import Home
+from clawpipe.core.system import processes
+from clawpipe.core.system.ports import LOOPBACK, free_port
+from clawpipe.core.system.quick_imports import quick_imports
 
 # No test fails because the machine is busy.
 settings.register_profile("clawpipe", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -105,8 +105,8 @@ TOGETHER = [
         *("flows/test_start.py", "flows/test_shared_night.py", "flows/test_terminal_night.py", "flows/test_prefect_yaml.py"),
         *("flows/test_conversation_night.py", "flows/test_reasoning_night.py", "flows/test_reviewed_night.py"),
         *("flows/test_swe_night.py", "flows/test_tinker_night.py", "flows/test_two_environments.py", "flows/test_users.py"),
-        *("flows/test_bootstrap.py", "flows/test_ingest_flow.py", "services/test_prefect_server.py", "services/test_checks.py"),
-        *("tasks/test_cache.py", "test_masking.py", "test_wheel.py"),
+        *("flows/test_bootstrap.py", "flows/test_ingest_flow.py", "services/test_prefect_server.py", "doctor/test_checks.py"),
+        *("tasks/test_cache.py", "basics/test_masking.py", "test_wheel.py"),
     ),
 ]
 _GROUPS = {f"tests/{file}": number for number, files in enumerate(TOGETHER) for file in files}
@@ -284,8 +284,8 @@ def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @contextmanager
 def _mlflow_tables(place: Path) -> Iterator[None]:
-    from clawpipe.registry.client import changes
-    from clawpipe.registry.tracking import Tracking
+    from clawpipe.record.registry.client import changes
+    from clawpipe.record.registry.tracking import Tracking
 
     uri, artifacts = f"sqlite:///{place / 'mlflow.db'}", str(place / "artifacts")
     with changes(Tracking(uri=uri, artifacts=artifacts, model_name="agent", home=place)):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from clawpipe.engines.base import Sampling
+from clawpipe.model.engines.base import Sampling
 from tests.fake_vllm import FakeVllm, Json
 
 _RESERVED = 6  # tokens that no request may fill

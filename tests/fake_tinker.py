@@ -30,8 +30,8 @@ from tinker.proto import tinker_public_pb2 as proto
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from clawpipe.engines.base import Sampling
-from clawpipe.engines.embedded import EmbeddedEngine
+from clawpipe.model.engines.base import Sampling
+from clawpipe.model.engines.embedded import EmbeddedEngine
 from tests.service_faults import Fault, Server
 
 KEY, FIREWORKS_KEY = "tml-of-the-fake", "fw-of-the-fake"

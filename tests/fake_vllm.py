@@ -17,8 +17,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
-from clawpipe.engines.base import Sampling
-from clawpipe.engines.embedded import EmbeddedEngine
+from clawpipe.model.engines.base import Sampling
+from clawpipe.model.engines.embedded import EmbeddedEngine
 
 Json = dict[str, Any]
 Fault = Callable[["FakeVllm", Json], tuple[int, Json] | None]

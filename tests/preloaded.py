@@ -1,8 +1,9 @@
 """Processes that start without imports: forks of one parent that has imported what nights, workers and trainers need.
 
-As a script it takes the place of the guard of `clawpipe.processes`: the parent runs the command in a fork, with the caller's files,
-environment and directory, and the script ends as the fork does. A fork outlives neither the script nor the process that started it.
-`python tests/preloaded.py --serve SOCKET` is the parent. Beside the socket, a link to this file is the script, and `python` is an
+As a script it takes the place of the guard of `clawpipe.core.system.processes`: the parent runs the command in a fork, with the
+caller's files, environment and directory, and the script ends as the fork does. A fork outlives neither the script nor the process
+that started it. `python tests/preloaded.py --serve SOCKET` is the parent. Beside the socket, a link to this file is the script, and
+`python` is an
 interpreter: what it is given runs in a fork if it is one of ours, else in a Python of its own.
 """
 
@@ -21,20 +22,26 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _FORKED = (
-    *("clawpipe", "clawpipe.cli.main", "clawpipe.workers", "clawpipe.annotation.child", "clawpipe.ingest.worker"),
-    *("clawpipe.training", "clawpipe.training.check", "clawpipe.training.process.torchrun"),
+    *(
+        "clawpipe",
+        "clawpipe.cli.main",
+        "clawpipe.play.workers",
+        "clawpipe.learn.annotation.child",
+        "clawpipe.data.ingest.intake.worker",
+    ),
+    *("clawpipe.learn.training", "clawpipe.learn.training.check", "clawpipe.learn.training.process.torchrun"),
     *("prefect", "prefect.engine", "prefect.runner._workspace_supervisor"),
 )
 _SCRIPTS = ("benchmarks", "examples")
 _ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 _LOADED = (
-    *("clawpipe.cli.main", "clawpipe.workers.worker", "clawpipe.training.run", "clawpipe.training.check_run"),
+    *("clawpipe.cli.main", "clawpipe.play.workers.worker", "clawpipe.learn.training.run", "clawpipe.learn.training.check_run"),
     *(
-        "clawpipe.ingest.worker",
-        "clawpipe.annotation.run",
-        "clawpipe.training.losses.policy",
-        "clawpipe.training.losses.gae",
-        "clawpipe.reporting.html",
+        "clawpipe.data.ingest.intake.worker",
+        "clawpipe.learn.annotation.run",
+        "clawpipe.learn.training.losses.policy",
+        "clawpipe.learn.training.losses.gae",
+        "clawpipe.record.reporting.html",
     ),
     *("flows.nightly", "flows.sweep", "flows.bootstrap", "prefect.engine", "prefect.flow_engine", "prefect.task_engine"),
     # What libraries import when they are first used.
@@ -133,9 +140,9 @@ def serve(place: str) -> list[str]:
 def _preload(directory: str) -> None:
     import importlib
 
-    from clawpipe import processes
-    from clawpipe.quick_imports import quick_imports
-    from clawpipe.services.prefect_server import no_api
+    from clawpipe.core.services.prefect_server import no_api
+    from clawpipe.core.system import processes
+    from clawpipe.core.system.quick_imports import quick_imports
 
     processes.__file__, sys.executable = os.path.join(directory, "guard.py"), os.path.join(directory, "python")
     with no_api(), quick_imports():
@@ -147,7 +154,7 @@ def _preload(directory: str) -> None:
 
 def _digest_steps() -> None:
     """Read the source that each step reaches."""
-    from clawpipe.store.source import function_digest
+    from clawpipe.core.store.source import function_digest
     from tasks.step import Step
 
     modules = [module for name, module in sys.modules.items() if name.startswith("tasks.")]
@@ -219,7 +226,7 @@ def run_module(words: list[str]) -> None:
     import runpy
     import traceback
 
-    from clawpipe.processes import quick_exit
+    from clawpipe.core.system.processes import quick_exit
 
     sys.argv, code = words, 0
     logging.root.handlers.clear()  # Prefect's, which a process of its own has only once it imports Prefect

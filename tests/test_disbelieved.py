@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from clawpipe.contracts.odcs import contract_names, load_contract
-from clawpipe.importers.read import Reader
-from clawpipe.importers.reading import Refusal
+from clawpipe.core.contracts.odcs import contract_names, load_contract
+from clawpipe.data.importers.read.read import Reader
+from clawpipe.data.importers.read.reading import Refusal
 
 sys.path.insert(0, "docs")
 disbelieved = pytest.importorskip("disbelieved")
 
-SQL = sorted(Path("clawpipe/curation/sql").glob("[0-9]*.sql"))
-RAISED = sorted(Path("clawpipe/importers").rglob("*.py")) + sorted(Path("clawpipe/gateway").rglob("*.py"))
+SQL = sorted(Path("clawpipe/data/curation/sql").glob("[0-9]*.sql"))
+RAISED = sorted(Path("clawpipe/data/importers").rglob("*.py")) + sorted(Path("clawpipe/serve/gateway").rglob("*.py"))
 LINES = [
     b"",
     b"nonsense",

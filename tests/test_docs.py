@@ -13,9 +13,9 @@ import typer.main
 import yaml
 
 from clawpipe.cli.main import app
-from clawpipe.config import NightConfig
-from clawpipe.config.load import settings_of
-from clawpipe.policy.base import _WHEELS
+from clawpipe.core.config import NightConfig
+from clawpipe.core.config.load import settings_of
+from clawpipe.model.policy.base import _WHEELS
 
 PAGES = [*sorted(Path().glob("*.md")), *sorted(Path("docs").rglob("*.md"))]
 TEXT = "\n".join(page.read_text() for page in PAGES)
@@ -140,8 +140,8 @@ def test_links_and_configs_exist(page):
 def test_the_environment_in_the_docs_works(tmp_path):
     source = re.search(r"```python\n(# my_env\.py.*?)```", Path("docs/environments.md").read_text(), re.DOTALL)[1]
     (tmp_path / "my_env.py").write_text(source)
-    from clawpipe.environments.discovery import load_environment
-    from clawpipe.messages import Message
+    from clawpipe.core.conversation.messages import Message
+    from clawpipe.play.environments.discovery import load_environment
 
     environment = load_environment(f"{tmp_path / 'my_env.py'}:Echo", {})
     item = environment.items("train", 2, 0)[1]
@@ -153,8 +153,8 @@ def test_the_environment_in_the_docs_works(tmp_path):
 def test_the_sums_in_the_docs_take_their_options(tmp_path):
     source = re.search(r"```python\n(# my_sums\.py.*?)```", Path("docs/environments.md").read_text(), re.DOTALL)[1]
     (tmp_path / "my_sums.py").write_text(source)
-    from clawpipe.environments.discovery import load_environment
     from clawpipe.errors import ConfigError
+    from clawpipe.play.environments.discovery import load_environment
 
     made = load_environment(f"{tmp_path / 'my_sums.py'}:Sums", {"largest": 1})
     assert made.config.largest == 1
@@ -166,8 +166,8 @@ def test_the_sums_in_the_docs_take_their_options(tmp_path):
 def test_the_shell_in_the_docs_scores_what_was_done_not_said(tmp_path):
     source = re.search(r"```python\n(# my_shell\.py.*?)```", Path("docs/environments.md").read_text(), re.DOTALL)[1]
     (tmp_path / "my_shell.py").write_text(source)
-    from clawpipe.environments.discovery import load_environment
-    from clawpipe.messages import Message, ToolCall
+    from clawpipe.core.conversation.messages import Message, ToolCall
+    from clawpipe.play.environments.discovery import load_environment
     from tests.rollouts.scripted import chat
 
     environment = load_environment(f"{tmp_path / 'my_shell.py'}:Shell", {})

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from clawpipe.children.run import KilledError
-from clawpipe.engines.servers import RefusedRequestError
 from clawpipe.errors import BusyError, ClawpipeError, ConfigError, DataError, NotFoundError, StoppedError, TrainingError, error_from
-from clawpipe.gateway.recorder import CaptureError
+from clawpipe.learn.children.run import KilledError
+from clawpipe.model.engines.servers import RefusedRequestError
+from clawpipe.serve.gateway.recorder import CaptureError
 
 KINDS = (ClawpipeError, ConfigError, NotFoundError, DataError, TrainingError, BusyError, StoppedError)
 NARROWER = ((RefusedRequestError, ConfigError), (CaptureError, BusyError), (KilledError, BusyError))

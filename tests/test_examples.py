@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from clawpipe.config import load_config
-from clawpipe.environments.discovery import load_environment
-from clawpipe.messages import Message
+from clawpipe.core.config import load_config
+from clawpipe.core.conversation.messages import Message
+from clawpipe.play.environments.discovery import load_environment
 
 
 @pytest.mark.trains

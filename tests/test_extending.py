@@ -14,24 +14,24 @@ import pytest
 import torch
 import yaml
 
-from clawpipe.config.night import EngineSpec, Model, NightConfig
-from clawpipe.config.training import Loss
-from clawpipe.engines.base import Sampling, open_engine
-from clawpipe.environments.base import TaskItem, Verdict
-from clawpipe.environments.discovery import load_environment
-from clawpipe.environments.ending import outcome_of
-from clawpipe.environments.hosted import open_environment
-from clawpipe.environments.play import Play
+from clawpipe.core.config.night import EngineSpec, Model, NightConfig
+from clawpipe.core.config.training import Loss
+from clawpipe.core.conversation.messages import Message
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import read_dataset
+from clawpipe.core.user_code.extensions import ExtensionPoint
+from clawpipe.data.importers.read.user import load_format
 from clawpipe.errors import ConfigError
-from clawpipe.extensions import ExtensionPoint
-from clawpipe.importers.user import load_format
-from clawpipe.judging.base import SCORERS, score_dataset
-from clawpipe.judging.verifier import VerifierScorer
-from clawpipe.messages import Message
-from clawpipe.policy.spec import untrained_spec
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import read_dataset
-from clawpipe.training.losses.policy import policy_loss
+from clawpipe.learn.training.losses.policy import policy_loss
+from clawpipe.model.engines.base import Sampling, open_engine
+from clawpipe.model.policy.spec import untrained_spec
+from clawpipe.play.environments.base import TaskItem, Verdict
+from clawpipe.play.environments.discovery import load_environment
+from clawpipe.play.environments.ending import outcome_of
+from clawpipe.play.environments.hosted import open_environment
+from clawpipe.play.environments.play import Play
+from clawpipe.play.judging.base import SCORERS, score_dataset
+from clawpipe.play.judging.verifier import VerifierScorer
 
 PAGE = Path("docs/extending.md").read_text(encoding="utf-8")
 FILES: dict[str, str] = dict(re.findall(r"```python\n# (\S+\.py)\n(.*?)```", PAGE, re.DOTALL))
@@ -93,9 +93,9 @@ def test_the_world_is_asked_in_a_python_of_its_own(files: Path, tmp_path: Path):
 def test_the_scorer_is_part_of_the_reward_by_its_weight(files: Path, tmp_path: Path):
     import pyarrow as pa
 
-    from clawpipe.contracts.schema import schema_of
-    from clawpipe.environments.letters import LettersEnvironment
-    from clawpipe.store.datasets import publish_dataset
+    from clawpipe.core.contracts.schema import schema_of
+    from clawpipe.core.store.datasets import publish_dataset
+    from clawpipe.play.environments.letters import LettersEnvironment
 
     [written] = NightConfig.model_validate(SETTINGS).scorers
     scorer = SCORERS.make(placed(files, written.name), written.options)
@@ -118,7 +118,7 @@ def test_the_scorer_is_part_of_the_reward_by_its_weight(files: Path, tmp_path: P
 
 
 def test_the_importer_reads_its_lines_and_leaves_others(files: Path):
-    from clawpipe.importers.strict_json import RefusedError
+    from clawpipe.data.importers.strict_json import RefusedError
 
     read = load_format(placed(files, "dialogs.py:read")).read
     assert read is not None

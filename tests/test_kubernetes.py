@@ -18,9 +18,9 @@ from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
 
 from clawpipe.cli.main import app
-from clawpipe.config import load_config
-from clawpipe.config.load import read_yaml
-from clawpipe.services.web import SameOrigin
+from clawpipe.core.config import load_config
+from clawpipe.core.config.load import read_yaml
+from clawpipe.core.services.web import SameOrigin
 from flows import apps
 
 BASE = Path(__file__).parents[1] / "integrations" / "kubernetes"

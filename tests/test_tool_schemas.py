@@ -5,9 +5,9 @@ import socket
 
 import pytest
 
-from clawpipe.messages import ToolSpec
-from clawpipe.policy.calls import codec
-from clawpipe.schemas import TYPES, argument_error, check_parameters, types_of
+from clawpipe.core.basics.schemas import TYPES, argument_error, check_parameters, types_of
+from clawpipe.core.conversation.messages import ToolSpec
+from clawpipe.model.policy.calls import codec
 
 BOOK = {
     "type": "object",

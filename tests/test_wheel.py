@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from clawpipe.cli.main import run
-from clawpipe.policy import base
-from clawpipe.ports import free_port
-from clawpipe.services.service import running
-from clawpipe.store.home import Home
+from clawpipe.core.services.service import running
+from clawpipe.core.store.home import Home
+from clawpipe.core.system.ports import free_port
+from clawpipe.model.policy import base
 
 ROOT = Path(__file__).parents[1]
 README, TUTORIAL = (ROOT / "README.md").read_text(), (ROOT / "docs" / "tutorial.md").read_text()
@@ -88,7 +88,7 @@ def test_the_wheel_holds_what_a_night_reads(installed: Installed, environment: P
     shown = json.loads(installed("clawpipe", "config", "show", "-c", "configs/demo.yaml", "--json"))
     assert (shown["night"], shown["environment"]["name"]) == ("demo", "shop")
     assert json.loads(installed("clawpipe", "config", "show", "-c", "configs/tiny.yaml", "--json"))["night"] == "tiny"
-    code = "from clawpipe.config.load import shipped_file as file; print(file('prefect.yaml').read_text(), end='')"
+    code = "from clawpipe.core.config.load import shipped_file as file; print(file('prefect.yaml').read_text(), end='')"
     assert installed("python", "-c", code) == (ROOT / "prefect.yaml").read_text()
     for agent in ("openclaw", "hermes"):
         plugin = Path(json.loads(installed("clawpipe", "connect", agent, "--json"))["plugin"])

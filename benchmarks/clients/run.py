@@ -29,8 +29,8 @@ from typing import Literal
 
 from servers import KEY, MODEL, Target, engine, gatewayed, proxied, served
 
-from clawpipe.capture.records import Turn
-from clawpipe.json_types import JsonObject
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.data.capture.records import Turn
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

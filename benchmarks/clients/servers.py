@@ -15,11 +15,11 @@ from pathlib import Path
 
 import torch
 
-from clawpipe.capture.records import Turn
-from clawpipe.capture.segments import read_segment, segments, segments_dir
-from clawpipe.policy.tiny import byte_model, byte_tokenizer
-from clawpipe.services.service import running
-from clawpipe.store.home import Home
+from clawpipe.core.services.service import running
+from clawpipe.core.store.home import Home
+from clawpipe.data.capture.records import Turn
+from clawpipe.data.capture.segments import read_segment, segments, segments_dir
+from clawpipe.model.policy.tiny import byte_model, byte_tokenizer
 
 HERE = Path(__file__).parent
 KEY = "sk-of-the-clients"

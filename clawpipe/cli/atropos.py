@@ -11,7 +11,7 @@ import typer
 from clawpipe.cli.output import JsonFlag, print_json
 
 if TYPE_CHECKING:
-    from clawpipe.ingest.run_api import Taken, Wanted
+    from clawpipe.data.ingest.run_api import Taken, Wanted
 
 
 def atropos(
@@ -28,7 +28,7 @@ def atropos(
     """
     import httpx
 
-    from clawpipe.ingest.run_api import RunApi, Wanted, take
+    from clawpipe.data.ingest.run_api import RunApi, Wanted, take
 
     wanted = Wanted(batch_size, max_length, batches)
     found: list[Taken] = []

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from clawpipe.cli.output import JsonFlag, print_json
-from clawpipe.json_types import JsonObject
+from clawpipe.core.basics.json_types import JsonObject
 
 if TYPE_CHECKING:
-    from clawpipe.environments.prompts import PromptsEnvironment
+    from clawpipe.play.environments.prompts import PromptsEnvironment
 
 _PRINTED = ("run", "true", "false")  # words of other systems' guides: `batch run`, and a value behind --save-tool-calls
 
@@ -57,11 +57,11 @@ def batch(
     says whether the answer was right. The key is taken from OPENAI_API_KEY. Tools that are
     run make further turns.
     """
-    from clawpipe.config.engine import EngineSpec
-    from clawpipe.engines.chat import ChatModel
-    from clawpipe.environments.prompts import UNCHECKED
-    from clawpipe.rollouts.trial import line_of
-    from clawpipe.workers.chats import chat_episodes, verified
+    from clawpipe.core.config.engine import EngineSpec
+    from clawpipe.model.engines.chat import ChatModel
+    from clawpipe.play.environments.prompts import UNCHECKED
+    from clawpipe.play.rollouts.trial import line_of
+    from clawpipe.play.workers.chats import chat_episodes, verified
 
     file_, saves_no_calls = _as_printed(words)
     environment = _environment(file_, check or UNCHECKED, prompt, tools)
@@ -105,9 +105,9 @@ def _as_printed(words: list[str]) -> tuple[str, bool]:
 
 def _environment(file: str, check: str, prompt: str, tools: str) -> PromptsEnvironment:
     """Return the prompts with the tools that are offered, and run where something is there to run them."""
-    from clawpipe.environments.local_tools import is_tool_file, names_functions
-    from clawpipe.environments.prompts import PromptsEnvironment
-    from clawpipe.environments.tools import ToolsEnvironment
+    from clawpipe.play.environments.local_tools import is_tool_file, names_functions
+    from clawpipe.play.environments.prompts import PromptsEnvironment
+    from clawpipe.play.environments.tools import ToolsEnvironment
 
     if tools and not (is_tool_file(tools) and not names_functions(Path(tools))):
         return ToolsEnvironment(file, tools, check, prompt)
@@ -116,7 +116,7 @@ def _environment(file: str, check: str, prompt: str, tools: str) -> PromptsEnvir
 
 def _make(output: Path) -> None:
     """Make the file and its folder, for the user alone."""
-    from clawpipe.store.permissions import give_to_user
+    from clawpipe.core.store.permissions import give_to_user
 
     if not output.exists():
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -138,12 +138,12 @@ def process(
 
     It reads what `clawpipe ingest` reads and stores nothing; `clawpipe train` takes what it writes.
     """
-    from clawpipe.export.datasets import export_dataset
-    from clawpipe.ingest.options import Options
-    from clawpipe.ingest.run import ingest
-    from clawpipe.store.home import Home
-    from clawpipe.store.open import open_store
-    from clawpipe.store.remote import VARIABLE
+    from clawpipe.core.store.home import Home
+    from clawpipe.core.store.open import open_store
+    from clawpipe.core.store.remote import VARIABLE
+    from clawpipe.data.ingest.intake.options import Options
+    from clawpipe.data.ingest.intake.run import ingest
+    from clawpipe.serve.export.datasets import export_dataset
 
     os.environ.pop(VARIABLE, None)  # what is only written shall not reach a shared store
     with tempfile.TemporaryDirectory() as scratch:

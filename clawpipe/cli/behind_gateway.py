@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from clawpipe.messages import ToolCallFormat
+from clawpipe.core.conversation.messages import ToolCallFormat
 
 if TYPE_CHECKING:
-    from clawpipe.gateway.keys import Key
-    from clawpipe.serving.found import Alias
-    from clawpipe.store.home import Home
+    from clawpipe.core.store.home import Home
+    from clawpipe.serve.gateway.keys import Key
+    from clawpipe.serve.serving.found import Alias
 
 _REGISTERED = "models:/"
 _LOAD_SECONDS = 900.0  # for a large model from a slow disk
@@ -33,7 +33,7 @@ def alias_of(home: Home, model: str, base: str | None, tool_call_format: ToolCal
         NotFoundError: there is no such base model.
     """
     from clawpipe.errors import ConfigError
-    from clawpipe.serving.found import Alias, find_base
+    from clawpipe.serve.serving.found import Alias, find_base
 
     if tool_call_format and not base:
         raise ConfigError("a registered model has its own format of tool calls", "--tool-call-format", "leave it out")
@@ -53,19 +53,19 @@ def followed(home: Home, uri: str, base: str | None, tool_call_format: ToolCallF
 def serve_captured(words: Sequence[str], host: str, port: int, per_user: bool = False) -> None:
     """Run `clawpipe serve` with these words on a port of its own, with a key that nobody else knows, behind a gateway.
 
-    `per_user`: whether users may have models of their own, see `clawpipe.gateway.chat.Chat`.
+    `per_user`: whether users may have models of their own, see `clawpipe.serve.gateway.chat.Chat`.
     """
+    from clawpipe.core.services.keeper import Keeper
+    from clawpipe.core.services.service import started
+    from clawpipe.core.store.home import Home
+    from clawpipe.core.system.ports import LOOPBACK, free_port
     from clawpipe.errors import BusyError
-    from clawpipe.gateway.clients import Clients
-    from clawpipe.gateway.server import serve
-    from clawpipe.gateway.upstreams import Upstreams
-    from clawpipe.ports import LOOPBACK, free_port
-    from clawpipe.registry.names import version_name
-    from clawpipe.reporting.terminal import waiting
-    from clawpipe.services.keeper import Keeper
-    from clawpipe.services.service import started
-    from clawpipe.serving.access import BEHIND_VARIABLE, KEY_VARIABLE, listen
-    from clawpipe.store.home import Home
+    from clawpipe.record.registry.names import version_name
+    from clawpipe.record.reporting.terminal import waiting
+    from clawpipe.serve.gateway.clients import Clients
+    from clawpipe.serve.gateway.server import serve
+    from clawpipe.serve.gateway.upstreams import Upstreams
+    from clawpipe.serve.serving.access import BEHIND_VARIABLE, KEY_VARIABLE, listen
 
     home, own = Home.from_env(), free_port()
     clients, listener = Clients(home, more_keys(home, host)), listen(host, port)
@@ -94,14 +94,14 @@ def serve_vllm(
     session_seconds: float,
 ) -> None:
     """Start vLLM with the base of an alias's version, behind a gateway that follows the alias, and end it with the gateway."""
-    from clawpipe.config.engine import EngineSpec
-    from clawpipe.gateway.adapters import Following
-    from clawpipe.gateway.clients import Clients
-    from clawpipe.gateway.server import serve
-    from clawpipe.gateway.upstreams import Upstreams
-    from clawpipe.serving.access import listen
-    from clawpipe.store.home import Home
-    from clawpipe.workers.vllm_server import VllmServer, chat_arguments
+    from clawpipe.core.config.engine import EngineSpec
+    from clawpipe.core.store.home import Home
+    from clawpipe.play.workers.vllm_server import VllmServer, chat_arguments
+    from clawpipe.serve.gateway.adapters import Following
+    from clawpipe.serve.gateway.clients import Clients
+    from clawpipe.serve.gateway.server import serve
+    from clawpipe.serve.gateway.upstreams import Upstreams
+    from clawpipe.serve.serving.access import listen
 
     home = Home.from_env()
     name, alias = followed(home, model, *base)
@@ -125,8 +125,8 @@ def address_of(host: str, listener: socket.socket) -> str:
 def more_keys(home: Home, host: str) -> list[Key]:
     """Return the key in the environment as one without limits. Without it, the home must have keys."""
     from clawpipe.errors import ConfigError
-    from clawpipe.gateway.keys import key_of, read_keys
-    from clawpipe.serving.access import KEY_VARIABLE, api_key
+    from clawpipe.serve.gateway.keys import key_of, read_keys
+    from clawpipe.serve.serving.access import KEY_VARIABLE, api_key
 
     if os.environ.get(KEY_VARIABLE):
         return [key_of("default", api_key(host))]

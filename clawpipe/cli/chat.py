@@ -12,7 +12,7 @@ import typer
 if TYPE_CHECKING:
     import httpx
 
-    from clawpipe.store.home import Home
+    from clawpipe.core.store.home import Home
 
 _LOAD_SECONDS = 600.0
 _NAMED = "NAME@champion, NAME@3, or a base model; without one, the version that was registered last."
@@ -34,10 +34,10 @@ def chat(
     their results. What you say is captured in the home, like `clawpipe serve --capture` does, and /good and /bad are stored with
     it: `clawpipe ingest` reads both, so a night may learn from them.
     """
-    from clawpipe.store.home import Home
-    from clawpipe.talking.bench import bench_of
-    from clawpipe.talking.line import Line, card_of
-    from clawpipe.talking.terminal import HELP, Speaker, Talk, asked_by_hand
+    from clawpipe.core.store.home import Home
+    from clawpipe.start.talking.bench import bench_of
+    from clawpipe.start.talking.line import Line, card_of
+    from clawpipe.start.talking.terminal import HELP, Speaker, Talk, asked_by_hand
 
     home = Home.from_env()
     names = _models(home, model, beside)
@@ -56,10 +56,10 @@ def chat(
 def _models(home: Home, model: str | None, beside: str | None) -> list[str]:
     """Return the models that answer, as `clawpipe serve` takes them."""
     from clawpipe.errors import NotFoundError
-    from clawpipe.registry.listing import list_versions
-    from clawpipe.registry.names import version_uri
-    from clawpipe.registry.tracking import Tracking
-    from clawpipe.registry.versions import resolve
+    from clawpipe.record.registry.listing import list_versions
+    from clawpipe.record.registry.names import version_uri
+    from clawpipe.record.registry.tracking import Tracking
+    from clawpipe.record.registry.versions import resolve
 
     tracking = Tracking.of(home, "none")
     if model is None:
@@ -80,11 +80,11 @@ def _served(home: Home, model: str, captured: bool) -> Iterator[httpx.Client]:
 
     import httpx
 
-    from clawpipe.ports import LOOPBACK, free_port
-    from clawpipe.registry.names import version_name
-    from clawpipe.reporting.terminal import waiting
-    from clawpipe.services.service import running
-    from clawpipe.serving.access import KEY_VARIABLE
+    from clawpipe.core.services.service import running
+    from clawpipe.core.system.ports import LOOPBACK, free_port
+    from clawpipe.record.registry.names import version_name
+    from clawpipe.record.reporting.terminal import waiting
+    from clawpipe.serve.serving.access import KEY_VARIABLE
 
     key, url = secrets.token_urlsafe(32), f"http://{LOOPBACK}:{free_port()}"
     command = [sys.executable, "-m", "clawpipe", "serve", model, "--port", url.rpartition(":")[2]]

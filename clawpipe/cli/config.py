@@ -21,7 +21,7 @@ OverrideOption = Annotated[
 @app.command()
 def schema() -> None:
     """Print the JSON Schema of a night's config: every field, its default and its allowed values."""
-    from clawpipe.config import NightConfig
+    from clawpipe.core.config import NightConfig
 
     print_json(NightConfig.model_json_schema())
 
@@ -29,7 +29,7 @@ def schema() -> None:
 @app.command()
 def show(config: ConfigOption, override: OverrideOption = [], json_output: JsonFlag = False) -> None:  # noqa: B006  (typer copies it)
     """Print the settings that result from a config file and overrides, including defaults."""
-    from clawpipe.config import load_config
+    from clawpipe.core.config import load_config
 
     settings = load_config(config, override).model_dump(mode="json")
     if json_output:

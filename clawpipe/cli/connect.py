@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from clawpipe.cli.output import JsonFlag, print_json
-from clawpipe.json_types import JsonObject
+from clawpipe.core.basics.json_types import JsonObject
 
 
 class AgentName(StrEnum):
@@ -60,7 +60,7 @@ def connect(
     The printed lines hold YOUR-KEY in place of a key; `clawpipe keys make NAME` makes one. --write takes the key in
     $CLAWPIPE_API_KEY, asks the gateway for one short answer first, and changes nothing if that fails.
     """
-    from clawpipe.agents.connection import base_url
+    from clawpipe.serve.agents.connection import base_url
 
     if training_tools:
         report = _tools(agent, config, write)
@@ -77,8 +77,8 @@ def connect(
 
 
 def _shown(agent: str, url: str, model: str | None) -> JsonObject:
-    from clawpipe.agents.connection import Connection
-    from clawpipe.agents.known import FILES, check_known, lines
+    from clawpipe.serve.agents.connection import Connection
+    from clawpipe.serve.agents.known import FILES, check_known, lines
 
     check_known(agent)
     shown = lines(agent, Connection(url, model or "MODEL", "YOUR-KEY"))
@@ -87,9 +87,9 @@ def _shown(agent: str, url: str, model: str | None) -> JsonObject:
 
 
 def _written(agent: str, url: str, model: str | None) -> JsonObject:
-    from clawpipe.agents.connection import KEY_VARIABLE, check_connection
-    from clawpipe.agents.known import check_writable, write
     from clawpipe.errors import ConfigError
+    from clawpipe.serve.agents.connection import KEY_VARIABLE, check_connection
+    from clawpipe.serve.agents.known import check_writable, write
 
     check_writable(agent)  # before the engine works for nothing
     key = os.environ.get(KEY_VARIABLE, "").strip()
@@ -101,11 +101,11 @@ def _written(agent: str, url: str, model: str | None) -> JsonObject:
 
 
 def _tools(agent: str, config: Path | None, write: bool) -> JsonObject:
-    from clawpipe.agents.known import FILES, edit
-    from clawpipe.agents.tool_server import CLIENTS, EDITS, lines, tool_server
-    from clawpipe.config import load_config
+    from clawpipe.core.config import load_config
+    from clawpipe.core.store.home import Home
     from clawpipe.errors import ConfigError
-    from clawpipe.store.home import Home
+    from clawpipe.serve.agents.known import FILES, edit
+    from clawpipe.serve.agents.tool_server import CLIENTS, EDITS, lines, tool_server
 
     if agent not in CLIENTS:
         raise ConfigError("clawpipe knows no MCP config of this agent", agent, f"take one of {', '.join(CLIENTS)}")
@@ -125,7 +125,7 @@ def _tools(agent: str, config: Path | None, write: bool) -> JsonObject:
 
 def _plugin(agent: str) -> str | None:
     """Return the folder of an agent's plugin, which clawpipe ships; None if there is none."""
-    from clawpipe.config.load import shipped_file
+    from clawpipe.core.config.load import shipped_file
 
     found = shipped_file(f"integrations/{agent}")
     return str(found.resolve()) if found else None

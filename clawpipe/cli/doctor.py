@@ -11,7 +11,7 @@ import typer
 from clawpipe.cli.output import JsonFlag, print_json
 
 if TYPE_CHECKING:
-    from clawpipe.services.checks import Check
+    from clawpipe.start.doctor.checks import Check
 
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 _SETUP_IS_WRONG = 2
@@ -37,17 +37,17 @@ def doctor(
 
 
 def _night_checks() -> Iterable[Check]:
-    from clawpipe.services.checks import run_checks
-    from clawpipe.store.home import Home
+    from clawpipe.core.store.home import Home
+    from clawpipe.start.doctor.checks import run_checks
 
     return run_checks(Home.from_env())
 
 
 def _model_checks(base: str, dtype: str, quantization: str, quiet: bool) -> Iterable[Check]:
-    from clawpipe.config.load import with_settings
-    from clawpipe.config.night import NightConfig
-    from clawpipe.reporting.terminal import waiting
-    from clawpipe.services.checks import run_model_checks
+    from clawpipe.core.config.load import with_settings
+    from clawpipe.core.config.night import NightConfig
+    from clawpipe.record.reporting.terminal import waiting
+    from clawpipe.start.doctor.checks import run_model_checks
 
     chosen = {"model.base": base, "model.dtype": dtype, "model.quantization": quantization}
     settings = with_settings(NightConfig(), chosen)

@@ -15,7 +15,7 @@ from clawpipe.cli.output import tell
 from clawpipe.errors import BusyError, ClawpipeError, StoppedError
 
 if TYPE_CHECKING:
-    from clawpipe.services.service import Service
+    from clawpipe.core.services.service import Service
 
 _GRACE_SECONDS = 1.5  # for an orderly end; then the process exits, and guards end its children
 _LOOK_SECONDS = 0.5

@@ -12,8 +12,8 @@ import typer
 from clawpipe.cli.output import JsonFlag, options_of, print_json
 
 if TYPE_CHECKING:
-    from clawpipe.environments.options import Option
-    from clawpipe.rollouts.trial import Trial
+    from clawpipe.play.environments.options import Option
+    from clawpipe.play.rollouts.trial import Trial
 
 app = typer.Typer(help="Environments for rollouts.", no_args_is_help=True)
 
@@ -24,7 +24,7 @@ FoldersOption = Annotated[list[Path], typer.Option("--dir", "-d", help="A direct
 @app.command("list")
 def list_(folders: FoldersOption = [], json_output: JsonFlag = False) -> None:  # noqa: B006  (typer copies it)
     """List the built-in environments, other libraries' and those in your directories, without importing any of them."""
-    from clawpipe.environments.discovery import list_environments, list_libraries
+    from clawpipe.play.environments.discovery import list_environments, list_libraries
 
     found = [asdict(info) for info in [*list_environments(folders), *list_libraries()]]
     if json_output:
@@ -34,7 +34,7 @@ def list_(folders: FoldersOption = [], json_output: JsonFlag = False) -> None:  
     from rich.table import Table
     from rich.text import Text
 
-    from clawpipe.reporting.wording import one_line
+    from clawpipe.record.reporting.wording import one_line
 
     table = Table("name", "kind", "environment.name", "what it is", box=None, pad_edge=False)
     for info in found:
@@ -51,7 +51,7 @@ def show(
 
     Options stand below environment.options in a night's settings.
     """
-    from clawpipe.environments.discovery import show_environment
+    from clawpipe.play.environments.discovery import show_environment
 
     info, options = show_environment(name)
     if json_output:
@@ -85,7 +85,7 @@ def init(
     json_output: JsonFlag = False,
 ) -> None:
     """Write a new environment that works as it is, to be changed into your own."""
-    from clawpipe.environments.scaffold import write_environment
+    from clawpipe.play.environments.scaffold import write_environment
 
     reference = write_environment(file)
     if json_output:
@@ -109,7 +109,7 @@ def check(
     equal for equal arguments, and outcomes for equal episodes, in another process as well; verify must say the same twice, rewards
     be from 0 to 1, calls keep their deadline, and close must leave no process. Exit code 65: something is at fault.
     """
-    from clawpipe.environments.soundness import check_environment
+    from clawpipe.play.environments.soundness import check_environment
 
     done = check_environment(name, options_of(options), items, timeout, python)
     if json_output:
@@ -145,9 +145,9 @@ def try_(
     For each model: the share of episodes without a malformed call, the share that succeeded, the mean value, and the errors of
     the verifier. Nothing is trained or stored. A key for endpoints is taken from OPENAI_API_KEY.
     """
-    from clawpipe.config.environment import EnvironmentSpec
-    from clawpipe.reporting.terminal import waiting
-    from clawpipe.rollouts.trial import Limits, file_for, try_environment
+    from clawpipe.core.config.environment import EnvironmentSpec
+    from clawpipe.play.rollouts.trial import Limits, file_for, try_environment
+    from clawpipe.record.reporting.terminal import waiting
 
     limits = Limits(steps, samples, max_turns, max_tokens)
     environment = EnvironmentSpec(name=name, options=options_of(options), python=python)
@@ -192,9 +192,9 @@ def plant(
     A fault counts if at least one of the package's own tests fails because of it and at least one passes. Tests run in a sandbox.
     The packages are pinned by version and digest, and equal arguments give equal tasks.
     """
-    from clawpipe.environments.faults.packages import packages_named, sdist, tree_of
-    from clawpipe.environments.faults.write import write_tasks
-    from clawpipe.environments.swe.workbench import DEFAULT_PLACE
+    from clawpipe.play.environments.faults.packages import packages_named, sdist, tree_of
+    from clawpipe.play.environments.faults.write import write_tasks
+    from clawpipe.play.environments.swe.workbench import DEFAULT_PLACE
 
     archives = sdists or output / "sdists"
     trees = [tree_of(package, sdist(package, archives)) for package in packages_named(packages)]

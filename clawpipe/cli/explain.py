@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clawpipe.cli.output import JsonFlag, print_json
-from clawpipe.json_types import JsonObject
+from clawpipe.core.basics.json_types import JsonObject
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
-    from clawpipe.config.names.table import Known
+    from clawpipe.core.config.names.table import Known
 
 
 def explain(
@@ -39,7 +39,7 @@ def explain(
 
 def _setting(name: str) -> JsonObject | None:
     """Return what a setting of a night is; None if there is none of this name."""
-    from clawpipe.config.load import setting_field
+    from clawpipe.core.config.load import setting_field
 
     field = setting_field(name)
     return None if field is None else {"about": field.description or "", "default": _default(field)}
@@ -51,7 +51,7 @@ def _default(field: FieldInfo) -> Any:
 
 
 def _known(name: str) -> list[Known]:
-    from clawpipe.config.names.table import meanings
+    from clawpipe.core.config.names.table import meanings
 
     return meanings(name)
 
@@ -74,7 +74,7 @@ def _lines(asked: str, setting: JsonObject | None, known: list[Known]) -> Iterat
 
 
 def _refuse(asked: str) -> None:
-    from clawpipe.config.names.table import near
+    from clawpipe.core.config.names.table import near
     from clawpipe.errors import NotFoundError
 
     found = near(asked)

@@ -10,7 +10,7 @@ import typer
 from clawpipe.cli.output import JsonFlag, print_json
 
 if TYPE_CHECKING:
-    from clawpipe.removal.forget import Forgetting
+    from clawpipe.record.removal.forget import Forgetting
 
 SessionOption = Annotated[str | None, typer.Option("--session", metavar="ID", help="A session's id in its source.")]
 KeyOption = Annotated[
@@ -43,9 +43,9 @@ def forget(
     Settings that name a dataset then use its replacement, so the next night trains without the forgotten rows; rows that are read
     again are rejected. Models keep what they learned until you train them again from the base.
     """
-    from clawpipe.lineage.subject import Subject
-    from clawpipe.removal.forget import forget as forget_subject
-    from clawpipe.store.home import Home
+    from clawpipe.core.store.home import Home
+    from clawpipe.data.forgotten.subject import Subject
+    from clawpipe.record.removal.forget import forget as forget_subject
 
     subject = Subject(session=session, user=user, trajectory=trajectory, source=source, text=text, key=key)
     results = forget_subject(Home.from_env(), subject, dry_run=dry_run)
@@ -57,7 +57,7 @@ def forget(
 
 
 def _lines(results: Sequence[Forgetting]) -> Iterator[str]:
-    from clawpipe.lineage.exposure import exposure_lines, named_by_nothing
+    from clawpipe.record.lineage.exposure import exposure_lines, named_by_nothing
 
     for result in results:
         yield from exposure_lines(result)

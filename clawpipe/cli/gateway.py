@@ -57,13 +57,13 @@ def gateway(
     With NAME@champion, requests for the model NAME are answered by the version that the alias names: vLLM loads its adapter within
     seconds of a promotion, new sessions get it, and a bad version goes back by itself, as `clawpipe serve` does it.
     """
-    from clawpipe.gateway.adapters import Following
-    from clawpipe.gateway.clients import Clients
-    from clawpipe.gateway.server import serve
-    from clawpipe.gateway.upstreams import Upstreams
-    from clawpipe.registry.names import version_uri
-    from clawpipe.serving.access import listen
-    from clawpipe.store.home import Home
+    from clawpipe.core.store.home import Home
+    from clawpipe.record.registry.names import version_uri
+    from clawpipe.serve.gateway.adapters import Following
+    from clawpipe.serve.gateway.clients import Clients
+    from clawpipe.serve.gateway.server import serve
+    from clawpipe.serve.gateway.upstreams import Upstreams
+    from clawpipe.serve.serving.access import listen
 
     home = Home.from_env()
     engines = Upstreams.named(upstream, os.environ.get("CLAWPIPE_UPSTREAM_KEY", ""))

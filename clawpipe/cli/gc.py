@@ -52,9 +52,9 @@ def gc(
 
     It refuses to run during a night; try again later. Data less than an hour old stay.
     """
-    from clawpipe.ingest.compaction import compact_imports
-    from clawpipe.removal.collect import collect
-    from clawpipe.store.home import Home
+    from clawpipe.core.store.home import Home
+    from clawpipe.data.ingest.compaction import compact_imports
+    from clawpipe.record.removal.collect import collect
     from flows.datasets import used_by_models
 
     home = Home.from_env()

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from clawpipe.cli.output import JsonFlag, print_json
-from clawpipe.json_types import JsonObject
+from clawpipe.core.basics.json_types import JsonObject
 
 if TYPE_CHECKING:
-    from clawpipe.ingest.options import LogprobsKind, Options
-    from clawpipe.store.home import Home
+    from clawpipe.core.store.home import Home
+    from clawpipe.data.ingest.intake.options import LogprobsKind, Options
 
 
 def ingest(
@@ -59,11 +59,11 @@ def ingest(
     personal data are redacted. A repeated run reads only what is new. With --watch the deployment `ingest` reads the paths as well,
     every ten minutes while `clawpipe up` runs.
     """
+    from clawpipe.core.store.home import Home
+    from clawpipe.data.ingest.intake.options import Options
+    from clawpipe.data.ingest.watched import unwatch
+    from clawpipe.data.ingest.watched import watch as watch_from_now_on
     from clawpipe.errors import DataError
-    from clawpipe.ingest.options import Options
-    from clawpipe.ingest.watched import unwatch
-    from clawpipe.ingest.watched import watch as watch_from_now_on
-    from clawpipe.store.home import Home
 
     home = Home.from_env()
     options = Options(format, policy_version, labels, user, temperature, cast("LogprobsKind | None", logprobs), tuple(map_ or ()))
@@ -85,8 +85,8 @@ def ingest(
 
 def _sources(home: Home, paths: list[str] | None, options: Options) -> Iterable[tuple[Options, Sequence[str]]]:
     """Return the paths with their options; without paths, the captured segments and the watched paths."""
+    from clawpipe.data.ingest.watched import sources
     from clawpipe.errors import ConfigError
-    from clawpipe.ingest.watched import sources
 
     if paths:
         return [(options, paths)]
@@ -99,8 +99,8 @@ def _sources(home: Home, paths: list[str] | None, options: Options) -> Iterable[
 
 
 def _ingest(home: Home, paths: Sequence[str], options: Options, again: bool, night: Path | None) -> JsonObject:
-    from clawpipe.ingest.report import ingest_report, write_night
-    from clawpipe.ingest.run import ingest as ingest_files
+    from clawpipe.data.ingest.intake.run import ingest as ingest_files
+    from clawpipe.start.proposing.report import ingest_report, write_night
 
     done = ingest_files(home, paths, options, again=again, waits=lambda who: typer.echo(f"waiting: {who}", err=True))
     remarks = write_night(home, done, night) if night else []

@@ -11,17 +11,17 @@ import typer
 
 from clawpipe.cli.labelled import Labelled
 from clawpipe.cli.output import JsonFlag, print_json, wrapped
-from clawpipe.json_types import JsonObject
-from clawpipe.words import plain
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.core.basics.words import plain
 
 if TYPE_CHECKING:
     from rich.text import Text
 
     from clawpipe.cli.tokens import Seen
-    from clawpipe.importers.reading import Record
-    from clawpipe.importers.record import Conversation, Judgement, Preference, Tokens
-    from clawpipe.importers.survey import Survey
-    from clawpipe.messages import Message
+    from clawpipe.core.conversation.messages import Message
+    from clawpipe.data.importers.read.reading import Record
+    from clawpipe.data.importers.read.survey import Survey
+    from clawpipe.data.importers.record import Conversation, Judgement, Preference, Tokens
 
 _WIDTH = 400  # most characters of a message to show
 _RUN = 40  # most tokens of a run to show
@@ -56,10 +56,10 @@ def inspect(
     Formats of some 45 programs and data sets are recognised by content; docs/inspect.md lists them. Nothing is stored. A line that
     cannot be read is counted with all reasons, file, number and offset.
     """
-    from clawpipe.importers.mapping import read_mapping
-    from clawpipe.importers.read import read_stream
-    from clawpipe.importers.reading import Reading
-    from clawpipe.importers.survey import Survey
+    from clawpipe.data.importers.read.mapping import read_mapping
+    from clawpipe.data.importers.read.read import read_stream
+    from clawpipe.data.importers.read.reading import Reading
+    from clawpipe.data.importers.read.survey import Survey
 
     see = _seer(model, tool_call_format) if tokens else None
     decode = decoder(tokenizer)
@@ -91,7 +91,7 @@ def _seer(model: str, tool_call_format: str | None) -> Callable[[Conversation], 
 
 def _rows(records: Sequence[Any], see: Callable[[Conversation], Seen]) -> Iterator[JsonObject]:
     """Yield the conversations among the records as a model sees them."""
-    from clawpipe.importers.record import Conversation
+    from clawpipe.data.importers.record import Conversation
 
     for record in records:
         if isinstance(record, Conversation):
@@ -103,7 +103,7 @@ def _as_seen(number: int, record: Any, see: Callable[[Conversation], Seen]) -> I
     """Yield a heading and a conversation as a model sees it; other records as they are."""
     from rich.text import Text
 
-    from clawpipe.importers.record import Conversation
+    from clawpipe.data.importers.record import Conversation
 
     if not isinstance(record, Conversation):
         yield from shown(number, record, str)
@@ -129,7 +129,7 @@ def decoder(folder: Path | None) -> Callable[[Sequence[int]], str]:
 
 
 def _is_shown(record: Record) -> bool:
-    from clawpipe.importers.reading import Refusal
+    from clawpipe.data.importers.read.reading import Refusal
 
     return not isinstance(record, Refusal)
 
@@ -151,7 +151,7 @@ def shown(number: int, record: Any, decode: Callable[[Sequence[int]], str]) -> I
     """Yield a conversation, preference or prompt line by line."""
     from rich.text import Text
 
-    from clawpipe.importers.record import Conversation, Preference
+    from clawpipe.data.importers.record import Conversation, Preference
 
     yield Text(plain(f"[{number}] {' · '.join(_heading(record))}"), style="bold")
     if isinstance(record, Conversation):

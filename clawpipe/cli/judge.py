@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clawpipe.cli.output import JsonFlag, options_of, print_json
-from clawpipe.json_types import JsonObject, Row
+from clawpipe.core.basics.json_types import JsonObject, Row
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from clawpipe.judging.base import Scorer
-    from clawpipe.judging.exchanges import Exchange
-    from clawpipe.judging.report import Agreement, Judged, Spoken
-    from clawpipe.store.home import Home
+    from clawpipe.core.store.home import Home
+    from clawpipe.play.judging.base import Scorer
+    from clawpipe.play.judging.exchanges import Exchange
+    from clawpipe.play.judging.report import Agreement, Judged, Spoken
 
 app = typer.Typer(help="Judges: who says what was good.", no_args_is_help=True)
 
@@ -40,7 +40,7 @@ def try_(
 
     clawpipe judge try chats.jsonl --scorer prm --option url=http://127.0.0.1:8000/v1 --option model=judge
     """
-    from clawpipe.judging.base import SCORERS, Prepares
+    from clawpipe.play.judging.base import SCORERS, Prepares
 
     judge: Scorer = SCORERS.make(scorer, options_of(options))
     rows = list(islice(_rows(file), limit))
@@ -70,8 +70,8 @@ def _judged(judge: Scorer, rows: Sequence[Row]) -> list[JsonObject]:
 
 def _rows(file: str) -> Iterator[JsonObject]:
     """Yield the file's conversations as stored rows of text are."""
-    from clawpipe.importers.read import read_stream
-    from clawpipe.importers.record import Conversation
+    from clawpipe.data.importers.read.read import read_stream
+    from clawpipe.data.importers.record import Conversation
 
     conversations = (record for record in read_stream([file]) if isinstance(record, Conversation))
     for number, record in enumerate(conversations):
@@ -88,7 +88,7 @@ def _rows(file: str) -> Iterator[JsonObject]:
 
 def _verdicts(judge: Scorer, row: Row) -> Iterator[JsonObject]:
     """Yield each main turn with its verdict; `value` None where the judge says nothing."""
-    from clawpipe.judging.exchanges import exchanges_of
+    from clawpipe.play.judging.exchanges import exchanges_of
 
     by_turn = {score.turn: score for score in judge.score({}, row)}
     for turn in exchanges_of(row):
@@ -124,7 +124,7 @@ def _print_verdict(verdict: JsonObject) -> None:
 
 
 def _one_line(text: str) -> str:
-    from clawpipe.reporting.wording import one_line
+    from clawpipe.record.reporting.wording import one_line
 
     plain = one_line(text)
     return plain if len(plain) <= _SHOWN else f"{plain[: _SHOWN - 3]}..."
@@ -143,7 +143,7 @@ def report(
 
     clawpipe judge report latest
     """
-    from clawpipe.store.home import Home
+    from clawpipe.core.store.home import Home
 
     home = Home.from_env()
     if night:
@@ -153,8 +153,8 @@ def report(
 
 
 def _report_night(home: Home, night: str, json_output: bool) -> None:
-    from clawpipe.nights.record import list_nights, read_status
-    from clawpipe.reporting.judges import judge_lines
+    from clawpipe.record.nights.record import list_nights, read_status
+    from clawpipe.record.reporting.judges import judge_lines
 
     known = list_nights(home)
     status = read_status(home, known[-1] if night == "latest" and known else night)
@@ -166,8 +166,8 @@ def _report_night(home: Home, night: str, json_output: bool) -> None:
 
 
 def _report_home(home: Home, json_output: bool) -> None:
-    from clawpipe.judging.report import agreements, judged, spoken
-    from clawpipe.judging.votes import VoteStore
+    from clawpipe.play.judging.report import agreements, judged, spoken
+    from clawpipe.play.judging.votes import VoteStore
 
     scores = list(_scores(home))
     models, agreed, said = judged(VoteStore.of(home).every()), agreements(scores), spoken(scores)
@@ -190,8 +190,8 @@ def _report_home(home: Home, json_output: bool) -> None:
 
 def _scores(home: Home) -> Iterator[Row]:
     """Yield the rows of all stored scores."""
-    from clawpipe.store.datasets import read_dataset, stored_datasets
-    from clawpipe.store.open import open_store
+    from clawpipe.core.store.datasets import read_dataset, stored_datasets
+    from clawpipe.core.store.open import open_store
 
     store = open_store(home)
     for ref in stored_datasets(store):
@@ -225,7 +225,7 @@ def _said(said: list[Spoken]) -> Table:
 def _agreed(agreed: list[Agreement]) -> Table:
     from rich.table import Table
 
-    from clawpipe.judging.report import PEOPLE_AND_CHECKS
+    from clawpipe.play.judging.report import PEOPLE_AND_CHECKS
 
     table = Table("judge", "with", "of", "n", "agree", "kappa", box=None, pad_edge=False)
     for one in agreed:

@@ -10,7 +10,7 @@ import typer
 from clawpipe.cli.output import JsonFlag, print_json
 
 if TYPE_CHECKING:
-    from clawpipe.gateway.keys import Key
+    from clawpipe.serve.gateway.keys import Key
 
 app = typer.Typer(help="Keys of the gateway's clients: make one, list them, revoke one.", no_args_is_help=True)
 
@@ -32,8 +32,8 @@ def make(
     json_output: JsonFlag = False,
 ) -> None:
     """Make a key and print it. It is shown this once: the home holds only its digest. Running gateways know it within a second."""
-    from clawpipe.gateway.keys import make_key
-    from clawpipe.store.home import Home
+    from clawpipe.core.store.home import Home
+    from clawpipe.serve.gateway.keys import make_key
 
     limits = {"per_minute": per_minute, "per_day": per_day, "at_once": at_once}
     secret = make_key(Home.from_env(), name, owner=owner, capture=capture, **limits)
@@ -46,8 +46,8 @@ def make(
 @app.command("list")
 def list_keys(json_output: JsonFlag = False) -> None:
     """List the keys without the keys themselves: names, owners, limits, and since when each is good or no longer good."""
-    from clawpipe.gateway.keys import read_keys
-    from clawpipe.store.home import Home
+    from clawpipe.core.store.home import Home
+    from clawpipe.serve.gateway.keys import read_keys
 
     keys = read_keys(Home.from_env())
     if json_output:
@@ -62,8 +62,8 @@ def list_keys(json_output: JsonFlag = False) -> None:
 @app.command("revoke")
 def revoke(name: NameArgument, json_output: JsonFlag = False) -> None:
     """Make a key useless. Running gateways know it within a second."""
-    from clawpipe.gateway.keys import revoke_key
-    from clawpipe.store.home import Home
+    from clawpipe.core.store.home import Home
+    from clawpipe.serve.gateway.keys import revoke_key
 
     key = revoke_key(Home.from_env(), name)
     if json_output:

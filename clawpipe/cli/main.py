@@ -56,12 +56,12 @@ from clawpipe.cli import (
 )
 from clawpipe.cli.output import escape_unencodable, paragraphs, tell, wants_json
 from clawpipe.cli.spellings import command_class
+from clawpipe.core.basics.masking import without_secrets
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.permissions import keep_private
+from clawpipe.core.system.machine import as_clawpipe_error, full_disk
+from clawpipe.core.system.processes import quick_exit
 from clawpipe.errors import ClawpipeError, ConfigError, StoppedError
-from clawpipe.machine import as_clawpipe_error, full_disk
-from clawpipe.masking import without_secrets
-from clawpipe.processes import quick_exit
-from clawpipe.store.home import Home
-from clawpipe.store.permissions import keep_private
 
 _HELP = """Turn agent trajectories into a trained, evaluated, registered and served model, every night.
 

@@ -42,10 +42,10 @@ def mcp(
     learns; texts, the held-out items, the gate and the registry are locked. Clients start this command and use its pipes; with
     --http they send the home's secret ($CLAWPIPE_HOME/secret) as a bearer token to http://127.0.0.1:PORT/mcp.
     """
-    from clawpipe.config import load_config
-    from clawpipe.mcp.desk import Desk
-    from clawpipe.mcp.trying import require_distinct
-    from clawpipe.store.home import Home
+    from clawpipe.core.config import load_config
+    from clawpipe.core.store.home import Home
+    from clawpipe.start.mcp.desk import Desk
+    from clawpipe.start.mcp.trying import require_distinct
 
     _require_package()
     _require_directory(data)
@@ -54,13 +54,13 @@ def mcp(
     desk = Desk(Home.from_env(), config, override, folders, status_minutes * 60, data, test_model)
     desk.environments()
     if http is None:
-        from clawpipe.mcp.server import serve_pipes
+        from clawpipe.start.mcp.server import serve_pipes
 
         serve_pipes(desk)
         return
-    from clawpipe.mcp.server import PATH, serve_http
-    from clawpipe.ports import LOOPBACK
-    from clawpipe.serving.access import listen
+    from clawpipe.core.system.ports import LOOPBACK
+    from clawpipe.serve.serving.access import listen
+    from clawpipe.start.mcp.server import PATH, serve_http
 
     listener = listen(LOOPBACK, http)
     typer.echo(f"tools at http://{LOOPBACK}:{listener.getsockname()[1]}{PATH}, for clients with the secret of {desk.home.root}")

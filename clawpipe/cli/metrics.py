@@ -24,11 +24,11 @@ def metrics(
 def _dashboard() -> str:
     from importlib.resources import files
 
-    return (files("clawpipe.monitoring") / "grafana.json").read_text(encoding="utf-8")
+    return (files("clawpipe.serve.monitoring") / "grafana.json").read_text(encoding="utf-8")
 
 
 def _figures() -> str:
-    from clawpipe.store.home import Home
+    from clawpipe.core.store.home import Home
     from flows.figures import figures
 
     return figures(Home.from_env()).decode()

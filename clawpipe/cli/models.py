@@ -10,12 +10,12 @@ import typer
 
 from clawpipe.cli.forget import SessionOption, UserOption
 from clawpipe.cli.output import JsonFlag, print_json, print_table
-from clawpipe.export.forms import Form
+from clawpipe.serve.export.forms import Form
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from clawpipe.registry.listing import Listed
+    from clawpipe.record.registry.listing import Listed
 
 app = typer.Typer(help="Registered models.", no_args_is_help=True)
 
@@ -31,10 +31,10 @@ def list_(
     json_output: JsonFlag = False,
 ) -> None:
     """List registered versions, the newest first: verdict, held-out figure, aliases, and the version that each started from."""
-    from clawpipe.registry.listing import list_versions
-    from clawpipe.registry.names import model_name
-    from clawpipe.registry.tracking import Tracking
-    from clawpipe.store.home import Home
+    from clawpipe.core.store.home import Home
+    from clawpipe.record.registry.listing import list_versions
+    from clawpipe.record.registry.names import model_name
+    from clawpipe.record.registry.tracking import Tracking
 
     verdict, model = _verdict(verdict), model_name(model) if model else None
     found = list_versions(Tracking.of(Home.from_env(), "none"), model, verdict, limit + 1)
@@ -52,7 +52,7 @@ def list_(
 
 def _verdict(word: str | None) -> str | None:
     from clawpipe.errors import ConfigError
-    from clawpipe.evaluation.verdict import Decision
+    from clawpipe.learn.evaluation.verdict.verdict import Decision
 
     known = [decision.value for decision in Decision]
     if word is not None and word.upper() not in known:
@@ -64,7 +64,7 @@ def _table(versions: list[Listed]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    from clawpipe.reporting.wording import elided, one_line
+    from clawpipe.record.reporting.wording import elided, one_line
 
     table = Table(box=None, pad_edge=False)
     table.add_column("version", no_wrap=True)
@@ -92,11 +92,11 @@ def trace(
     if model_version is None or session or user:
         _trace_subject(model_version, session, user, json_output)
         return
-    from clawpipe.lineage.trace import trace_version
-    from clawpipe.registry.tracking import Tracking
-    from clawpipe.registry.versions import resolve
-    from clawpipe.reporting.terminal import print_trace
-    from clawpipe.store.home import Home
+    from clawpipe.core.store.home import Home
+    from clawpipe.record.lineage.trace import trace_version
+    from clawpipe.record.registry.tracking import Tracking
+    from clawpipe.record.registry.versions import resolve
+    from clawpipe.record.reporting.terminal import print_trace
 
     home = Home.from_env()
     found = trace_version(home, resolve(Tracking.of(home, "none"), model_version))
@@ -107,10 +107,10 @@ def trace(
 
 
 def _trace_subject(model_version: str | None, session: str | None, user: str | None, json_output: bool) -> None:
+    from clawpipe.core.store.home import Home
+    from clawpipe.data.forgotten.subject import Subject
     from clawpipe.errors import ConfigError
-    from clawpipe.lineage.exposure import exposure, exposure_lines, named_by_nothing
-    from clawpipe.lineage.subject import Subject
-    from clawpipe.store.home import Home
+    from clawpipe.record.lineage.exposure import exposure, exposure_lines, named_by_nothing
 
     if not (model_version or session or user):
         raise ConfigError("say what to trace: a version, such as NAME@3, or --session ID, or --user ID")
@@ -132,8 +132,8 @@ def promote(
 
     `clawpipe rollback` undoes it; the next night compares its candidate with this version.
     """
-    from clawpipe.registry.publish import overrule
-    from clawpipe.store.home import Home
+    from clawpipe.core.store.home import Home
+    from clawpipe.record.registry.publish import overrule
 
     info, move = overrule(Home.from_env(), model_version, getpass.getuser(), reason)
     if json_output:
@@ -152,10 +152,10 @@ def rollback(
     json_output: JsonFlag = False,
 ) -> None:
     """Put the previous champion back in service. The move is logged, and no night undoes it."""
-    from clawpipe.registry.names import model_name
-    from clawpipe.registry.promotions import rollback as roll_back
-    from clawpipe.registry.tracking import Tracking
-    from clawpipe.store.home import Home
+    from clawpipe.core.store.home import Home
+    from clawpipe.record.registry.names import model_name
+    from clawpipe.record.registry.promotions import rollback as roll_back
+    from clawpipe.record.registry.tracking import Tracking
 
     move = roll_back(Tracking.of(Home.from_env(), model_name(model)), who=getpass.getuser(), reason=reason)
     if json_output:
@@ -173,8 +173,8 @@ def export(
 ) -> None:
     """Write a model version as files for other engines: the adapter, merged weights, merged weights quantized as served, or a GGUF
     file with an Ollama Modelfile."""
-    from clawpipe.export.files import export_version
-    from clawpipe.store.home import Home
+    from clawpipe.core.store.home import Home
+    from clawpipe.serve.export.files import export_version
 
     written = export_version(Home.from_env(), model_version, form, output)
     if json_output:

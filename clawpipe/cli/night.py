@@ -15,14 +15,14 @@ import typer
 from clawpipe.cli.config import OverrideOption
 from clawpipe.cli.ending import end_early
 from clawpipe.cli.output import JsonFlag, print_json, printable, tell
+from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.errors import BusyError, ClawpipeError, ConfigError, NotFoundError
-from clawpipe.json_types import JsonObject
 
 if TYPE_CHECKING:
-    from clawpipe.config import NightConfig
-    from clawpipe.nights.record import NightStatus
-    from clawpipe.runs.recording import Recorder
-    from clawpipe.store.home import Home
+    from clawpipe.core.config import NightConfig
+    from clawpipe.core.store.home import Home
+    from clawpipe.record.nights.record import NightStatus
+    from clawpipe.record.runs.recording import Recorder
 
 ConfigOption = Annotated[Path, typer.Option("--config", "-c", help="YAML file of the night's settings.")]
 NightOption = Annotated[Path | None, typer.Option("--config", "-c", help="YAML file of the night's settings.")]
@@ -41,8 +41,8 @@ def run(config: NightOption = None, override: OverrideOption = [], json_output: 
         raise ConfigError("a night's config is not named", "--config", fix)
     if not json_output:
         typer.echo(f"reading {config}", err=True)  # at once: imports and servers take a while
-    from clawpipe.config import load_config
-    from clawpipe.store.home import Home
+    from clawpipe.core.config import load_config
+    from clawpipe.core.store.home import Home
 
     if load_config(config, override).registry.per:
         _run_of_users(config, override, json_output)
@@ -56,7 +56,7 @@ def run(config: NightOption = None, override: OverrideOption = [], json_output: 
 
 def _run_of_users(config: Path, overrides: list[str], json_output: bool) -> None:
     """Run the night of each user who said something new, and print them together as JSON, or each as it ends."""
-    from clawpipe.store.home import Home
+    from clawpipe.core.store.home import Home
     from flows.users import each, overrides_of_users
 
     home, nights = Home.from_env(), list[JsonObject]()
@@ -74,13 +74,13 @@ def _run_of_users(config: Path, overrides: list[str], json_output: bool) -> None
 
 def _run_one(config: Path, override: list[str], json_output: bool) -> tuple[str, NightStatus]:
     """Run a night; return the id of the run, and the night's status."""
-    from clawpipe.config import load_config
-    from clawpipe.nights.locks import run_held
-    from clawpipe.nights.record import NightStatus, night_id, run_dir
-    from clawpipe.reporting.terminal import waiting
-    from clawpipe.runs.recording import recorded
-    from clawpipe.services.prefect_server import environment, prefect_api
-    from clawpipe.store.home import Home
+    from clawpipe.core.config import load_config
+    from clawpipe.core.services.prefect_server import environment, prefect_api
+    from clawpipe.core.store.home import Home
+    from clawpipe.record.nights.locks import run_held
+    from clawpipe.record.nights.record import NightStatus, night_id, run_dir
+    from clawpipe.record.reporting.terminal import waiting
+    from clawpipe.record.runs.recording import recorded
     from flows.labels import labelled
     from flows.refusals import refuse_early
 
@@ -109,7 +109,7 @@ def _run_one(config: Path, override: list[str], json_output: bool) -> tuple[str,
 
 def _facts(settings: NightConfig, config: Path, overrides: list[str]) -> dict[str, Any]:
     """Return what is known of a run before it starts."""
-    from clawpipe.nights.record import night_id
+    from clawpipe.record.nights.record import night_id
 
     return {
         "night": night_id(settings),
@@ -121,7 +121,7 @@ def _facts(settings: NightConfig, config: Path, overrides: list[str]) -> dict[st
 
 def _kept(home: Home, recorder: Recorder, why: ClawpipeError | None) -> str:
     """Record the end of an interrupted run, and return a sentence about the finished steps that it keeps."""
-    from clawpipe.nights.record import read_status
+    from clawpipe.record.nights.record import read_status
 
     recorder.end("failed" if isinstance(why, BusyError) else "stopped", why.what if why else "interrupted")
     try:
@@ -134,7 +134,7 @@ def _kept(home: Home, recorder: Recorder, why: ClawpipeError | None) -> str:
 
 def _load_steps(private: bool) -> None:
     """Import the flow, which takes seconds, and prepare its server."""
-    from clawpipe.quick_imports import quick_imports
+    from clawpipe.core.system.quick_imports import quick_imports
 
     logging.raiseExceptions = False  # a log that cannot be written must not fill the terminal with tracebacks
     with quick_imports():
@@ -146,8 +146,8 @@ def _load_steps(private: bool) -> None:
 
 def _night(config: str, overrides: list[str], private: bool) -> JsonObject:
     """Run the flow in this process, with its progress on stderr."""
-    from clawpipe.nights.journal import watched_by
-    from clawpipe.reporting.terminal import Progress
+    from clawpipe.record.nights.journal import watched_by
+    from clawpipe.record.reporting.terminal import Progress
     from flows.bootstrap import drain
     from flows.nightly import nightly
 
@@ -176,8 +176,8 @@ def plan(
     The key of a step that depends on steps yet to run is unknown, and shown as "-". With --hardware: the peak memory of generation
     and training, whether it fits this machine or the given GPU, and the cheapest change that makes it fit.
     """
-    from clawpipe.config import load_config
-    from clawpipe.nights.record import night_id
+    from clawpipe.core.config import load_config
+    from clawpipe.record.nights.record import night_id
 
     settings = load_config(config, override)
     if hardware or gpu:
@@ -186,11 +186,11 @@ def plan(
     if check_model:
         _plan_check(settings, json_output)
         return
-    from clawpipe.nights.compared import shares_note
-    from clawpipe.planning.architecture import router_note
-    from clawpipe.planning.rate import rate_facts, rate_notes, rate_of_night
-    from clawpipe.services.prefect_server import no_api
-    from clawpipe.store.home import Home
+    from clawpipe.core.services.prefect_server import no_api
+    from clawpipe.core.store.home import Home
+    from clawpipe.model.planning.architecture import router_note
+    from clawpipe.model.planning.rate import rate_facts, rate_notes, rate_of_night
+    from clawpipe.record.nights.compared import shares_note
 
     with no_api():  # even importing Prefect would create a directory
         from flows.labels import labelled
@@ -207,7 +207,7 @@ def plan(
     if json_output:
         print_json(plan)
     else:
-        from clawpipe.reporting.summary import plan_table
+        from clawpipe.record.reporting.summary import plan_table
 
         _print(plan_table(plan))
         for note in notes:
@@ -215,15 +215,15 @@ def plan(
 
 
 def _plan_hardware(settings: NightConfig, gpu: str | None, json_output: bool) -> None:
-    from clawpipe.planning.architecture import architecture_of
-    from clawpipe.planning.hardware import local_device, named
-    from clawpipe.planning.plan import as_dict, estimate
+    from clawpipe.model.planning.architecture import architecture_of
+    from clawpipe.model.planning.hardware import local_device, named
+    from clawpipe.model.planning.plan import as_dict, estimate
 
     found = estimate(settings, architecture_of(settings.model.base), named(gpu) if gpu else local_device(settings.runtime.device))
     if json_output:
         print_json(as_dict(found))
         return
-    from clawpipe.planning.plan import hardware_table
+    from clawpipe.model.planning.plan import hardware_table
 
     _print(hardware_table(found))
 
@@ -231,11 +231,11 @@ def _plan_hardware(settings: NightConfig, gpu: str | None, json_output: bool) ->
 def _plan_check(settings: NightConfig, json_output: bool) -> None:
     import tempfile
 
-    from clawpipe.config.night import Rollouts
-    from clawpipe.evaluation.model_check import check_model
-    from clawpipe.policy.spec import untrained_spec
-    from clawpipe.reporting.terminal import waiting
-    from clawpipe.workers.pool import WorkerPool
+    from clawpipe.core.config.night import Rollouts
+    from clawpipe.learn.evaluation.model_check import check_model
+    from clawpipe.model.policy.spec import untrained_spec
+    from clawpipe.play.workers.pool import WorkerPool
+    from clawpipe.record.reporting.terminal import waiting
 
     with tempfile.TemporaryDirectory() as scratch, WorkerPool(settings.runtime, Path(scratch)) as pool:
         engine = (settings.rollouts or Rollouts()).engine
@@ -257,9 +257,9 @@ def status(
     json_output: JsonFlag = False,
 ) -> None:
     """Show a past or running night: steps, held-out figures, verdict, model, and the evidence left."""
-    from clawpipe.nights.conclude import count_evidence_in
-    from clawpipe.nights.record import list_nights, read_status
-    from clawpipe.store.home import Home
+    from clawpipe.core.store.home import Home
+    from clawpipe.record.nights.conclude import count_evidence_in
+    from clawpipe.record.nights.record import list_nights, read_status
 
     home = Home.from_env()
     if every_model:
@@ -275,7 +275,7 @@ def status(
         return
     _print_status(found, home)
     if night is None and len(nights) > 1:
-        from clawpipe.reporting.summary import nights_table
+        from clawpipe.record.reporting.summary import nights_table
 
         _print(nights_table(list(_readable(home, nights[-limit:]))))
         if len(nights) > limit:
@@ -285,7 +285,7 @@ def status(
 
 
 def _print_models(home: Home, json_output: bool) -> None:
-    from clawpipe.reporting.models import model_statuses, models_table
+    from clawpipe.record.reporting.models import model_statuses, models_table
 
     found = model_statuses(home, _next_nights(home))
     if json_output:
@@ -298,8 +298,8 @@ def _print_models(home: Home, json_output: bool) -> None:
 
 def _next_nights(home: Home) -> dict[str, str]:
     """Return when the next night of each model is due; nothing while `clawpipe up` does not run, or does not answer."""
-    from clawpipe.services.prefect_server import announced_url
-    from clawpipe.services.schedules import deployed
+    from clawpipe.core.services.prefect_server import announced_url
+    from clawpipe.core.services.schedules import deployed
 
     url = announced_url(home)
     with suppress(ClawpipeError):
@@ -310,8 +310,8 @@ def _next_nights(home: Home) -> dict[str, str]:
 
 def _schedule(home: Home) -> list[str]:
     """Return when each deployment of `clawpipe up` runs next, and how it last ended; nothing while it is not up."""
-    from clawpipe.services.prefect_server import announced_url
-    from clawpipe.services.schedules import deployed
+    from clawpipe.core.services.prefect_server import announced_url
+    from clawpipe.core.services.schedules import deployed
 
     url = announced_url(home)
     try:
@@ -322,7 +322,7 @@ def _schedule(home: Home) -> list[str]:
 
 def _readable(home: Home, nights: list[str]) -> Iterator[NightStatus]:
     """Yield the statuses of nights; errors of damaged ones are printed, and the others are shown."""
-    from clawpipe.nights.record import read_status
+    from clawpipe.record.nights.record import read_status
 
     for night in nights:
         try:
@@ -340,7 +340,7 @@ def flow_log(home: Home) -> Path:
 
 def _print_status(status: NightStatus, home: Home) -> None:
     """Print the night, and last the address of its lineage on one line, so that a terminal makes a link of it."""
-    from clawpipe.reporting.summary import summary
+    from clawpipe.record.reporting.summary import summary
 
     _print(summary(status))
     if page := status.lineage_page:
@@ -350,7 +350,7 @@ def _print_status(status: NightStatus, home: Home) -> None:
 
 def _address(page: str, home: Home) -> tuple[str, str]:
     """Return where to find a Prefect page, and its address; a path is a page of the home's server."""
-    from clawpipe.services.prefect_server import announced_url
+    from clawpipe.core.services.prefect_server import announced_url
 
     if not page.startswith("/"):
         return "", page

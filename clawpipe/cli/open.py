@@ -10,7 +10,7 @@ import typer
 from clawpipe.cli.output import JsonFlag, print_json
 
 if TYPE_CHECKING:
-    from clawpipe.store.home import Home
+    from clawpipe.core.store.home import Home
 
 PrintFlag = Annotated[bool, typer.Option("--print", help="Print the path of the page instead, for a machine without a browser.")]
 
@@ -20,9 +20,9 @@ def open_(print_: PrintFlag = False, json_output: JsonFlag = False) -> None:
 
     The page of links lies in the home, and only you can read it. The secret stands in no command line and in no log.
     """
+    from clawpipe.core.services.pages import pages_of, write_links
+    from clawpipe.core.store.home import Home
     from clawpipe.errors import NotFoundError
-    from clawpipe.services.pages import pages_of, write_links
-    from clawpipe.store.home import Home
 
     home = Home.from_env()
     report, pages = _newest_report(home), pages_of(home)
@@ -39,7 +39,7 @@ def open_(print_: PrintFlag = False, json_output: JsonFlag = False) -> None:
 
 
 def _newest_report(home: Home) -> Path | None:
-    from clawpipe.nights.record import REPORT, list_nights, run_dir
+    from clawpipe.record.nights.record import REPORT, list_nights, run_dir
 
     reports = (run_dir(home, night) / REPORT for night in reversed(list_nights(home)))
     return next((report for report in reports if report.exists()), None)

@@ -12,8 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
+from clawpipe.core.basics.json_types import Options
 from clawpipe.errors import ClawpipeError
-from clawpipe.json_types import Options
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, errors included.")]
 
@@ -77,8 +77,8 @@ def wants_json(arguments: list[str]) -> bool:
 
 def options_of(words: list[str]) -> Options:
     """Return options by name, from NAME=VALUE; their values are YAML."""
+    from clawpipe.core.basics.plain_yaml import parse_yaml
     from clawpipe.errors import ConfigError
-    from clawpipe.plain_yaml import parse_yaml
 
     found: Options = {}
     for word in words:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clawpipe.cli.output import JsonFlag, print_json
+from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.errors import ConfigError, NotFoundError
-from clawpipe.json_types import JsonObject
 
 if TYPE_CHECKING:
-    from clawpipe.store.home import Home
+    from clawpipe.core.store.home import Home
 
 
 def report(
@@ -24,8 +24,8 @@ def report(
     With --all, write one page over all nights: held-out and benchmark success with intervals, reward, KL, lengths, rows by reason,
     minutes and tokens by stage, verdicts, and links to the reports. `clawpipe up` serves it, too.
     """
-    from clawpipe.nights.record import list_nights
-    from clawpipe.store.home import Home
+    from clawpipe.core.store.home import Home
+    from clawpipe.record.nights.record import list_nights
 
     if night and everything:
         raise ConfigError("--all is the page over all nights", "--night", "leave one of them out")
@@ -41,14 +41,14 @@ def report(
 
 
 def _all(home: Home) -> JsonObject:
-    from clawpipe.reporting.trend import write_page
+    from clawpipe.record.reporting.trend import write_page
 
     path, nights = write_page(home)
     return {"file": str(path), "nights": nights}
 
 
 def _one(home: Home, night: str) -> JsonObject:
-    from clawpipe.nights.record import REPORT, run_dir
+    from clawpipe.record.nights.record import REPORT, run_dir
 
     path = run_dir(home, night) / REPORT
     if not path.exists():

@@ -12,12 +12,12 @@ import typer
 from clawpipe.cli.datasets import DatasetArgument
 from clawpipe.cli.environments import PythonOption
 from clawpipe.cli.output import JsonFlag, options_of, print_json
-from clawpipe.json_types import JsonObject
+from clawpipe.core.basics.json_types import JsonObject
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from clawpipe.judging.rescore import Rescored, Verdicts
+    from clawpipe.play.judging.rescore import Rescored, Verdicts
 
 _SHOWN = 20  # changed verdicts of a table
 
@@ -39,14 +39,14 @@ def rescore(
     Nothing is played again: the verifier reads the recorded messages and what the world said at each episode's end. The new scores
     are a dataset of their own, in which other scorers' scores stay; a night takes it by the setting `scores`.
     """
-    from clawpipe.config.environment import EnvironmentSpec
-    from clawpipe.environments.discovery import environment_name
-    from clawpipe.environments.several import open_world
-    from clawpipe.environments.user_errors import LOG
-    from clawpipe.judging.rescore import rescore as rescore_dataset
-    from clawpipe.store.datasets import find_dataset
-    from clawpipe.store.home import Home
-    from clawpipe.store.open import open_store
+    from clawpipe.core.config.environment import EnvironmentSpec
+    from clawpipe.core.store.datasets import find_dataset
+    from clawpipe.core.store.home import Home
+    from clawpipe.core.store.open import open_store
+    from clawpipe.core.user_code.user_errors import LOG
+    from clawpipe.play.environments.discovery import environment_name
+    from clawpipe.play.environments.several import open_world
+    from clawpipe.play.judging.rescore import rescore as rescore_dataset
 
     home = Home.from_env()
     store = open_store(home)
@@ -106,7 +106,7 @@ def _table(changed: Sequence[Verdicts]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    from clawpipe.reporting.wording import one_line
+    from clawpipe.record.reporting.wording import one_line
 
     table = Table("trajectory", "item", "before", "now", "reason now", box=None, pad_edge=False)
     for one in changed:

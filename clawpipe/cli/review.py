@@ -15,9 +15,9 @@ from clawpipe.cli.config import OverrideOption
 from clawpipe.cli.output import JsonFlag, print_json, printable
 
 if TYPE_CHECKING:
-    from clawpipe.json_types import JsonObject
-    from clawpipe.reviews.decisions import Decision, Verdict
-    from clawpipe.reviews.queue import Entry, Queue
+    from clawpipe.core.basics.json_types import JsonObject
+    from clawpipe.record.reviews.decisions import Decision, Verdict
+    from clawpipe.record.reviews.queue import Entry, Queue
 
 app = typer.Typer(help="What would teach tonight: approve, reject or edit it before it does.", no_args_is_help=False)
 
@@ -150,8 +150,8 @@ def edit(
 
     Methods that take ratios leave the row out, since nobody drew your words. What was said after the turn is cut off.
     """
-    from clawpipe.reviews.deciding import edit as edit_row
-    from clawpipe.store.home import Home
+    from clawpipe.core.store.home import Home
+    from clawpipe.record.reviews.deciding import edit as edit_row
 
     queue = _queue(config, override, False)
     entry = queue.entry(row)
@@ -172,11 +172,11 @@ def page(
     judge: JudgesFlag = False,
 ) -> None:
     """Serve the queue as a page on this machine, until Ctrl-C. It asks for user and password: the parts of the home's secret."""
-    from clawpipe.ports import LOOPBACK
-    from clawpipe.reviews.page import review_app, serve_page
-    from clawpipe.services.secret import secret_file
-    from clawpipe.serving.access import listen
-    from clawpipe.store.home import Home
+    from clawpipe.core.services.secret import secret_file
+    from clawpipe.core.store.home import Home
+    from clawpipe.core.system.ports import LOOPBACK
+    from clawpipe.record.reviews.page import review_app, serve_page
+    from clawpipe.serve.serving.access import listen
 
     home = Home.from_env()
     app = review_app(home, lambda: _queue(config, override, judge), _name(by))
@@ -187,9 +187,9 @@ def page(
 
 
 def _queue(config: Path | None, override: list[str], judge: bool) -> Queue:
-    from clawpipe.config import load_config
+    from clawpipe.core.config import load_config
+    from clawpipe.core.store.home import Home
     from clawpipe.errors import ConfigError
-    from clawpipe.store.home import Home
     from flows.review import review_queue
 
     if config is None and (override or judge):
@@ -207,8 +207,8 @@ def _decide(
     again: bool,
     json_output: bool,
 ) -> None:
-    from clawpipe.reviews.deciding import decide
-    from clawpipe.store.home import Home
+    from clawpipe.core.store.home import Home
+    from clawpipe.record.reviews.deciding import decide
 
     home, queue, name = Home.from_env(), _queue(config, override, False), _name(by)
     entries = [queue.entry(row) for row in rows]  # a mistake shows before anything is recorded
@@ -238,13 +238,13 @@ def _tell(made: Sequence[Decision], json_output: bool) -> None:
 
 
 def _told(one: Decision) -> str:
-    from clawpipe.reviews.decisions import told
+    from clawpipe.record.reviews.decisions import told
 
     return printable(told(one))
 
 
 def _as_json(queue: Queue, entry: Entry) -> JsonObject:
-    from clawpipe.reviews.queue import parts_of
+    from clawpipe.record.reviews.queue import parts_of
 
     text = {name or "messages": messages for name, messages in parts_of(entry, queue.text(entry)).items()}
     return entry.as_json() | {"text": text}
@@ -292,7 +292,7 @@ def _lines(queue: Queue, entry: Entry) -> Iterator[str]:
         yield from _labelled("chosen", row["chosen"][-1]["content"])
         yield from _labelled("rejected", row["rejected"][-1]["content"])
         return
-    from clawpipe.reviews.queue import talk_of
+    from clawpipe.record.reviews.queue import talk_of
 
     for turn in talk_of(entry, row)[-1:]:
         yield from _labelled("asked", turn.request)

@@ -9,8 +9,8 @@ import typer
 from clawpipe.cli.output import JsonFlag, print_json, print_table, printable
 
 if TYPE_CHECKING:
-    from clawpipe.runs.record import Run
-    from clawpipe.runs.results import Results
+    from clawpipe.record.runs.record import Run
+    from clawpipe.record.runs.results import Results
 
 app = typer.Typer(help="Runs of nights, by hand and by deployment.", no_args_is_help=True)
 
@@ -35,9 +35,9 @@ def list_(
 
     A run that was killed shows as failed, and the same command goes on where it was.
     """
-    from clawpipe.registry.names import model_name
-    from clawpipe.runs.listing import list_runs
-    from clawpipe.store.home import Home
+    from clawpipe.core.store.home import Home
+    from clawpipe.record.registry.names import model_name
+    from clawpipe.record.runs.listing import list_runs
 
     model = model_name(model) if model else None
     found = list_runs(Home.from_env(), limit + 1, _state(state), model, _day(day))
@@ -56,7 +56,7 @@ def list_(
 @app.command("show")
 def show(run: RunArgument = None, json_output: JsonFlag = False) -> None:
     """Show a run: its state, the step it is at, who started it, and how it ended."""
-    from clawpipe.store.home import Home
+    from clawpipe.core.store.home import Home
 
     found = _found(Home.from_env(), run)
     if json_output:
@@ -76,8 +76,8 @@ def stop(
 
     A run of a deployment is Cancelled in Prefect then; one that still waits there does not start.
     """
-    from clawpipe.runs.stop import stop_run
-    from clawpipe.store.home import Home
+    from clawpipe.core.store.home import Home
+    from clawpipe.record.runs.stop import stop_run
 
     found = stop_run(Home.from_env(), run)
     if json_output:
@@ -94,16 +94,16 @@ def logs(
     json_output: JsonFlag = False,
 ) -> None:
     """Show the log files of a run's night: its events, and what its processes wrote. Runs of one night share them."""
+    from clawpipe.core.store.home import Home
     from clawpipe.errors import ConfigError
-    from clawpipe.runs.logs import last_lines
-    from clawpipe.store.home import Home
+    from clawpipe.record.runs.logs import last_lines
 
     if follow and json_output:
         raise ConfigError("--follow prints lines as they come, which is no one JSON object", "--json", "leave one of them out")
     home = Home.from_env()
     found = _found(home, run)
     if follow:
-        from clawpipe.runs.logs import follow as followed
+        from clawpipe.record.runs.logs import follow as followed
 
         _print_lines(followed(home, found, limit))
         return
@@ -122,8 +122,8 @@ def results(run: RunArgument = None, json_output: JsonFlag = False) -> None:
 
     With --json the metrics of every optimizer step; while a night trains, those up to now.
     """
-    from clawpipe.runs.results import results_of
-    from clawpipe.store.home import Home
+    from clawpipe.core.store.home import Home
+    from clawpipe.record.runs.results import results_of
 
     home = Home.from_env()
     found = results_of(home, _found(home, run))
@@ -134,14 +134,14 @@ def results(run: RunArgument = None, json_output: JsonFlag = False) -> None:
 
 
 def _found(home: Any, name: str | None) -> Run:
-    from clawpipe.runs.listing import find_run, newest_run
+    from clawpipe.record.runs.listing import find_run, newest_run
 
     return newest_run(home) if name is None else find_run(home, name)
 
 
 def _state(word: str | None) -> Any:
     from clawpipe.errors import ConfigError
-    from clawpipe.runs.record import STATES
+    from clawpipe.record.runs.record import STATES
 
     if word is not None and word not in STATES:
         raise ConfigError(f"{word!r} is no state of a run", "--state", f"write one of {', '.join(STATES)}")
@@ -180,7 +180,7 @@ def _facts(run: Run) -> dict[str, Any]:
 def _table(runs: list[Run]) -> Any:
     from rich.table import Table
 
-    from clawpipe.reporting.wording import elided
+    from clawpipe.record.reporting.wording import elided
 
     table = Table("run", "state", "by", box=None, pad_edge=False)
     table.add_column("night", overflow="fold")
@@ -193,7 +193,7 @@ def _table(runs: list[Run]) -> Any:
 
 def _print_lines(lines: Any) -> None:
     """Print lines under the name of their file, as `tail` does."""
-    from clawpipe.runs.logs import readable
+    from clawpipe.record.runs.logs import readable
 
     shown = None
     for line in lines:
@@ -207,7 +207,7 @@ def _print_results(found: Results) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from clawpipe.reporting.wording import interval, one_line
+    from clawpipe.record.reporting.wording import interval, one_line
 
     typer.echo(f"{found.night}: {found.verdict or 'no verdict yet'}")
     for reason in found.reasons:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clawpipe.cli.behind_gateway import alias_of
+from clawpipe.core.conversation.messages import ToolCallFormat
 from clawpipe.errors import ConfigError, NotFoundError
-from clawpipe.messages import ToolCallFormat
 
 if TYPE_CHECKING:
-    from clawpipe.serving.found import Served
-    from clawpipe.store.home import Home
+    from clawpipe.core.store.home import Home
+    from clawpipe.serve.serving.found import Served
 
 ModelArgument = Annotated[
     str, typer.Argument(help="NAME@ALIAS, which is followed; NAME@3; or a base model: built-in name, hub id or directory.")
@@ -34,7 +34,7 @@ FormatOption = Annotated[
 ]
 BaseOption = Annotated[str | None, typer.Option(metavar="NAME", help="Base model to serve as long as the alias names no version.")]
 _REGISTERED = "models:/"
-CHAMPION = "champion"  # as in clawpipe.registry.versions, which loads MLflow
+CHAMPION = "champion"  # as in clawpipe.record.registry.versions, which loads MLflow
 
 
 class EngineName(StrEnum):
@@ -80,7 +80,7 @@ def serve(
     Clients must send the key in $CLAWPIPE_API_KEY; with --capture, that one or one of `clawpipe keys`. A version that is promoted
     or rolled back is in service within seconds.
     """
-    from clawpipe.registry.names import version_name, version_uri
+    from clawpipe.record.registry.names import version_name, version_uri
 
     model = version_uri(model)
     if per_user and (engine == EngineName.vllm or not _is_alias(model)):
@@ -106,8 +106,8 @@ def serve(
         words += [word for name in others for word in ("--also", f"{name}@{CHAMPION}")]
         serve_captured([*words, *(["--tool-call-format", tool_call_format] if tool_call_format else [])], host, port, per_user)
         return
-    from clawpipe.reporting.terminal import waiting
-    from clawpipe.serving.access import api_key, is_behind_gateway, listen
+    from clawpipe.record.reporting.terminal import waiting
+    from clawpipe.serve.serving.access import api_key, is_behind_gateway, listen
 
     key = api_key(host)
     listener = listen(host, port)
@@ -116,15 +116,15 @@ def serve(
     if base and not follows:
         raise ConfigError("only an alias may name no version yet", "--base", "leave it out, or serve NAME@ALIAS")
     with waiting(f"loading {version_name(model)}"):  # the libraries as well, which take longer on a busy machine
-        from clawpipe.serving.follow import Follower
-        from clawpipe.serving.found import champion_of, champion_of_user
-        from clawpipe.serving.live import Live, loader
-        from clawpipe.serving.other_models import OtherModels
-        from clawpipe.serving.own_models import OwnModels
-        from clawpipe.serving.policy import ServedPolicy
-        from clawpipe.serving.server import serve as serve_versions
-        from clawpipe.serving.versions import Versions
-        from clawpipe.store.home import Home
+        from clawpipe.core.store.home import Home
+        from clawpipe.serve.serving.follow import Follower
+        from clawpipe.serve.serving.found import champion_of, champion_of_user
+        from clawpipe.serve.serving.live import Live, loader
+        from clawpipe.serve.serving.other_models import OtherModels
+        from clawpipe.serve.serving.own_models import OwnModels
+        from clawpipe.serve.serving.policy import ServedPolicy
+        from clawpipe.serve.serving.server import serve as serve_versions
+        from clawpipe.serve.serving.versions import Versions
 
         home = Home.from_env()
         quiet_libraries()
@@ -173,7 +173,7 @@ def _is_alias(model: str) -> bool:
 
 def _find(home: Home, model: str, tool_call_format: ToolCallFormat | None) -> Served:
     """Return the registered version, the adapter or the base model that is named."""
-    from clawpipe.serving.found import find, find_local
+    from clawpipe.serve.serving.found import find, find_local
 
     if not model.startswith(_REGISTERED):
         try:

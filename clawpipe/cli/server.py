@@ -7,8 +7,8 @@ import os
 import typer
 
 from clawpipe.cli.output import JsonFlag, print_json
+from clawpipe.core.basics.masking import without_secrets
 from clawpipe.errors import ConfigError
-from clawpipe.masking import without_secrets
 
 app = typer.Typer(help="Your Prefect server.", no_args_is_help=True)
 
@@ -25,8 +25,8 @@ def init(json_output: JsonFlag = False) -> None:
     ones stay as they are; nothing else on the server is touched. A second run changes nothing.
     """
     from clawpipe.cli.night import flow_log
-    from clawpipe.services.prefect_server import announced_url, configured_url, environment, prefect_api
-    from clawpipe.store.home import Home
+    from clawpipe.core.services.prefect_server import announced_url, configured_url, environment, prefect_api
+    from clawpipe.core.store.home import Home
 
     home = Home.from_env()
     if not (configured_url() or announced_url(home)):

@@ -10,8 +10,8 @@ import typer
 from clawpipe.cli.output import JsonFlag, print_json
 
 if TYPE_CHECKING:
-    from clawpipe.ingest.captured_sessions import SessionStatus
-    from clawpipe.lineage.exposure import Exposure
+    from clawpipe.data.ingest.captured.captured_sessions import SessionStatus
+    from clawpipe.record.lineage.exposure import Exposure
 
 app = typer.Typer(help="Captured sessions: list them, show one, end one, export one.", no_args_is_help=True)
 
@@ -21,8 +21,8 @@ IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The session's id,
 @app.command("list")
 def list_sessions(json_output: JsonFlag = False) -> None:
     """List the captured sessions, the last used one first: turns, tokens, feedback, and the statuses of the turns."""
-    from clawpipe.ingest.captured_sessions import captured_sessions
-    from clawpipe.store.home import Home
+    from clawpipe.core.store.home import Home
+    from clawpipe.data.ingest.captured.captured_sessions import captured_sessions
 
     found = captured_sessions(Home.from_env())
     if json_output:
@@ -41,10 +41,10 @@ def show(session: IdArgument, json_output: JsonFlag = False) -> None:
     A turn goes on (its session has not ended), waits to be read in, is stored, or was rejected with a reason. Datasets that hold
     its rows, what each night did with them and why it left some out, and models that learned from them follow.
     """
-    from clawpipe.ingest.captured_sessions import captured_session
-    from clawpipe.lineage.exposure import exposure
-    from clawpipe.lineage.subject import Subject
-    from clawpipe.store.home import Home
+    from clawpipe.core.store.home import Home
+    from clawpipe.data.forgotten.subject import Subject
+    from clawpipe.data.ingest.captured.captured_sessions import captured_session
+    from clawpipe.record.lineage.exposure import exposure
 
     home = Home.from_env()
     found, exposed = captured_session(home, session), exposure(home, Subject(session=session))
@@ -60,10 +60,10 @@ def close(session: IdArgument, json_output: JsonFlag = False) -> None:
     """End a session, so that the next ingest reads it; else it ends after an hour without a turn, or as `sessions.yaml` says."""
     import time
 
-    from clawpipe.capture.records import Done, line_of
-    from clawpipe.capture.segments import Segment, segments_dir
-    from clawpipe.ingest.captured_sessions import captured_session
-    from clawpipe.store.home import Home
+    from clawpipe.core.store.home import Home
+    from clawpipe.data.capture.records import Done, line_of
+    from clawpipe.data.capture.segments import Segment, segments_dir
+    from clawpipe.data.ingest.captured.captured_sessions import captured_session
 
     home = Home.from_env()
     found = captured_session(home, session)
@@ -83,8 +83,8 @@ def export(session: IdArgument) -> None:
 
     import msgspec
 
-    from clawpipe.ingest.captured_sessions import captured_records, captured_session
-    from clawpipe.store.home import Home
+    from clawpipe.core.store.home import Home
+    from clawpipe.data.ingest.captured.captured_sessions import captured_records, captured_session
 
     home = Home.from_env()
     turns = captured_session(home, session).turns
@@ -102,7 +102,7 @@ def _line(one: SessionStatus) -> str:
 
 
 def _lines(one: SessionStatus, exposed: Exposure) -> Iterator[str]:
-    from clawpipe.lineage.exposure import night_line
+    from clawpipe.record.lineage.exposure import night_line
 
     yield _line(one)
     yield f"  id from {one.session_from}; {'has ended' if one.closed else 'goes on'}" + (

@@ -14,9 +14,9 @@ from clawpipe.cli.config import OverrideOption
 from clawpipe.cli.output import JsonFlag, print_json
 
 if TYPE_CHECKING:
-    from clawpipe.ingest.options import Options
-    from clawpipe.ingest.propose import Proposal
-    from clawpipe.store.home import Home
+    from clawpipe.core.store.home import Home
+    from clawpipe.data.ingest.intake.options import Options
+    from clawpipe.start.proposing.propose import Proposal
 
 DEFAULT_MODEL = "smollm2-135m-instruct"
 ModelOption = Annotated[str | None, typer.Option("--model", "-m", help="Base model: built-in name, hub id or directory.")]
@@ -59,11 +59,11 @@ def init(
     With --mcp and no paths, the tasks are made of the server's tools: calls that change what the server says of its state, told in
     the words of the tools' descriptions. They are written beside the config.
     """
+    from clawpipe.core.store.files import write_atomic
+    from clawpipe.core.store.permissions import give_to_user
+    from clawpipe.data.ingest.intake.options import Options
     from clawpipe.errors import ConfigError
-    from clawpipe.ingest.options import Options
-    from clawpipe.ingest.propose import propose
-    from clawpipe.store.files import write_atomic
-    from clawpipe.store.permissions import give_to_user
+    from clawpipe.start.proposing.propose import propose
 
     if output.exists():
         raise ConfigError("it is there already", str(output), "name a file that does not exist yet: --output")
@@ -103,12 +103,12 @@ def train(
     was killed; when the files have grown, it trains on all of them again.
     """
     from clawpipe.cli.night import run
+    from clawpipe.core.store.digests import sha256_json
+    from clawpipe.core.store.home import Home
+    from clawpipe.data.ingest.intake.options import Options
+    from clawpipe.data.ingest.intake.state import absolute
     from clawpipe.errors import ConfigError
-    from clawpipe.ingest.options import Options
-    from clawpipe.ingest.propose import propose
-    from clawpipe.ingest.state import absolute
-    from clawpipe.store.digests import sha256_json
-    from clawpipe.store.home import Home
+    from clawpipe.start.proposing.propose import propose
 
     if output and output.exists():
         raise ConfigError("it is there already", str(output), "name a directory that does not exist: --output")
@@ -124,10 +124,10 @@ def train(
 
 def _tasks_of(server: str, count: int, config: Path) -> str:
     """Write tasks of a server's tools beside a config; return their file."""
-    from clawpipe.environments.server_tasks import made_tasks
+    from clawpipe.core.store.files import write_atomic
+    from clawpipe.core.store.permissions import give_to_user
     from clawpipe.errors import ConfigError
-    from clawpipe.store.files import write_atomic
-    from clawpipe.store.permissions import give_to_user
+    from clawpipe.play.environments.server_tasks import made_tasks
 
     if not server:
         raise ConfigError(
@@ -154,7 +154,7 @@ def _next_steps(made: Proposal, paths: list[str], config: Path) -> list[str]:
 
 def _written(home: Home, made: Proposal, data: list[str], options: Options) -> Path:
     """Ingest the files and write the config of a night on them; an equal command gives an equal config."""
-    from clawpipe.store.files import write_atomic
+    from clawpipe.core.store.files import write_atomic
 
     if made.settings.get("rollouts", 1) is None:
         _name_datasets(home, made, data, options)
@@ -165,7 +165,7 @@ def _written(home: Home, made: Proposal, data: list[str], options: Options) -> P
 
 def _name_datasets(home: Home, made: Proposal, data: list[str], options: Options) -> None:
     """Exchange the words for datasets with the digests of those that were made of these files, in a log of their own."""
-    from clawpipe.ingest.run import ingest
+    from clawpipe.data.ingest.intake.run import ingest
     from flows.datasets import DATASETS
 
     done = ingest(
@@ -177,9 +177,9 @@ def _name_datasets(home: Home, made: Proposal, data: list[str], options: Options
 
 
 def _export(home: Home, config: Path, override: list[str], output: Path) -> None:
-    from clawpipe.config import load_config
-    from clawpipe.export.files import export_version
-    from clawpipe.nights.record import night_id, read_status
+    from clawpipe.core.config import load_config
+    from clawpipe.record.nights.record import night_id, read_status
+    from clawpipe.serve.export.files import export_version
 
     registered = read_status(home, night_id(load_config(config, override))).model
     if registered is None:

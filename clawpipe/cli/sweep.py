@@ -13,10 +13,10 @@ from clawpipe.cli.night import ConfigOption
 from clawpipe.cli.output import JsonFlag, print_json
 
 if TYPE_CHECKING:
-    from clawpipe.services.prefect_server import Api
-    from clawpipe.store.home import Home
-    from clawpipe.sweeping.results import SweepResult
-    from clawpipe.sweeping.study import Study
+    from clawpipe.core.services.prefect_server import Api
+    from clawpipe.core.store.home import Home
+    from clawpipe.start.sweeping.results import SweepResult
+    from clawpipe.start.sweeping.study import Study
 
 _POOL = "clawpipe"
 _NOTHING_DONE = 70
@@ -55,12 +55,12 @@ def sweep(
     as a night under a label of its own (-o night=...), which draws items that no trial has answered. Needs the extra: pip install
     'clawpipe[sweep]'.
     """
-    from clawpipe.config import load_config
-    from clawpipe.nights.locks import RUN_LOCK
-    from clawpipe.store.files import exclusive
-    from clawpipe.store.home import Home
-    from clawpipe.sweeping.space import read_space
-    from clawpipe.sweeping.sweep import Sweep
+    from clawpipe.core.config import load_config
+    from clawpipe.core.store.files import exclusive
+    from clawpipe.core.store.home import Home
+    from clawpipe.record.nights.locks import RUN_LOCK
+    from clawpipe.start.sweeping.space import read_space
+    from clawpipe.start.sweeping.sweep import Sweep
 
     settings = load_config(config, override)
     plan = Sweep(name=name, seed=seed, config=settings, space=read_space(space, settings))
@@ -78,9 +78,9 @@ def sweep(
 
 def _finish(home: Home, directory: Path, trials: int, parallel: int, pool: str | None) -> SweepResult:
     """Run the missing trials. Returns the report."""
-    from clawpipe.services.prefect_server import prefect_api
-    from clawpipe.sweeping.results import report
-    from clawpipe.sweeping.study import Study
+    from clawpipe.core.services.prefect_server import prefect_api
+    from clawpipe.start.sweeping.results import report
+    from clawpipe.start.sweeping.study import Study
 
     study = Study(directory)
     if not study.is_done(trials):
@@ -92,11 +92,11 @@ def _finish(home: Home, directory: Path, trials: int, parallel: int, pool: str |
 def _run(home: Home, api: Api, study: Study, trials: int, parallel: int, pool: str | None) -> None:
     """Run the trials in this process, with progress on stderr, or on the pool's workers."""
     from clawpipe.cli.night import flow_log
+    from clawpipe.core.services.prefect_server import environment
     from clawpipe.errors import BusyError
-    from clawpipe.nights.journal import watched_by
-    from clawpipe.reporting.terminal import Progress
-    from clawpipe.services.prefect_server import environment
-    from clawpipe.sweeping.sweep import trial_environment
+    from clawpipe.record.nights.journal import watched_by
+    from clawpipe.record.reporting.terminal import Progress
+    from clawpipe.start.sweeping.sweep import trial_environment
 
     if pool and api.private:
         raise BusyError("trials on a work pool need a Prefect server with workers", pool, "start `clawpipe up` in another terminal")
@@ -129,6 +129,6 @@ def _print(results: SweepResult, json_output: bool) -> None:
         return
     from rich.console import Console
 
-    from clawpipe.sweeping.results import table
+    from clawpipe.start.sweeping.results import table
 
     Console().print(table(results), crop=False)  # so that the command in the last line can be copied

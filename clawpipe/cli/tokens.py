@@ -8,11 +8,11 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from clawpipe.cli.labelled import Labelled
-from clawpipe.json_types import JsonObject
-from clawpipe.words import plain
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.core.basics.words import plain
 
 if TYPE_CHECKING:
-    from clawpipe.importers.record import Conversation
+    from clawpipe.data.importers.record import Conversation
 
 _RUN = 240  # most tokens of a run to show
 _BREAK = "\N{DOWNWARDS ARROW WITH CORNER LEFTWARDS}"  # shows a line break that is a token
@@ -90,11 +90,11 @@ def seer(model: str, tool_call_format: str | None) -> Callable[[Conversation], S
     Raises:
         ClawpipeError: the model cannot be found, or its tokenizer cannot be used.
     """
-    from clawpipe.config.model import Model
-    from clawpipe.ingest.propose import proposed_format
-    from clawpipe.policy.base import resolve_base
-    from clawpipe.policy.text import render_row, renderers
-    from clawpipe.policy.vocabulary import load_tokenizer
+    from clawpipe.core.config.model import Model
+    from clawpipe.model.policy.base import resolve_base
+    from clawpipe.model.policy.text import render_row, renderers
+    from clawpipe.model.policy.vocabulary import load_tokenizer
+    from clawpipe.start.proposing.propose import proposed_format
 
     base = resolve_base(model).path
     chosen = Model.model_validate({"tool_call_format": tool_call_format or proposed_format(str(base))[0]}).tool_call_format

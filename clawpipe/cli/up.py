@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from clawpipe.cli.config import OverrideOption
-from clawpipe.json_types import JsonObject
+from clawpipe.core.basics.json_types import JsonObject
 
 if TYPE_CHECKING:
-    from clawpipe.config.night import NightConfig
-    from clawpipe.services.stack import Stack
-    from clawpipe.store.home import Home
+    from clawpipe.core.config.night import NightConfig
+    from clawpipe.core.services.stack import Stack
+    from clawpipe.core.store.home import Home
 
 _PREFECT_PORT, _MLFLOW_PORT, _METRICS_PORT = 4200, 5000, 9464
 _TELL_SECONDS = 5.0
@@ -63,11 +63,11 @@ def up(
     no night has used, enough new data start it before its hour, too. With several configs each model has its own nights, which wait
     for no other model's lock. While this command runs, `clawpipe run` on the same home reports to this Prefect server.
     """
+    from clawpipe.core.services.stack import choose_port, stack
+    from clawpipe.core.store.home import Home
     from clawpipe.errors import BusyError
-    from clawpipe.monitoring.textfile import require_place
-    from clawpipe.notifications.outbox import leave
-    from clawpipe.services.stack import choose_port, stack
-    from clawpipe.store.home import Home
+    from clawpipe.record.notifications.outbox import leave
+    from clawpipe.serve.monitoring.textfile import require_place
     from flows.deployments import belonging_to, deployments
 
     deployed = deployments(config or [], override, ready_at, schedule)  # a mistake shows before anything starts
@@ -94,7 +94,7 @@ def up(
 
 def _next_runs(services: Stack, home: Home) -> str:
     """Return when the deployments run next, as the server says; a server that schedules nothing is told at once."""
-    from clawpipe.services.schedules import await_schedule, scheduler_error
+    from clawpipe.core.services.schedules import await_schedule, scheduler_error
 
     found = await_schedule(home, services.api_url, _SCHEDULE_SECONDS)
     lines = [f"Schedule  {one}" for one in found]
@@ -109,7 +109,7 @@ def _interrupt(number: int, frame: object) -> NoReturn:
 
 
 def _nightly_settings(deployed: JsonObject) -> list[NightConfig]:
-    from clawpipe.config.load import load_config, shipped
+    from clawpipe.core.config.load import load_config, shipped
     from flows.deployments import scheduled
 
     return [load_config(shipped(Path(night["config"])), night["overrides"]) for night in scheduled(deployed)]
@@ -119,8 +119,8 @@ def _tell(home: Home, settings: Sequence[NightConfig]) -> None:
     """Deliver what waits before the end, but for Prefect's blocks, which the next `up` can load again."""
     from sqlite3 import Error
 
-    from clawpipe.notifications.deliver import deliver
-    from clawpipe.notifications.outbox import Outbox
+    from clawpipe.record.notifications.deliver import deliver
+    from clawpipe.record.notifications.outbox import Outbox
 
     with suppress(OSError, Error):  # the error that ends `up` says more
         outbox = Outbox(home)
@@ -129,7 +129,7 @@ def _tell(home: Home, settings: Sequence[NightConfig]) -> None:
 
 
 def _addresses(services: Stack, home: Home, deployed: JsonObject, metrics: int) -> str:
-    from clawpipe.services.secret import secret_file
+    from clawpipe.core.services.secret import secret_file
     from flows.deployments import scheduled
 
     nights = "\n".join(f"Nightly   {_words(night)}" for night in scheduled(deployed))

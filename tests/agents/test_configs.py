@@ -12,10 +12,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawpipe.agents import hermes, openclaw
-from clawpipe.agents.connection import Connection, base_url
-from clawpipe.agents.known import FILES, check_writable, write
 from clawpipe.errors import ConfigError
+from clawpipe.serve.agents import hermes, openclaw
+from clawpipe.serve.agents.connection import Connection, base_url
+from clawpipe.serve.agents.known import FILES, check_writable, write
 
 TO = Connection("http://127.0.0.1:8100/v1", "agent", "sk-secret", 131072)
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from clawpipe.agents import hermes, openclaw
-from clawpipe.agents.tool_server import CLIENTS, ToolServer, lines, tool_server
 from clawpipe.errors import ConfigError
+from clawpipe.serve.agents import hermes, openclaw
+from clawpipe.serve.agents.tool_server import CLIENTS, ToolServer, lines, tool_server
 
 SERVER = ToolServer("/opt/clawpipe", ("mcp", "--config", "/home/me/my night.yaml"), {"CLAWPIPE_HOME": "/home/me/.clawpipe"})
 ENTRY = {

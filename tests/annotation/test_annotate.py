@@ -11,31 +11,31 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawpipe.annotation.produce import HintSource, annotate_dataset
-from clawpipe.annotation.request import AnnotateRequest, Hindsight
-from clawpipe.annotation.run import annotate, choose
-from clawpipe.config.environment import EnvironmentSpec
-from clawpipe.config.night import EnvironmentConfig, Runtime
-from clawpipe.config.training import Lora, Opd
-from clawpipe.contracts.schema import schema_of
-from clawpipe.contracts.validate import validate
-from clawpipe.environments.letters import LettersEnvironment
-from clawpipe.environments.openings import openings
+from clawpipe.core.config.environment import EnvironmentSpec
+from clawpipe.core.config.night import EnvironmentConfig, Runtime
+from clawpipe.core.config.training import Lora, Opd
+from clawpipe.core.contracts.schema import schema_of
+from clawpipe.core.contracts.validate import validate
+from clawpipe.core.conversation.messages import Message
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import publish_dataset, read_dataset, write_parquet
+from clawpipe.core.store.digests import canonical
 from clawpipe.errors import ConfigError
-from clawpipe.evaluation.draw import make_task_items
-from clawpipe.messages import Message
-from clawpipe.policy.base import resolve_base
-from clawpipe.policy.load import load_base, load_policy
-from clawpipe.policy.renderer import Renderer
-from clawpipe.policy.spec import PolicySpec
-from clawpipe.policy.version import adapter_ref, base_ref
-from clawpipe.policy.vocabulary import load_tokenizer
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import publish_dataset, read_dataset, write_parquet
-from clawpipe.store.digests import canonical
-from clawpipe.training.data.samples import Sample
-from clawpipe.training.model.adapter import attach_trainable, save_adapter
-from clawpipe.training.model.likelihoods import likelihoods
+from clawpipe.learn.annotation.produce import HintSource, annotate_dataset
+from clawpipe.learn.annotation.request import AnnotateRequest, Hindsight
+from clawpipe.learn.annotation.run import annotate, choose
+from clawpipe.learn.evaluation.heldout.draw import make_task_items
+from clawpipe.learn.training.data.samples import Sample
+from clawpipe.learn.training.model.adapter import attach_trainable, save_adapter
+from clawpipe.learn.training.model.likelihoods import likelihoods
+from clawpipe.model.policy.base import resolve_base
+from clawpipe.model.policy.load import load_base, load_policy
+from clawpipe.model.policy.renderer import Renderer
+from clawpipe.model.policy.spec import PolicySpec
+from clawpipe.model.policy.version import adapter_ref, base_ref
+from clawpipe.model.policy.vocabulary import load_tokenizer
+from clawpipe.play.environments.letters import LettersEnvironment
+from clawpipe.play.environments.openings import openings
 
 TEMPERATURE = 0.7
 EXACT = {"abs": 2e-5}

@@ -17,10 +17,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from clawpipe.engines.embedded import EmbeddedEngine
-from clawpipe.policy.base import resolve_base
-from clawpipe.policy.version import base_ref
-from clawpipe.ports import free_port
+from clawpipe.core.system.ports import free_port
+from clawpipe.model.engines.embedded import EmbeddedEngine
+from clawpipe.model.policy.base import resolve_base
+from clawpipe.model.policy.version import base_ref
 
 pytestmark = pytest.mark.foreign
 WORLD = Path(__file__).parent / "worlds" / "letters.py"

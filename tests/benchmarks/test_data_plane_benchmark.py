@@ -13,10 +13,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from clawpipe.contracts.validate import validate
-from clawpipe.curation.runner import curate
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import dataset_files, read_dataset
+from clawpipe.core.contracts.validate import validate
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import dataset_files, read_dataset
+from clawpipe.data.curation.runner import curate
 
 ROOT = Path(__file__).parents[2]
 ROWS = 1024

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from clawpipe.importers.mapping import read_mapping
-from clawpipe.importers.read import read_stream
-from clawpipe.importers.reading import Reading
+from clawpipe.data.importers.read.mapping import read_mapping
+from clawpipe.data.importers.read.read import read_stream
+from clawpipe.data.importers.read.reading import Reading
 
 ROOT = Path(__file__).parents[2]
 

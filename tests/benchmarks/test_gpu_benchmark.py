@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from clawpipe.planning.architecture import architecture_of
+from clawpipe.model.planning.architecture import architecture_of
 
 ROOT = Path(__file__).parents[2]
 

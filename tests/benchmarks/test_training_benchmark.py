@@ -15,8 +15,8 @@ from peft import LoraConfig, get_peft_model
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from clawpipe.training.data.packing import build_pack
-from clawpipe.training.data.samples import Sample
+from clawpipe.learn.training.data.packing import build_pack
+from clawpipe.learn.training.data.samples import Sample
 
 ROOT = Path(__file__).parents[2]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from clawpipe.capture.endings import ending_of_answer
-from clawpipe.capture.records import Answer, Turn
-from clawpipe.capture.untaught import fault_of, holds_more_than_text
+from clawpipe.data.capture.endings import ending_of_answer
+from clawpipe.data.capture.records import Answer, Turn
+from clawpipe.data.capture.untaught import fault_of, holds_more_than_text
 
 PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBOR"}}
 

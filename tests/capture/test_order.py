@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawpipe.capture.order import in_written_order
-from clawpipe.capture.records import Done, End
-from clawpipe.capture.segments import Segment, segments
-from clawpipe.capture.sessions import sessions_of
+from clawpipe.data.capture.order import in_written_order
+from clawpipe.data.capture.records import Done, End
+from clawpipe.data.capture.segments import Segment, segments
+from clawpipe.data.capture.sessions import sessions_of
 from tests.capture.test_sessions import USER, said, turn
 
 BLUE, GREEN = "captured/20261125T120000-000000001-7.jsonl", "captured/20261125T115900-000000001-8.jsonl"

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawpipe.capture.records import DamagedError, Done, End, Feedback, line_of, read_line
-from clawpipe.capture.segments import Segment, read_segment, recover, segments
+from clawpipe.data.capture.records import DamagedError, Done, End, Feedback, line_of, read_line
+from clawpipe.data.capture.segments import Segment, read_segment, recover, segments
 
 
 def done(number: int) -> Done:

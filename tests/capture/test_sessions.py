@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from clawpipe.capture.chains import chains_of
-from clawpipe.capture.records import Answer, Done, Feedback, Turn
-from clawpipe.capture.sessions import sessions_of
-from clawpipe.capture.settings import IDLE_SECONDS
+from clawpipe.data.capture.chains import chains_of
+from clawpipe.data.capture.records import Answer, Done, Feedback, Turn
+from clawpipe.data.capture.sessions import sessions_of
+from clawpipe.data.capture.settings import IDLE_SECONDS
 
 USER, CALL = {"role": "user", "content": "How many mugs?"}, {"id": "c1", "type": "function"}
 CALLING = {

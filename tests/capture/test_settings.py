@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clawpipe.capture.settings import PLAIN, session_settings
+from clawpipe.data.capture.settings import PLAIN, session_settings
 from clawpipe.errors import ConfigError
 
 OWN = """

@@ -1,6 +1,6 @@
 """Children that the kernel killed because memory ran out, by its own count."""
 
-from clawpipe.children import memory
+from clawpipe.learn.children import memory
 
 
 def test_a_kill_is_counted_by_the_kernel(tmp_path, monkeypatch):

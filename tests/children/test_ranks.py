@@ -4,10 +4,10 @@ import os
 
 import pytest
 
-from clawpipe.children.memory import MemoryShortError
-from clawpipe.children.ranks import Ranks, ranks, read_error, write_error
 from clawpipe.errors import DataError
-from clawpipe.training.process.torchrun import worst
+from clawpipe.learn.children.memory import MemoryShortError
+from clawpipe.learn.children.ranks import Ranks, ranks, read_error, write_error
+from clawpipe.learn.training.process.torchrun import worst
 
 
 def test_a_process_knows_its_place(monkeypatch):

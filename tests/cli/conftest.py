@@ -15,10 +15,10 @@ from typing import Any
 import httpx
 import pytest
 
-from clawpipe.ports import free_port
-from clawpipe.services.prefect_server import announced_url
-from clawpipe.services.secret import home_secret
-from clawpipe.store.home import Home
+from clawpipe.core.services.prefect_server import announced_url
+from clawpipe.core.services.secret import home_secret
+from clawpipe.core.store.home import Home
+from clawpipe.core.system.ports import free_port
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from clawpipe.services.pages import Pages, write_links
-from clawpipe.services.stack import project_directory
+from clawpipe.core.services.pages import Pages, write_links
+from clawpipe.core.services.stack import project_directory
 
 CHROMIUM = shutil.which("chromium")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="no chromium: apt-get install chromium")]

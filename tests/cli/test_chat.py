@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from clawpipe.ingest.captured_sessions import captured_sessions
-from clawpipe.store.home import Home
+from clawpipe.core.store.home import Home
+from clawpipe.data.ingest.captured.captured_sessions import captured_sessions
 
 
 @pytest.mark.slow

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from clawpipe.cli import main
-from clawpipe.contracts import contract_names, schema_of
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import publish_dataset, write_parquet
-from clawpipe.store.home import Home
+from clawpipe.core.contracts import contract_names, schema_of
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import publish_dataset, write_parquet
+from clawpipe.core.store.home import Home
 
 
 def outcome(*words: str) -> int:

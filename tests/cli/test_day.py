@@ -21,10 +21,10 @@ from zoneinfo import ZoneInfo
 import httpx
 import pytest
 
-from clawpipe.ports import free_port
-from clawpipe.services.stack import project_directory
-from clawpipe.store.files import exclusive
-from clawpipe.store.home import Home
+from clawpipe.core.services.stack import project_directory
+from clawpipe.core.store.files import exclusive
+from clawpipe.core.store.home import Home
+from clawpipe.core.system.ports import free_port
 from tests.cli.conftest import Up, services
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from clawpipe.services.stack import project_directory
-from clawpipe.store.home import Home
+from clawpipe.core.services.stack import project_directory
+from clawpipe.core.store.home import Home
 
 # The block says on stdout when it is under way, and which process its server is. Then it waits, or is `deaf` to interrupts, or
 # `busy` in code that is not Python, where no handler runs.
@@ -24,7 +24,7 @@ import hashlib, sys, time
 from pathlib import Path
 from clawpipe.cli import main
 from clawpipe.cli.ending import end_early
-from clawpipe.services.service import running
+from clawpipe.core.services.service import running
 import typer
 
 app = typer.Typer()

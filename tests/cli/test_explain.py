@@ -6,7 +6,7 @@ import pytest
 
 from clawpipe.cli.explain import explain
 from clawpipe.cli.main import _outcome
-from clawpipe.config.names.table import names
+from clawpipe.core.config.names.table import names
 
 
 def test_every_name_is_explained(capsys):

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from clawpipe.cli.main import _outcome, app
-from clawpipe.config import load_config
+from clawpipe.core.config import load_config
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hey"}], "session_id": "a"}
 

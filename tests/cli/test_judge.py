@@ -8,8 +8,8 @@ import pytest
 
 from clawpipe.cli.main import app
 from clawpipe.errors import ConfigError
-from clawpipe.judging.report import agreements, judged
-from clawpipe.judging.votes import Vote
+from clawpipe.play.judging.report import agreements, judged
+from clawpipe.play.judging.votes import Vote
 from tests.judging.fake_judge import fake_judge, verdict
 
 

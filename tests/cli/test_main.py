@@ -14,11 +14,11 @@ import pytest
 import typer
 
 from clawpipe.cli import main
-from clawpipe.config import NightConfig
+from clawpipe.core.config import NightConfig
+from clawpipe.core.services.stack import project_directory
+from clawpipe.core.store.home import Home
 from clawpipe.errors import BusyError, ConfigError, DataError, TrainingError
-from clawpipe.nights.record import NightStatus, create_record, run_dir, write_status
-from clawpipe.services.stack import project_directory
-from clawpipe.store.home import Home
+from clawpipe.record.nights.record import NightStatus, create_record, run_dir, write_status
 
 HEAVY = ("torch", "transformers", "mlflow", "prefect", "duckdb", "pyarrow")
 

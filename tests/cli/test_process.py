@@ -10,9 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from clawpipe.cli.main import app
+from clawpipe.data.ingest.monoclaw import rl_settings
 from clawpipe.errors import ConfigError, NotFoundError
-from clawpipe.ingest.monoclaw import rl_settings
-from clawpipe.ingest.propose import propose
+from clawpipe.start.proposing.propose import propose
 
 KEY = "sk-proj-" + "a1B2c3D4" * 6
 

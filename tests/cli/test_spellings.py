@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from clawpipe.cli.main import app, run
 from clawpipe.cli.output import without_markup
 from clawpipe.cli.spellings import FORMER
-from clawpipe.registry.names import version_name, version_uri
-from clawpipe.store.home import Home
+from clawpipe.core.store.home import Home
+from clawpipe.record.registry.names import version_name, version_uri
 
 # Short flags that exist, each of one long flag; none may be given to another.
 SHORT = {"-c": "--config", "-d": "--dir", "-e": "--environment", "-f": "--follow", "-l": "--limit", "-m": "--model"}

@@ -18,19 +18,19 @@ import httpx
 import pytest
 
 from clawpipe.cli.up import _tell
-from clawpipe.config import load_config
+from clawpipe.core.config import load_config
+from clawpipe.core.services import stack
+from clawpipe.core.services.prefect_server import announced_url, logs
+from clawpipe.core.services.schedules import await_schedule, scheduler_error
+from clawpipe.core.services.service import Service, answers, running
+from clawpipe.core.store.home import Home
+from clawpipe.core.system.ports import free_port, is_free
 from clawpipe.errors import BusyError
-from clawpipe.monitoring.exposition import HOME_BYTES
-from clawpipe.notifications.outbox import leave
-from clawpipe.ports import free_port, is_free
-from clawpipe.runs.listing import list_runs
-from clawpipe.runs.stop import stop_run
-from clawpipe.services import stack
-from clawpipe.services.checks import check_schedules
-from clawpipe.services.prefect_server import announced_url, logs
-from clawpipe.services.schedules import await_schedule, scheduler_error
-from clawpipe.services.service import Service, answers, running
-from clawpipe.store.home import Home
+from clawpipe.record.notifications.outbox import leave
+from clawpipe.record.runs.listing import list_runs
+from clawpipe.record.runs.stop import stop_run
+from clawpipe.serve.monitoring.exposition import HOME_BYTES
+from clawpipe.start.doctor.checks import check_schedules
 from tests.notifications.receiver import receiving
 from tests.permissions import open_to_others
 from tests.shown import section, shell

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from clawpipe.ports import LOOPBACK, free_port
+from clawpipe.core.system.ports import LOOPBACK, free_port
 
 _PYTHON = [sys.executable, "-m"]
 

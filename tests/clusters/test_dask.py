@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from clawpipe.clusters.base import open_cluster
-from clawpipe.config.runtime import Runtime
+from clawpipe.core.config.runtime import Runtime
+from clawpipe.core.system.ports import free_port
+from clawpipe.core.system.progress import report, report_step, reporting_to
 from clawpipe.errors import BusyError, DataError
-from clawpipe.ports import free_port
-from clawpipe.progress import report, report_step, reporting_to
+from clawpipe.play.clusters.base import open_cluster
 from tests.clusters.dask_processes import scheduler, worker
 
 pytest.importorskip("distributed")
@@ -96,6 +96,6 @@ def test_nobody_with_the_resources_ends_in_one_line(address, tmp_path):
 
 
 def test_a_scheduler_that_is_not_there_is_told(monkeypatch):
-    monkeypatch.setattr("clawpipe.clusters.dask._ANSWERS_WITHIN", 1.0)
+    monkeypatch.setattr("clawpipe.play.clusters.dask._ANSWERS_WITHIN", 1.0)
     with pytest.raises(BusyError, match="scheduler does not answer"), open_cluster(runtime(f"tcp://127.0.0.1:{free_port()}")):
         pass

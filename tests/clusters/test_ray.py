@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from clawpipe.clusters.base import open_cluster
-from clawpipe.config.runtime import Runtime
+from clawpipe.core.config.runtime import Runtime
+from clawpipe.play.clusters.base import open_cluster
 
 RAY = Runtime.model_validate({"task_runner": {"name": "ray", "address": "10.0.0.1:6379"}})
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from clawpipe.config.model import Model
-from clawpipe.config.night import NightConfig
+from clawpipe.core.config.model import Model
+from clawpipe.core.config.night import NightConfig
+from clawpipe.core.store.digests import canonical
 from clawpipe.errors import ConfigError
-from clawpipe.policy.base import copy_companions, resolve_base
-from clawpipe.policy.spec import origin_of
-from clawpipe.policy.version import base_ref
-from clawpipe.store.digests import canonical
-from clawpipe.training.backends import require_backend
+from clawpipe.learn.training.backends import require_backend
+from clawpipe.model.policy.base import copy_companions, resolve_base
+from clawpipe.model.policy.spec import origin_of
+from clawpipe.model.policy.version import base_ref
 
 THERE = {"name": "tinker", "model": "Qwen/Qwen3-8B"}
 ROLLOUTS = {"temperature": 1.0, "engine": THERE}

@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from clawpipe.config import NightConfig, load_config
+from clawpipe.core.basics.plain_yaml import parse_yaml
+from clawpipe.core.config import NightConfig, load_config
 from clawpipe.errors import ConfigError, NotFoundError
-from clawpipe.plain_yaml import parse_yaml
 
 SHIPPED = sorted(Path("configs").glob("*.yaml"))
 NIGHTS = [*SHIPPED, *Path("configs/methods").glob("*.yaml"), *Path("configs/sizes").glob("*.yaml")]

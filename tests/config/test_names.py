@@ -7,8 +7,8 @@ import pytest
 import typer
 
 from clawpipe.cli.main import app
-from clawpipe.config.load import load_config, setting_field
-from clawpipe.config.names.table import SYSTEMS, kind_of, meanings, names, near
+from clawpipe.core.config.load import load_config, setting_field
+from clawpipe.core.config.names.table import SYSTEMS, kind_of, meanings, names, near
 from clawpipe.errors import ConfigError
 
 CODE = "\n".join(path.read_text() for path in Path("clawpipe").rglob("*.py") if "config/names" not in path.as_posix())

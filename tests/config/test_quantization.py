@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from clawpipe.config import NightConfig, load_config
+from clawpipe.core.config import NightConfig, load_config
 from clawpipe.errors import ConfigError
 
 TINY = Path("configs/tiny.yaml")

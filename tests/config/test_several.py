@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from clawpipe.config.environment import DrawnEnvironments, EnvironmentConfig
-from clawpipe.config.night import NightConfig
-from clawpipe.config.quotas import quotas, rounds_of
+from clawpipe.core.config.environment import DrawnEnvironments, EnvironmentConfig
+from clawpipe.core.config.night import NightConfig
+from clawpipe.core.config.quotas import quotas, rounds_of
 
 WEIGHTS = st.lists(st.integers(1, 50).map(lambda tenths: tenths / 10), min_size=1, max_size=6)
 

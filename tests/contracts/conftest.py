@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from clawpipe.contracts.odcs import newest_version
-from clawpipe.contracts.schema import schema_of
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import publish_dataset
-from clawpipe.store.refs import DatasetRef
+from clawpipe.core.contracts.odcs import newest_version
+from clawpipe.core.contracts.schema import schema_of
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import publish_dataset
+from clawpipe.core.store.refs import DatasetRef
 
 Row = dict[str, Any]
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from clawpipe.contracts import contract_names, load_contract, schema_of
-from clawpipe.contracts.check import check_parquet, check_records, contract_of, typed
-from clawpipe.contracts.validate import validate
+from clawpipe.core.contracts import contract_names, load_contract, schema_of
+from clawpipe.core.contracts.check import check_parquet, check_records, contract_of, typed
+from clawpipe.core.contracts.validate import validate
+from clawpipe.core.store.datasets import dataset_files, read_dataset, write_parquet
 from clawpipe.errors import DataError
-from clawpipe.store.datasets import dataset_files, read_dataset, write_parquet
 
 
 def told(report):
@@ -107,7 +107,7 @@ def test_lines_without_records_count_and_places_are_in_order(valid):
 
 
 def test_records_are_told_apart_over_many_files(valid, monkeypatch):
-    monkeypatch.setattr("clawpipe.contracts.check.PART_ROWS", 3)
+    monkeypatch.setattr("clawpipe.core.contracts.check.PART_ROWS", 3)
     records = [(str(number), valid("scores", trajectory_id=f"t{number % 9}")) for number in range(10)]
     records.insert(4, ("x", "not JSON"))
     assert list(told(check_records(records, load_contract("scores")))) == ["x", "9"]

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import yaml
 
-from clawpipe.contracts.diff import allows, changes, impact_of, permitted
-from clawpipe.contracts.odcs import parse_contract
+from clawpipe.core.contracts.diff import allows, changes, impact_of, permitted
+from clawpipe.core.contracts.odcs import parse_contract
 
 COLUMNS: list[dict[str, Any]] = [
     {"name": "id", "logicalType": "string", "required": True, "primaryKey": True, "primaryKeyPosition": 1},

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from clawpipe.contracts.logprobs import HIGHEST, LOWEST, default_temperature, kind_by_temperatures, kind_of, temperature_of
-from clawpipe.contracts.validate import validate
+from clawpipe.core.contracts.logprobs import HIGHEST, LOWEST, default_temperature, kind_by_temperatures, kind_of, temperature_of
+from clawpipe.core.contracts.validate import validate
 
 
 @pytest.mark.parametrize(

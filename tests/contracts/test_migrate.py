@@ -4,10 +4,10 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from clawpipe.contracts import odcs
-from clawpipe.contracts.validate import migrate, validate
+from clawpipe.core.contracts import odcs
+from clawpipe.core.contracts.validate import migrate, validate
+from clawpipe.core.store.datasets import publish_dataset, read_dataset
 from clawpipe.errors import DataError, NotFoundError
-from clawpipe.store.datasets import publish_dataset, read_dataset
 
 NAME = "marks"
 SQL = "select id, note, score / 100.0::double as value from old"

@@ -7,11 +7,11 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from clawpipe.contracts import load_contract, schema_of
-from clawpipe.contracts.odcs import contract_names, parse_contract
-from clawpipe.contracts.validate import validate
+from clawpipe.core.contracts import load_contract, schema_of
+from clawpipe.core.contracts.odcs import contract_names, parse_contract
+from clawpipe.core.contracts.validate import validate
+from clawpipe.core.store.datasets import publish_dataset, read_dataset
 from clawpipe.errors import DataError
-from clawpipe.store.datasets import publish_dataset, read_dataset
 
 MODES = {
     "task_items": "discard_row",

@@ -2,10 +2,10 @@ import pytest
 import yaml
 
 import data_contracts
-from clawpipe.contracts import contract_names, load_contract, schema_of
-from clawpipe.contracts.odcs import contract_versions, parse_contract
+from clawpipe.core.contracts import contract_names, load_contract, schema_of
+from clawpipe.core.contracts.odcs import contract_versions, parse_contract
+from clawpipe.core.store.source import import_closure
 from clawpipe.errors import DataError, NotFoundError
-from clawpipe.store.source import import_closure
 
 DATASETS = [
     "eval_results",
@@ -42,7 +42,7 @@ def test_the_key_is_in_the_order_of_its_positions():
 
 
 def test_contracts_are_part_of_the_code_of_whoever_applies_them():
-    assert data_contracts.__name__ in import_closure("clawpipe.contracts.validate")
+    assert data_contracts.__name__ in import_closure("clawpipe.core.contracts.validate")
 
 
 def test_unknown_contracts_and_versions_name_the_known_ones():

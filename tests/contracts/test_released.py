@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from clawpipe.contracts.diff import (
+from clawpipe.core.contracts.diff import (
     allows,
     changes,
     find_contract,
@@ -21,11 +21,11 @@ from clawpipe.contracts.diff import (
     released_versions,
     version_number,
 )
-from clawpipe.contracts.odcs import contract_names, load_contract
-from clawpipe.contracts.schema import arrow_schema, schema_of
-from clawpipe.contracts.validate import validate
+from clawpipe.core.contracts.odcs import contract_names, load_contract
+from clawpipe.core.contracts.schema import arrow_schema, schema_of
+from clawpipe.core.contracts.validate import validate
+from clawpipe.core.store.datasets import publish_dataset, read_dataset
 from clawpipe.errors import DataError, NotFoundError
-from clawpipe.store.datasets import publish_dataset, read_dataset
 
 ROWS = Path(__file__).with_name("released")
 RELEASED = [(name, version) for name in contract_names() for version in released_versions(name)]

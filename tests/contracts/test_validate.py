@@ -7,10 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from clawpipe.contracts import contract_names, load_contract, schema_of
-from clawpipe.contracts.validate import validate
+from clawpipe.core.contracts import contract_names, load_contract, schema_of
+from clawpipe.core.contracts.validate import validate
+from clawpipe.core.store.datasets import publish_dataset, read_dataset
 from clawpipe.errors import DataError
-from clawpipe.store.datasets import publish_dataset, read_dataset
 
 NAN, INF = float("nan"), float("inf")
 PROMPT, SAMPLED = [0.0, 0.0, 0.0, 0.0], [-0.5, -1.5, 0.0, -2.5]

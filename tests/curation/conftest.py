@@ -9,13 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from clawpipe.config.night import Curation
-from clawpipe.contracts import schema_of
-from clawpipe.curation import runner
-from clawpipe.curation.runner import curate
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import publish_dataset, read_dataset
-from clawpipe.store.refs import DatasetRef, StepResult
+from clawpipe.core.config.night import Curation
+from clawpipe.core.contracts import schema_of
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import publish_dataset, read_dataset
+from clawpipe.core.store.refs import DatasetRef, StepResult
+from clawpipe.data.curation import runner
+from clawpipe.data.curation.runner import curate
 
 Row = dict[str, Any]
 WEIGHTS = {"opd": (0.0, 1.0), "combine": (1.0, 1.0)}

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from clawpipe.curation.advice import nothing_to_learn, remedy
-from clawpipe.store.refs import DatasetRef, StepResult
+from clawpipe.core.store.refs import DatasetRef, StepResult
+from clawpipe.data.curation.advice import nothing_to_learn, remedy
 
-SQL = "\n".join(path.read_text() for path in Path("clawpipe/curation/sql").glob("[0-9]*.sql"))
+SQL = "\n".join(path.read_text() for path in Path("clawpipe/data/curation/sql").glob("[0-9]*.sql"))
 NO_SETTING = {"duplicate", "trajectory given twice", "pair given twice"}  # the same row is there already
 
 

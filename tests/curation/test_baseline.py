@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawpipe.curation.statements import running_mean
+from clawpipe.data.curation.statements import running_mean
 
 
 def test_a_value_is_compared_with_those_before_it():

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from clawpipe.config.curation import Compress, Curation
-from clawpipe.config.night import NightConfig
-from clawpipe.recorded.notes import NOTE
-from clawpipe.store.datasets import read_dataset
+from clawpipe.core.config.curation import Compress, Curation
+from clawpipe.core.config.night import NightConfig
+from clawpipe.core.store.datasets import read_dataset
+from clawpipe.play.recorded.notes import NOTE
 from tests.curation.conftest import message
 
 

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from clawpipe.config.curation import Curation
-from clawpipe.contracts.odcs import newest_version
-from clawpipe.contracts.schema import schema_of
-from clawpipe.curation import steps
-from clawpipe.curation.runner import curate
-from clawpipe.curation.stored_pairs import join_pairs
-from clawpipe.store.datasets import publish_dataset
+from clawpipe.core.config.curation import Curation
+from clawpipe.core.contracts.odcs import newest_version
+from clawpipe.core.contracts.schema import schema_of
+from clawpipe.core.store.datasets import publish_dataset
+from clawpipe.data.curation import steps
+from clawpipe.data.curation.runner import curate
+from clawpipe.data.curation.stored_pairs import join_pairs
 
 QUICK = settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 HELD = "How many iron kettles and copper pans are in stock today?"
@@ -78,7 +78,7 @@ def test_filters_in_any_order_leave_the_same_rows(asked, config, order, tables, 
     others = [name for name in names if name not in ROW_FILTERS]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(steps, "step_names", lambda _: [*others[:first], *order, *others[first:]])
-        patch.setattr("clawpipe.curation.runner.stays_within_groups", lambda *_: False)  # or the result of before is kept
+        patch.setattr("clawpipe.data.curation.runner.stays_within_groups", lambda *_: False)  # or the result of before is kept
         assert curated(tables, config, "ppo") == usual
 
 

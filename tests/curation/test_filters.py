@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from clawpipe.config.curation import Curation
-from clawpipe.curation.runner import curate
+from clawpipe.core.config.curation import Curation
+from clawpipe.data.curation.runner import curate
 
 
 def ask(tables, **filters):

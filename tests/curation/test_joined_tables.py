@@ -4,7 +4,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from clawpipe.curation.joined_tables import LAYOUTS, register
+from clawpipe.data.curation.joined_tables import LAYOUTS, register
 from clawpipe.errors import DataError
 
 

@@ -7,8 +7,8 @@ import shutil
 
 import pytest
 
-from clawpipe.curation import partitions
-from clawpipe.store.datasets import read_dataset
+from clawpipe.core.store.datasets import read_dataset
+from clawpipe.data.curation import partitions
 
 
 def left_out(tables, result):

@@ -6,8 +6,8 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from clawpipe.contracts.schema import schema_of
-from clawpipe.curation.statements import create_macros
+from clawpipe.core.contracts.schema import schema_of
+from clawpipe.data.curation.statements import create_macros
 
 MESSAGES = schema_of("trajectories").field("messages").type
 CALLS = (None, [], ["a b"], ["b a"], ["a b", "a b"], ["ab "], [" ab"], ["a b", " "])  # name and arguments of each

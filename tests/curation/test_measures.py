@@ -11,14 +11,14 @@ import sys
 import pyarrow.parquet as pq
 import pytest
 
-from clawpipe.config.curation import Curation, Filters, Pairs
-from clawpipe.curation import measures, partitions
-from clawpipe.curation.measures import NAME, SCHEMA, measured
-from clawpipe.curation.runner import curate, wants
+from clawpipe.core.config.curation import Curation, Filters, Pairs
+from clawpipe.core.store.datasets import read_dataset
+from clawpipe.core.store.notes import Notes
+from clawpipe.core.store.rewrite import without_rows
+from clawpipe.data.curation import measures, partitions
+from clawpipe.data.curation.measures import NAME, SCHEMA, measured
+from clawpipe.data.curation.runner import curate, wants
 from clawpipe.errors import DataError
-from clawpipe.store.datasets import read_dataset
-from clawpipe.store.notes import Notes
-from clawpipe.store.rewrite import without_rows
 
 SETTINGS = {
     "grpo": Curation(),
@@ -102,10 +102,10 @@ def test_a_kill_while_measuring_leads_to_the_same_bytes(moment, method, tables, 
     told = [ref.model_dump_json() for ref in (*datasets, scores, items)]
     code = f"""
 from pathlib import Path
-from clawpipe.config.curation import Curation
-from clawpipe.curation.runner import curate
-from clawpipe.store.artifacts import Store
-from clawpipe.store.refs import DatasetRef
+from clawpipe.core.config.curation import Curation
+from clawpipe.data.curation.runner import curate
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.refs import DatasetRef
 *datasets, scores, items = map(DatasetRef.model_validate_json, {told!r})
 settings = Curation.model_validate_json({SETTINGS[method].model_dump_json()!r})
 curate(Store(Path({str(tables.store.root)!r})), datasets, [scores], items, settings, {method!r}, threads=1)

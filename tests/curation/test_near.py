@@ -3,10 +3,10 @@
 import pyarrow as pa
 import pytest
 
-from clawpipe.config.night import Curation
-from clawpipe.curation.joined_tables import LAYOUTS
-from clawpipe.curation.runner import curate
-from clawpipe.store.datasets import publish_dataset
+from clawpipe.core.config.night import Curation
+from clawpipe.core.store.datasets import publish_dataset
+from clawpipe.data.curation.joined_tables import LAYOUTS
+from clawpipe.data.curation.runner import curate
 
 
 def curated(tables, method="sft", heldout=(), repeats=()):

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawpipe.curation import measures as ordering
-from clawpipe.store.artifacts import STAGING
+from clawpipe.core.store.artifacts import STAGING
+from clawpipe.data.curation import measures as ordering
 
 
 def reader(places, batch):
@@ -43,8 +43,8 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path):
         import os, resource
         from pathlib import Path
         import pyarrow as pa
-        from clawpipe.curation.measures import in_order
-        from clawpipe.store.artifacts import staging
+        from clawpipe.data.curation.measures import in_order
+        from clawpipe.core.store.artifacts import staging
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
         table = pa.table({{"place": pa.array(range(9)), "text": [os.urandom(9_000).hex()] * 9}})
         try:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from clawpipe.contracts.validate import validate
+from clawpipe.core.contracts.validate import validate
 
 # rewards of at least 0.5 are successes; lengths are of the reply
 TEXTBOOK = {

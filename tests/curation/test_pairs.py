@@ -4,9 +4,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from clawpipe.contracts import schema_of
-from clawpipe.contracts.validate import validate
-from clawpipe.store.datasets import read_dataset
+from clawpipe.core.contracts import schema_of
+from clawpipe.core.contracts.validate import validate
+from clawpipe.core.store.datasets import read_dataset
 
 
 def group(tables, item, *rewards, **fields):
@@ -213,7 +213,7 @@ def test_pairs_made_some_groups_at_a_time_are_the_same(tables, monkeypatch):
     for number in range(12):
         group(tables, f"i{number}", 1.0, 0.0, 0.5, 0.25)
     whole = tables.curate("dpo")
-    monkeypatch.setattr("clawpipe.curation.steps._SLICE", 7)
+    monkeypatch.setattr("clawpipe.data.curation.steps._SLICE", 7)
     sliced = tables.curate("dpo")
     assert sliced.output.digest == whole.output.digest
     assert sliced.details == whole.details

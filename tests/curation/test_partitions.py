@@ -12,16 +12,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from clawpipe.config.curation import Curation, Filters, Pairs, Quotas, Sampling
-from clawpipe.config.methods import METHODS
-from clawpipe.curation import partitions, runner
-from clawpipe.curation.joined_tables import LAYOUTS
-from clawpipe.curation.partitions import NAME, _first_of
-from clawpipe.curation.runner import curate
-from clawpipe.curation.steps import step_names
+from clawpipe.core.config.curation import Curation, Filters, Pairs, Quotas, Sampling
+from clawpipe.core.config.methods import METHODS
+from clawpipe.core.store.datasets import dataset_files, publish_dataset
+from clawpipe.core.store.notes import Notes
+from clawpipe.data.curation import partitions, runner
+from clawpipe.data.curation.joined_tables import LAYOUTS
+from clawpipe.data.curation.partitions import NAME, _first_of
+from clawpipe.data.curation.runner import curate
+from clawpipe.data.curation.steps import step_names
 from clawpipe.errors import DataError
-from clawpipe.store.datasets import dataset_files, publish_dataset
-from clawpipe.store.notes import Notes
 
 SETTINGS = {
     "grpo": Curation(),
@@ -230,11 +230,11 @@ def test_a_kill_between_partitions_leads_to_the_same_bytes(moment, left, tables,
     told = [[ref.model_dump_json() for ref in refs] for refs in zip(*nights, strict=True)]
     code = f"""
 from pathlib import Path
-from clawpipe.config.curation import Curation
-from clawpipe.curation import partitions
-from clawpipe.curation.runner import curate
-from clawpipe.store.artifacts import Store
-from clawpipe.store.refs import DatasetRef
+from clawpipe.core.config.curation import Curation
+from clawpipe.data.curation import partitions
+from clawpipe.data.curation.runner import curate
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.refs import DatasetRef
 partitions._SMALL = 0
 datasets, scores = ([DatasetRef.model_validate_json(ref) for ref in refs] for refs in {told!r})
 items = DatasetRef.model_validate_json({items.model_dump_json()!r})

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from clawpipe.config.curation import Curation
+from clawpipe.core.config.curation import Curation
 
 
 def scored(tables: Any, item: str, *rewards: dict[str, float]) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from clawpipe.config.curation import Curation, Sampling
-from clawpipe.curation.runner import curate
+from clawpipe.core.config.curation import Curation, Sampling
+from clawpipe.data.curation.runner import curate
 
 TONIGHT, BEFORE = "p0", "old"
 

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from clawpipe.config.curation import Curation
-from clawpipe.contracts.schema import schema_of
-from clawpipe.curation import measures, partitions, row_ranges
-from clawpipe.curation.measures import measured
-from clawpipe.curation.partitions import NAME
-from clawpipe.curation.row_ranges import RowRange, measure_range, payload, row_ranges_of
-from clawpipe.curation.runner import curate, wants
-from clawpipe.store.datasets import dataset_files, publish_dataset, read_dataset
-from clawpipe.store.notes import Notes
+from clawpipe.core.config.curation import Curation
+from clawpipe.core.contracts.schema import schema_of
+from clawpipe.core.store.datasets import dataset_files, publish_dataset, read_dataset
+from clawpipe.core.store.notes import Notes
+from clawpipe.data.curation import measures, partitions, row_ranges
+from clawpipe.data.curation.measures import measured
+from clawpipe.data.curation.partitions import NAME
+from clawpipe.data.curation.row_ranges import RowRange, measure_range, payload, row_ranges_of
+from clawpipe.data.curation.runner import curate, wants
 
 
 @pytest.fixture

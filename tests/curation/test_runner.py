@@ -5,14 +5,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from clawpipe.config.methods import METHODS
-from clawpipe.config.night import Curation
-from clawpipe.contracts import schema_of
-from clawpipe.contracts.validate import validate
-from clawpipe.curation import runner, statements, steps
+from clawpipe.core.config.methods import METHODS
+from clawpipe.core.config.night import Curation
+from clawpipe.core.contracts import schema_of
+from clawpipe.core.contracts.validate import validate
+from clawpipe.core.store import source
+from clawpipe.core.store.datasets import read_dataset
+from clawpipe.data.curation import runner, statements, steps
 from clawpipe.errors import ConfigError, DataError
-from clawpipe.store import source
-from clawpipe.store.datasets import read_dataset
 
 
 def test_a_sample_holds_what_was_recorded(tables):
@@ -246,8 +246,8 @@ def test_every_sql_file_says_what_it_does():
 @pytest.mark.parametrize(
     ("package", "file", "module"),
     [
-        ("clawpipe.curation", "sql/20_filter.sql", "clawpipe.curation.runner"),
-        ("data_contracts", "scores/v1.odcs.yaml", "clawpipe.contracts.validate"),
+        ("clawpipe.data.curation", "sql/20_filter.sql", "clawpipe.data.curation.runner"),
+        ("data_contracts", "scores/v1.odcs.yaml", "clawpipe.core.contracts.validate"),
     ],
 )
 def test_sql_and_contracts_are_in_the_key_of_their_step(package, file, module, monkeypatch):

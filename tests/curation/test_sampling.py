@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from clawpipe.config.curation import Sampling
+from clawpipe.core.config.curation import Sampling
 from clawpipe.errors import ConfigError
 
 

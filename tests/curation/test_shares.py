@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawpipe.curation.statements import largest_cap
+from clawpipe.data.curation.statements import largest_cap
 
 
 def cap_of(sizes, free, share):

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawpipe.contracts.schema import schema_of
-from clawpipe.curation.steps import joined
-from clawpipe.store.parts import rechunk
+from clawpipe.core.contracts.schema import schema_of
+from clawpipe.core.store.parts import rechunk
+from clawpipe.data.curation.steps import joined
 
 COMMON = [f.name for f in schema_of("preference_pairs") if not f.name.startswith(("chosen_", "rejected_"))]
 

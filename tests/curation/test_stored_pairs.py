@@ -5,16 +5,16 @@ import json
 import pyarrow as pa
 import pytest
 
-from clawpipe.config.curation import Curation
-from clawpipe.config.night import EnvironmentConfig
-from clawpipe.contracts.schema import schema_of
-from clawpipe.curation.joined_tables import stored_tables
-from clawpipe.curation.stored_pairs import join_pairs
+from clawpipe.core.config.curation import Curation
+from clawpipe.core.config.night import EnvironmentConfig
+from clawpipe.core.contracts.schema import schema_of
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import publish_dataset, read_dataset
+from clawpipe.data.curation.joined_tables import stored_tables
+from clawpipe.data.curation.stored_pairs import join_pairs
+from clawpipe.data.similarity.heldout import near_heldout
 from clawpipe.errors import DataError
-from clawpipe.evaluation.draw import draw_heldout, make_benchmark, make_task_items
-from clawpipe.similarity.heldout import near_heldout
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import publish_dataset, read_dataset
+from clawpipe.learn.evaluation.heldout.draw import draw_heldout, make_benchmark, make_task_items
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from clawpipe.policy.version import adapter_ref
-from clawpipe.registry.package import Package, write_package
-from clawpipe.registry.runs import NightRun
-from clawpipe.registry.tracking import Tracking
-from clawpipe.registry.versions import ModelVersionInfo, register
-from clawpipe.store.artifacts import Store
-from clawpipe.store.refs import ModelRef
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.refs import ModelRef
+from clawpipe.model.policy.version import adapter_ref
+from clawpipe.record.registry.package import Package, write_package
+from clawpipe.record.registry.runs import NightRun
+from clawpipe.record.registry.tracking import Tracking
+from clawpipe.record.registry.versions import ModelVersionInfo, register
 from tests.fake_fireworks import KEY, FakeFireworks, fake_fireworks
 from tests.registry.conftest import BASE, NOLOAD, SAMPLES, facts, registry, store, tracking
 
@@ -59,6 +59,6 @@ def registered(registry: Tracking, store: Store, facts: Callable[..., Package], 
 @pytest.fixture
 def fireworks(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeFireworks]:
     monkeypatch.setenv("FIREWORKS_API_KEY", KEY)
-    monkeypatch.setattr("clawpipe.engines.servers.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("clawpipe.model.engines.servers.time.sleep", lambda seconds: None)
     with fake_fireworks() as service:
         yield service

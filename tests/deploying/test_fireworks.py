@@ -8,11 +8,11 @@ import pytest
 from typer.testing import CliRunner
 
 from clawpipe.cli.main import app
-from clawpipe.deploying.plan import Plan, Wanted
-from clawpipe.deploying.run import deploy, end, states
 from clawpipe.errors import BusyError, ClawpipeError, ConfigError, DataError, NotFoundError
-from clawpipe.lineage.trace import TracedModel
-from clawpipe.registry.versions import resolve
+from clawpipe.record.lineage.trace import TracedModel
+from clawpipe.record.registry.versions import resolve
+from clawpipe.serve.deploying.plan import Plan, Wanted
+from clawpipe.serve.deploying.run import deploy, end, states
 from tests.fake_fireworks import KEY, Fault
 
 BASE = "accounts/fireworks/models/tiny"
@@ -114,7 +114,7 @@ def test_a_cut_at_any_call_makes_nothing_twice(home, registry, fireworks, wanted
                 raise PowerCutError
 
         with monkeypatch.context() as patch:
-            patch.setattr("clawpipe.faults.kill_point", cut)
+            patch.setattr("clawpipe.core.system.faults.kill_point", cut)
             with pytest.raises(PowerCutError):
                 put(home, wanted)
         [(record, _)] = states(home, "agent@1")

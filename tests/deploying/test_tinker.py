@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from clawpipe.deploying.plan import Wanted
-from clawpipe.deploying.run import deploy, end, states
 from clawpipe.errors import BusyError, ConfigError, DataError, NotFoundError
+from clawpipe.serve.deploying.plan import Wanted
+from clawpipe.serve.deploying.run import deploy, end, states
 
 pytest.importorskip("tinker")
 from tests.deploying.conftest import PATH
@@ -99,7 +99,7 @@ def test_lost_answers_are_asked_again_and_none_is_busy(home, service, registered
     registered()
     service.faults = [Fault("weights_info", 503), Fault("training_runs", 0)]
     assert put(home, service)[1].state == "deployed"
-    monkeypatch.setattr("clawpipe.deploying.tinker._SECONDS", 1.0)
+    monkeypatch.setattr("clawpipe.serve.deploying.tinker._SECONDS", 1.0)
     service.faults = [Fault("weights_info", 503, last=10**6)]
     with pytest.raises(BusyError, match="in the time"):
         put(home, service)

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from clawpipe.config.engine import EngineSpec
-from clawpipe.config.night import Model
-from clawpipe.engines.base import open_engine
-from clawpipe.engines.lora_servers import LoraServers
-from clawpipe.policy.load import load_policy
-from clawpipe.policy.spec import PolicySpec, untrained_spec
+from clawpipe.core.config.engine import EngineSpec
+from clawpipe.core.config.night import Model
+from clawpipe.model.engines.base import open_engine
+from clawpipe.model.engines.lora_servers import LoraServers
+from clawpipe.model.policy.load import load_policy
+from clawpipe.model.policy.spec import PolicySpec, untrained_spec
 
 
 @pytest.fixture(scope="module")

@@ -8,15 +8,15 @@ import torch
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 
-from clawpipe.engines.adapters import Adapter
-from clawpipe.engines.continuous import ContinuousBatch
-from clawpipe.engines.embedded import EmbeddedEngine
-from clawpipe.engines.rows import Row, cache_budget_tokens
-from clawpipe.engines.sampling import TurnSampling
+from clawpipe.core.system.machine import _group_free
 from clawpipe.errors import DataError
-from clawpipe.machine import _group_free
-from clawpipe.policy.base import resolve_base
-from clawpipe.policy.load import load_base
+from clawpipe.model.engines.adapters import Adapter
+from clawpipe.model.engines.continuous import ContinuousBatch
+from clawpipe.model.engines.embedded import EmbeddedEngine
+from clawpipe.model.engines.rows import Row, cache_budget_tokens
+from clawpipe.model.engines.sampling import TurnSampling
+from clawpipe.model.policy.base import resolve_base
+from clawpipe.model.policy.load import load_base
 
 SHARED = list(range(30, 70))
 
@@ -135,8 +135,8 @@ def _deeper(weights):
 
 
 def test_keys_and_values_take_a_quarter_of_free_memory(engine, monkeypatch):
-    monkeypatch.setattr("clawpipe.engines.rows.free_memory", lambda: 4_000_000_000)
-    monkeypatch.setattr("clawpipe.engines.rows._token_bytes", lambda _: 100_000)
+    monkeypatch.setattr("clawpipe.model.engines.rows.free_memory", lambda: 4_000_000_000)
+    monkeypatch.setattr("clawpipe.model.engines.rows._token_bytes", lambda _: 100_000)
     assert cache_budget_tokens(engine) == 10_000
 
 

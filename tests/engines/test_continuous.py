@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from clawpipe.engines import rows as held_rows
-from clawpipe.engines.base import Sampling
-from clawpipe.engines.continuous import ContinuousBatch, FairQueue
-from clawpipe.engines.embedded import EmbeddedEngine
-from clawpipe.engines.rows import Row
-from clawpipe.engines.sampling import Place, TurnSampling, _penalise, sample_tokens
-from clawpipe.policy.base import resolve_base
+from clawpipe.model.engines import rows as held_rows
+from clawpipe.model.engines.base import Sampling
+from clawpipe.model.engines.continuous import ContinuousBatch, FairQueue
+from clawpipe.model.engines.embedded import EmbeddedEngine
+from clawpipe.model.engines.rows import Row
+from clawpipe.model.engines.sampling import Place, TurnSampling, _penalise, sample_tokens
+from clawpipe.model.policy.base import resolve_base
 
 ENOUGH = 100_000  # tokens of memory
 STEM = list(range(30, 70))

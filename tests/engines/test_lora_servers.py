@@ -8,18 +8,18 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from clawpipe.config.engine import KEYS, EngineSpec
-from clawpipe.config.night import Generation, NightConfig
-from clawpipe.engines.base import Sampling, open_engine
-from clawpipe.engines.lora_servers import LoraServers
+from clawpipe.core.config.engine import KEYS, EngineSpec
+from clawpipe.core.config.night import Generation, NightConfig
+from clawpipe.core.store.digests import canonical
 from clawpipe.errors import BusyError, ConfigError, DataError
-from clawpipe.policy.agreement import OTHER_SERVER, Agreement, require_agreement
-from clawpipe.policy.load import load_policy
-from clawpipe.policy.probe import probe_for
-from clawpipe.policy.spec import PolicySpec
-from clawpipe.rollouts.generate import engine_bound
-from clawpipe.store.digests import canonical
-from clawpipe.workers.compare import compare_engine
+from clawpipe.model.engines.base import Sampling, open_engine
+from clawpipe.model.engines.lora_servers import LoraServers
+from clawpipe.model.policy.agreement import OTHER_SERVER, Agreement, require_agreement
+from clawpipe.model.policy.load import load_policy
+from clawpipe.model.policy.probe import probe_for
+from clawpipe.model.policy.spec import PolicySpec
+from clawpipe.play.rollouts.generate import engine_bound
+from clawpipe.play.workers.compare import compare_engine
 from tests import fake_sglang, fake_vllm
 from tests.fake_sglang import FakeSglang
 from tests.fake_vllm import FakeVllm, serving
@@ -133,7 +133,7 @@ def test_an_answer_that_cannot_be_trained_on_is_refused(opened, kind, fake, poli
 
 
 def test_a_server_that_stays_busy_is_for_later(opened, kind, fake, policy, monkeypatch):
-    monkeypatch.setattr("clawpipe.engines.servers.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("clawpipe.model.engines.servers.time.sleep", lambda seconds: None)
     with serving(fake) as url:
         engine = opened(kind, url, policy)
         fake.faults.extend([fake_vllm.busy] * 6)

@@ -4,9 +4,9 @@ import pytest
 import torch
 from transformers import TopPLogitsWarper
 
-from clawpipe.engines.base import Sampling
-from clawpipe.engines.embedded import EmbeddedEngine
-from clawpipe.policy.base import resolve_base
+from clawpipe.model.engines.base import Sampling
+from clawpipe.model.engines.embedded import EmbeddedEngine
+from clawpipe.model.policy.base import resolve_base
 
 PROMPT = [5, 9, 33, 80, 41, 7]
 DRAWS = 600

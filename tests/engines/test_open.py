@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from clawpipe.config.night import EngineSpec, Generation, Model, NightConfig
-from clawpipe.engines.base import ENGINES, Sampling, open_engine
+from clawpipe.core.config.night import EngineSpec, Generation, Model, NightConfig
 from clawpipe.errors import ConfigError, NotFoundError
-from clawpipe.policy.spec import PolicySpec, untrained_spec
-from clawpipe.workers.request import CheckRequest, Job, ShardRequest
-from clawpipe.workers.worker import Worker
+from clawpipe.model.engines.base import ENGINES, Sampling, open_engine
+from clawpipe.model.policy.spec import PolicySpec, untrained_spec
+from clawpipe.play.workers.request import CheckRequest, Job, ShardRequest
+from clawpipe.play.workers.worker import Worker
 
 OWN = '''
-from clawpipe.engines.embedded import EmbeddedEngine
+from clawpipe.model.engines.embedded import EmbeddedEngine
 
 class Mine:
     """Hands everything to the embedded engine, whose model it does not show; begins a turn later where it is told to."""
@@ -62,7 +62,7 @@ def test_the_setting_is_a_name_or_a_name_with_options():
 
 
 def test_a_users_engine_rolls_out_like_the_embedded_one(tmp_path: Path, policy: PolicySpec, spec: EngineSpec):
-    from clawpipe.environments.letters import LettersEnvironment
+    from clawpipe.play.environments.letters import LettersEnvironment
 
     items = [item.as_row() for item in LettersEnvironment().items("train", 2, 0)]
     written = []

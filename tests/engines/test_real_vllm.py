@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from clawpipe.config.engine import EngineSpec
-from clawpipe.config.night import Model
-from clawpipe.engines.base import Sampling
-from clawpipe.engines.vllm import VllmEngine
-from clawpipe.policy.agreement import Agreement, bound_of
-from clawpipe.policy.load import load_policy
-from clawpipe.policy.probe import probe_for
-from clawpipe.policy.spec import PolicySpec, untrained_spec
-from clawpipe.workers.compare import compare_engine
-from clawpipe.workers.vllm_server import KEY, VllmServer
+from clawpipe.core.config.engine import EngineSpec
+from clawpipe.core.config.night import Model
+from clawpipe.model.engines.base import Sampling
+from clawpipe.model.engines.vllm import VllmEngine
+from clawpipe.model.policy.agreement import Agreement, bound_of
+from clawpipe.model.policy.load import load_policy
+from clawpipe.model.policy.probe import probe_for
+from clawpipe.model.policy.spec import PolicySpec, untrained_spec
+from clawpipe.play.workers.compare import compare_engine
+from clawpipe.play.workers.vllm_server import KEY, VllmServer
 
 PYTHON = os.environ.get("CLAWPIPE_VLLM_PYTHON", "")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not PYTHON, reason="CLAWPIPE_VLLM_PYTHON names no Python with vLLM")]

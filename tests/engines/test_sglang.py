@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from clawpipe.engines.base import Sampling
-from clawpipe.engines.embedded import EmbeddedEngine
 from clawpipe.errors import BusyError, ConfigError, DataError
+from clawpipe.model.engines.base import Sampling
+from clawpipe.model.engines.embedded import EmbeddedEngine
 from tests.fake_sglang import FakeSglang, aborted
 from tests.fake_vllm import FakeVllm, serving
 

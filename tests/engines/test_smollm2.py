@@ -4,12 +4,12 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from clawpipe.engines.embedded import EmbeddedEngine
-from clawpipe.environments.shop import ShopEnvironment
-from clawpipe.policy.base import resolve_base
-from clawpipe.policy.renderer import Renderer
-from clawpipe.policy.vocabulary import load_tokenizer
-from clawpipe.workers.episodes import EpisodeLimits, run_episodes
+from clawpipe.model.engines.embedded import EmbeddedEngine
+from clawpipe.model.policy.base import resolve_base
+from clawpipe.model.policy.renderer import Renderer
+from clawpipe.model.policy.vocabulary import load_tokenizer
+from clawpipe.play.environments.shop import ShopEnvironment
+from clawpipe.play.workers.episodes import EpisodeLimits, run_episodes
 
 TEMPERATURE = 0.8
 

@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterator
 import pytest
 from pydantic import ValidationError
 
-from clawpipe.config.engine import EngineSpec
-from clawpipe.config.night import Model
-from clawpipe.engines.base import Completion, Sampling, open_engine
-from clawpipe.engines.turns import Turns
+from clawpipe.core.config.engine import EngineSpec
+from clawpipe.core.config.night import Model
 from clawpipe.errors import BusyError, ClawpipeError, ConfigError, DataError, NotFoundError
-from clawpipe.policy.spec import PolicySpec, untrained_spec
+from clawpipe.model.engines.base import Completion, Sampling, open_engine
+from clawpipe.model.engines.turns import Turns
+from clawpipe.model.policy.spec import PolicySpec, untrained_spec
 
 pytest.importorskip("tinker")
-from clawpipe.engines.tinker import TinkerEngine
+from clawpipe.model.engines.tinker import TinkerEngine
 from tests.fake_tinker import KEY, FakeTinker, Fault, fake_tinker
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # the library leaves its first connection open
@@ -113,7 +113,7 @@ def test_what_was_answered_before_a_kill_is_not_asked_again(opened, fake, policy
         if (name, detail) == ("tinker.asked", "sample") and file.exists() and len(file.read_bytes().splitlines()) == 3:
             raise PowerCutError
 
-    monkeypatch.setattr("clawpipe.faults.kill_point", cut)
+    monkeypatch.setattr("clawpipe.core.system.faults.kill_point", cut)
     killed = opened(policy, concurrency=1)
     killed.remember(file)
     with pytest.raises(PowerCutError):

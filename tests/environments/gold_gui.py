@@ -6,11 +6,11 @@ import json
 import re
 from collections.abc import Callable, Iterator
 
-from clawpipe.environments.base import TaskItem
-from clawpipe.environments.ending import Ending
-from clawpipe.environments.gui import GuiEnvironment
-from clawpipe.environments.play import Play
-from clawpipe.messages import Message, ToolCall
+from clawpipe.core.conversation.messages import Message, ToolCall
+from clawpipe.play.environments.base import TaskItem
+from clawpipe.play.environments.ending import Ending
+from clawpipe.play.environments.gui import GuiEnvironment
+from clawpipe.play.environments.play import Play
 
 Action = tuple[str, dict[str, str]]
 See = Callable[[], str]

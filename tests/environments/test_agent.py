@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from clawpipe.environments.agent import AgentEnvironment
-from clawpipe.environments.base import Verdict
+from clawpipe.core.conversation.messages import Message
 from clawpipe.errors import ConfigError
-from clawpipe.messages import Message
+from clawpipe.play.environments.agent import AgentEnvironment
+from clawpipe.play.environments.base import Verdict
 
 SAID = (Message("user", "Say a."), Message("assistant", "a"), Message("user", "Go on."))
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from clawpipe.environments.shop_tools import calculate, format_number
+from clawpipe.play.environments.shop_tools import calculate, format_number
 
 numbers = st.integers(0, 99).map(lambda value: (str(value), Fraction(value)))
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawpipe.environments.answers import last_number
-from clawpipe.environments.checks import CHECKS, unusable, why_wrong
-from clawpipe.environments.prompts import PromptsEnvironment
-from clawpipe.messages import Message, ToolCall
-from clawpipe.patterns import OUT_OF_TIME
+from clawpipe.core.basics.patterns import OUT_OF_TIME
+from clawpipe.core.conversation.messages import Message, ToolCall
+from clawpipe.play.environments.answers import last_number
+from clawpipe.play.environments.checks import CHECKS, unusable, why_wrong
+from clawpipe.play.environments.prompts import PromptsEnvironment
 
 SLOW, TEXT = "^(b|b)*$", "b" * 40 + "!"
 

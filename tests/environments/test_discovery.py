@@ -2,15 +2,15 @@
 
 import pytest
 
-from clawpipe.environments.discovery import environment_name, list_environments, load_environment, source_digest
-from clawpipe.environments.shop import ShopEnvironment
 from clawpipe.errors import ConfigError, NotFoundError
+from clawpipe.play.environments.discovery import environment_name, list_environments, load_environment, source_digest
+from clawpipe.play.environments.shop import ShopEnvironment
 
 OWN = '''
 from dataclasses import dataclass
 from typing import ClassVar
-from clawpipe.environments.base import Outcome
-from clawpipe.environments.letters import LettersEnvironment
+from clawpipe.play.environments.base import Outcome
+from clawpipe.play.environments.letters import LettersEnvironment
 
 @dataclass
 class Mine:
@@ -144,8 +144,8 @@ def test_a_directory_that_does_not_exist(tmp_path):
 
 INHERITS = """
 import world as w
-from clawpipe.environments import letters
-from clawpipe.environments.single_turn import SingleTurn
+from clawpipe.play.environments import letters
+from clawpipe.play.environments.single_turn import SingleTurn
 from abc import abstractmethod
 
 class Base(w.World):

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawpipe.environments.faults.edits import KINDS, faults
-from clawpipe.environments.faults.packages import PACKAGES, Package, packages_named, sdist, tree
-from clawpipe.environments.faults.plant import plant
-from clawpipe.environments.faults.write import write_tasks
-from clawpipe.environments.swe.workbench import DEFAULT_PLACE
 from clawpipe.errors import ConfigError, DataError
+from clawpipe.play.environments.faults.edits import KINDS, faults
+from clawpipe.play.environments.faults.packages import PACKAGES, Package, packages_named, sdist, tree
+from clawpipe.play.environments.faults.plant import plant
+from clawpipe.play.environments.faults.write import write_tasks
+from clawpipe.play.environments.swe.workbench import DEFAULT_PLACE
 from tests.environments.swe.conftest import SOURCE, TESTS, needs_bubblewrap, opened  # noqa: F401  (a fixture)
 
 FILES = {"tally/__init__.py": SOURCE.replace("<", ">").encode(), "tests/test_tally.py": TESTS.encode(), "README": b"\0"}

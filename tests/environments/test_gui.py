@@ -16,11 +16,11 @@ from importlib.metadata import PackageNotFoundError, distribution
 import psutil
 import pytest
 
-from clawpipe.environments.browser.sites import read_tasks
-from clawpipe.environments.discovery import load_environment
-from clawpipe.environments.play import Play
+from clawpipe.core.conversation.messages import Message, ToolCall
 from clawpipe.errors import ConfigError, NotFoundError
-from clawpipe.messages import Message, ToolCall
+from clawpipe.play.environments.browser.sites import read_tasks
+from clawpipe.play.environments.discovery import load_environment
+from clawpipe.play.environments.play import Play
 from tests.environments.gold_gui import GOLD, play
 
 try:
@@ -341,7 +341,7 @@ def test_a_check_that_fails_is_an_error_of_its_row(run, site):
 
 WORKER = """
 import json, sys
-from clawpipe.environments.hosted import HostedEnvironment
+from clawpipe.play.environments.hosted import HostedEnvironment
 world = HostedEnvironment("gui", json.loads(sys.argv[1]), 120.0)
 episodes = [world.start(item, 0) for item in world.items("train", 2, 0)]
 print("open", flush=True)

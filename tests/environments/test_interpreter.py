@@ -10,19 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from clawpipe.environments.discovery import environment_name, source_digest
-from clawpipe.environments.ending import Ending, hindsight_of, outcome_of
-from clawpipe.environments.hosted import open_environment
-from clawpipe.environments.interpreter import interpreter
-from clawpipe.environments.play import Play
+from clawpipe.core.conversation.messages import Message, ToolCall
 from clawpipe.errors import ConfigError, NotFoundError
-from clawpipe.messages import Message, ToolCall
+from clawpipe.play.environments.discovery import environment_name, source_digest
+from clawpipe.play.environments.ending import Ending, hindsight_of, outcome_of
+from clawpipe.play.environments.hosted import open_environment
+from clawpipe.play.environments.interpreter import interpreter
+from clawpipe.play.environments.play import Play
 
 SOURCE = """
 import importlib.util, json, os, sys
 import ownlib
-from clawpipe.environments.base import Hindsight, Outcome, Verdict, question_item
-from clawpipe.messages import Message, ToolCall, ToolSpec
+from clawpipe.play.environments.base import Hindsight, Outcome, Verdict, question_item
+from clawpipe.core.conversation.messages import Message, ToolCall, ToolSpec
 
 ABSENT = [name for name in ("pydantic", "msgspec", "torch", "duckdb", "pyarrow") if importlib.util.find_spec(name)]
 
@@ -98,7 +98,7 @@ def test_all_of_a_users_class_runs_there(monkeypatch, bare, python, file):
 
 def test_the_twelve_lines_need_no_package_either(python, tmp_path):
     (tmp_path / "sums.py").write_text(
-        "from clawpipe.environments.single_turn import Question, SingleTurn\n"
+        "from clawpipe.play.environments.single_turn import Question, SingleTurn\n"
         "class Sums(SingleTurn[list[int]]):\n"
         "    name = 'sums'\n"
         "    def question(self, draw):\n"

@@ -2,9 +2,9 @@
 
 import pytest
 
-from clawpipe.environments.letters import LettersEnvironment
+from clawpipe.core.conversation.messages import Message
 from clawpipe.errors import DataError
-from clawpipe.messages import Message
+from clawpipe.play.environments.letters import LettersEnvironment
 
 LETTERS = LettersEnvironment()
 ITEM = LETTERS.items("train", 1, 0)[0]

@@ -7,12 +7,12 @@ import os
 
 import pytest
 
-from clawpipe.config.environment import EnvironmentSpec
-from clawpipe.environments.discovery import load_environment
-from clawpipe.environments.local_tools import FunctionServer, files_of_tools
-from clawpipe.environments.play import Play
+from clawpipe.core.config.environment import EnvironmentSpec
+from clawpipe.core.conversation.messages import Message, ToolCall
 from clawpipe.errors import ConfigError, NotFoundError
-from clawpipe.messages import Message, ToolCall
+from clawpipe.play.environments.discovery import load_environment
+from clawpipe.play.environments.local_tools import FunctionServer, files_of_tools
+from clawpipe.play.environments.play import Play
 from tasks.keys import _files_of
 
 FUNCTIONS = """

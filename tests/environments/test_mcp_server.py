@@ -8,9 +8,9 @@ import pytest
 import uvicorn
 from mcp.server import MCPServer
 
-from clawpipe.environments.mcp_server import McpServer
+from clawpipe.core.conversation.messages import ToolSpec
 from clawpipe.errors import BusyError, ConfigError
-from clawpipe.messages import ToolSpec
+from clawpipe.play.environments.mcp_server import McpServer
 
 CALCULATOR = '''
 import os, sys, time

@@ -9,16 +9,16 @@ import pytest
 from typer.testing import CliRunner
 
 from clawpipe.cli.main import app
-from clawpipe.environments.discovery import load_environment, show_environment
-from clawpipe.environments.hosted import open_environment
 from clawpipe.errors import ConfigError, NotFoundError
+from clawpipe.play.environments.discovery import load_environment, show_environment
+from clawpipe.play.environments.hosted import open_environment
 
 OWN = '''
 from pathlib import Path
 from typing import Literal
 from pydantic import BaseModel, Field
-from clawpipe.environments.letters import LettersEnvironment
-from clawpipe.messages import Message
+from clawpipe.play.environments.letters import LettersEnvironment
+from clawpipe.core.conversation.messages import Message
 
 class Settings(BaseModel):
     level: int = Field(3, ge=1, le=9, description="how hard")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawpipe.environments.browser.outline import Outline
+from clawpipe.play.environments.browser.outline import Outline
 
 FORM = """
 - generic [ref=e2]:

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawpipe.config.night import EnvironmentSpec
-from clawpipe.environments.checks import CHECKS, unusable
-from clawpipe.environments.discovery import load_environment
-from clawpipe.environments.prompts import PromptsEnvironment, read_prompts
+from clawpipe.core.config.night import EnvironmentSpec
+from clawpipe.core.conversation.messages import Message, ToolCall
 from clawpipe.errors import ConfigError, DataError, NotFoundError
-from clawpipe.messages import Message, ToolCall
+from clawpipe.play.environments.checks import CHECKS, unusable
+from clawpipe.play.environments.discovery import load_environment
+from clawpipe.play.environments.prompts import PromptsEnvironment, read_prompts
 from tasks.keys import content_key
 
 PERSON = {"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]}

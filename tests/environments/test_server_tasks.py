@@ -8,12 +8,12 @@ import pytest
 from typer.testing import CliRunner
 
 from clawpipe.cli.main import app
-from clawpipe.config import load_config
-from clawpipe.environments.discovery import load_environment
-from clawpipe.environments.play import Play
-from clawpipe.environments.server_tasks import made_tasks
+from clawpipe.core.config import load_config
+from clawpipe.core.conversation.messages import Message, ToolCall
 from clawpipe.errors import ConfigError, DataError
-from clawpipe.messages import Message, ToolCall
+from clawpipe.play.environments.discovery import load_environment
+from clawpipe.play.environments.play import Play
+from clawpipe.play.environments.server_tasks import made_tasks
 
 FUNCTIONS = """
 import uuid

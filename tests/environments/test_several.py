@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from clawpipe.config.environment import Environments, EnvironmentSpec
-from clawpipe.environments.base import Outcome, question_item
-from clawpipe.environments.ending import Ending, hindsight_of, outcome_of
-from clawpipe.environments.labelled import LabelledEnvironment, labelled_item, own_item
-from clawpipe.environments.letters import LettersEnvironment
-from clawpipe.environments.openings import opening_for, openings
-from clawpipe.environments.several import named, open_environments
+from clawpipe.core.config.environment import Environments, EnvironmentSpec
+from clawpipe.core.conversation.messages import Message
 from clawpipe.errors import ConfigError
-from clawpipe.messages import Message
+from clawpipe.play.environments.base import Outcome, question_item
+from clawpipe.play.environments.ending import Ending, hindsight_of, outcome_of
+from clawpipe.play.environments.labelled import LabelledEnvironment, labelled_item, own_item
+from clawpipe.play.environments.letters import LettersEnvironment
+from clawpipe.play.environments.openings import opening_for, openings
+from clawpipe.play.environments.several import named, open_environments
 
 
 def several(*parts):
@@ -30,7 +30,7 @@ def test_a_label_that_is_given_is_not_taken_again():
 
 def test_a_name_that_is_no_label_needs_one(tmp_path):
     (tmp_path / "odd.py").write_text(
-        "from clawpipe.environments.letters import LettersEnvironment\n"
+        "from clawpipe.play.environments.letters import LettersEnvironment\n"
         "class Odd(LettersEnvironment):\n    name = 'two words'\n    kind = 'chat'\n"
     )
     with pytest.raises(ConfigError, match="set `label`"):

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from clawpipe.environments.shell import Shell, ShellLimits, cut
-from clawpipe.messages import Message, ToolCall
-from clawpipe.sandbox.base import Limits
-from clawpipe.sandbox.unsafe_local import UnsafeLocal
+from clawpipe.core.conversation.messages import Message, ToolCall
+from clawpipe.play.environments.shell import Shell, ShellLimits, cut
+from clawpipe.play.sandbox.base import Limits
+from clawpipe.play.sandbox.unsafe_local import UnsafeLocal
 
 LIMITS = ShellLimits(seconds=1.0, steps=4, characters=40)
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawpipe.environments.base import TaskItem
-from clawpipe.environments.shop import ShopEnvironment
-from clawpipe.environments.shop_data import CITIES, EXAMPLES, FRAMES, OBJECTS, QUESTIONS
-from clawpipe.environments.shop_tools import Shop, ToolError
+from clawpipe.core.conversation.messages import Message, ToolCall
 from clawpipe.errors import ConfigError, DataError
-from clawpipe.messages import Message, ToolCall
+from clawpipe.play.environments.base import TaskItem
+from clawpipe.play.environments.shop import ShopEnvironment
+from clawpipe.play.environments.shop_data import CITIES, EXAMPLES, FRAMES, OBJECTS, QUESTIONS
+from clawpipe.play.environments.shop_tools import Shop, ToolError
 
 SHOP = ShopEnvironment()
 TRAIN, HELDOUT = SHOP.items("train", 320, 0), SHOP.items("heldout", 320, 0)

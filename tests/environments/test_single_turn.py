@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from clawpipe.environments import single_turn
-from clawpipe.environments.discovery import list_environments, load_environment
-from clawpipe.environments.single_turn import Question, SingleTurn
-from clawpipe.environments.split import heldout
+from clawpipe.core.conversation.messages import Message
 from clawpipe.errors import DataError
-from clawpipe.messages import Message
+from clawpipe.play.environments import single_turn
+from clawpipe.play.environments.discovery import list_environments, load_environment
+from clawpipe.play.environments.single_turn import Question, SingleTurn
+from clawpipe.play.environments.split import heldout
 
 
 class Sums(SingleTurn[int]):
@@ -93,7 +93,7 @@ def test_rewards_that_fit_no_weights_are_an_error(rewards, monkeypatch):
 
 def test_a_file_of_twelve_lines_is_listed_and_loaded(tmp_path):
     example = textwrap.dedent((single_turn.__doc__ or "").split("\n\n", 1)[1])
-    (tmp_path / "sums.py").write_text(f"from clawpipe.environments.single_turn import Question, SingleTurn\n{example}\n")
+    (tmp_path / "sums.py").write_text(f"from clawpipe.play.environments.single_turn import Question, SingleTurn\n{example}\n")
     [info] = [info for info in list_environments([tmp_path]) if info.name == "sums"]
     environment = load_environment(info.reference, {})
     [item] = environment.items("heldout", 1, 0)

@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from clawpipe.cli.main import app
-from clawpipe.environments.scaffold import write_environment
-from clawpipe.environments.soundness import check_environment
 from clawpipe.errors import ConfigError
+from clawpipe.play.environments.scaffold import write_environment
+from clawpipe.play.environments.soundness import check_environment
 
 # Each is a subclass of the environment that `env init` writes, and the fault that is to be found in it.
 FAULTS = {

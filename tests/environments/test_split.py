@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawpipe.environments.split import heldout, is_heldout_split
 from clawpipe.errors import ConfigError
+from clawpipe.play.environments.split import heldout, is_heldout_split
 
 
 @given(st.text(), st.text(), st.floats(0, 1))

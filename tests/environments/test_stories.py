@@ -10,11 +10,11 @@ from collections import Counter
 
 import pytest
 
-from clawpipe.environments.discovery import load_environment
-from clawpipe.environments.stories import StoriesEnvironment
+from clawpipe.core.conversation.messages import Message
 from clawpipe.errors import ConfigError
-from clawpipe.messages import Message
-from clawpipe.rollouts.levels import level_of
+from clawpipe.play.environments.discovery import load_environment
+from clawpipe.play.environments.stories import StoriesEnvironment
+from clawpipe.play.rollouts.levels import level_of
 
 STORIES = StoriesEnvironment(levels=4)
 ITEMS = STORIES.items("train", 400, 0)

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from clawpipe.environments.demonstration import play_out, play_solution, solution_of
-from clawpipe.environments.discovery import load_environment
-from clawpipe.environments.ending import outcome_of
-from clawpipe.environments.terminal.dockerfile import NotPlainError, read_dockerfile
-from clawpipe.environments.terminal.task_folders import read_task_folders
+from clawpipe.core.conversation.messages import Message, ToolCall
 from clawpipe.errors import ConfigError, DataError, NotFoundError
-from clawpipe.messages import Message, ToolCall
+from clawpipe.play.environments.demonstration import play_out, play_solution, solution_of
+from clawpipe.play.environments.discovery import load_environment
+from clawpipe.play.environments.ending import outcome_of
+from clawpipe.play.environments.terminal.dockerfile import NotPlainError, read_dockerfile
+from clawpipe.play.environments.terminal.task_folders import read_task_folders
 from tests.sandbox.test_providers import SETTINGS
 
 PLAIN = {

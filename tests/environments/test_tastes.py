@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from clawpipe.environments.tastes import PEOPLE, TastesEnvironment
+from clawpipe.core.conversation.messages import Message
 from clawpipe.errors import DataError
-from clawpipe.judging.base import SCORERS
-from clawpipe.messages import Message
+from clawpipe.play.environments.tastes import PEOPLE, TastesEnvironment
+from clawpipe.play.judging.base import SCORERS
 
 TASTES = TastesEnvironment()
 ITEMS = dict(zip((person.name for person in PEOPLE), TASTES.items("train", len(PEOPLE), 0), strict=True))

@@ -10,21 +10,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawpipe.environments.base import TaskItem, Verdict
-from clawpipe.environments.demonstration import play_out, play_solution, solution_of
-from clawpipe.environments.discovery import load_environment
-from clawpipe.environments.ending import outcome_of
-from clawpipe.environments.hosted import HostedEnvironment, open_environment
-from clawpipe.environments.shell import Shell, ShellLimits
-from clawpipe.environments.terminal.environment import Config, TerminalEnvironment, TerminalEpisode
-from clawpipe.environments.terminal.families import FAMILIES, NUMBERS, make
-from clawpipe.environments.terminal.files import FOLDER, Tree, equal, link, look, text, write
-from clawpipe.environments.terminal.generated import GeneratedTasks, judge
-from clawpipe.environments.terminal.tasks import Place
+from clawpipe.core.conversation.messages import Message, ToolCall
 from clawpipe.errors import ClawpipeError, ConfigError, DataError
-from clawpipe.messages import Message, ToolCall
-from clawpipe.sandbox.base import Limits
-from clawpipe.sandbox.unsafe_local import UnsafeLocal
+from clawpipe.play.environments.base import TaskItem, Verdict
+from clawpipe.play.environments.demonstration import play_out, play_solution, solution_of
+from clawpipe.play.environments.discovery import load_environment
+from clawpipe.play.environments.ending import outcome_of
+from clawpipe.play.environments.hosted import HostedEnvironment, open_environment
+from clawpipe.play.environments.shell import Shell, ShellLimits
+from clawpipe.play.environments.terminal.environment import Config, TerminalEnvironment, TerminalEpisode
+from clawpipe.play.environments.terminal.families import FAMILIES, NUMBERS, make
+from clawpipe.play.environments.terminal.files import FOLDER, Tree, equal, link, look, text, write
+from clawpipe.play.environments.terminal.generated import GeneratedTasks, judge
+from clawpipe.play.environments.terminal.tasks import Place
+from clawpipe.play.sandbox.base import Limits
+from clawpipe.play.sandbox.unsafe_local import UnsafeLocal
 
 PLAIN = {"sandbox": "unsafe_local"}
 

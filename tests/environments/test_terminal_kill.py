@@ -14,8 +14,8 @@ import pytest
 
 _PLAYS = """
 import json, sys
-from clawpipe.environments.hosted import HostedEnvironment
-from clawpipe.messages import Message, ToolCall
+from clawpipe.play.environments.hosted import HostedEnvironment
+from clawpipe.core.conversation.messages import Message, ToolCall
 
 environment = HostedEnvironment("terminal", {}, 60.0)
 episode = environment.start(environment.items("train", 1, 0)[0], 0)

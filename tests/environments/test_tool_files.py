@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import BaseModel, Field
 
-from clawpipe.environments.tool_files import load_tools, tool_of
+from clawpipe.core.basics.schemas import argument_error, check_parameters
+from clawpipe.core.conversation.messages import ToolSpec
 from clawpipe.errors import ConfigError, NotFoundError
-from clawpipe.messages import ToolSpec
-from clawpipe.schemas import argument_error, check_parameters
+from clawpipe.play.environments.tool_files import load_tools, tool_of
 
 SCHEMA = {"type": "object", "properties": {"item": {"type": "string"}, "shelves": {"type": "array", "items": {"type": "integer"}}}}
 

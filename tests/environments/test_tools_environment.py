@@ -5,11 +5,11 @@ import sys
 
 import pytest
 
-from clawpipe.environments.base import Verdict
-from clawpipe.environments.discovery import load_environment
-from clawpipe.environments.play import Play
+from clawpipe.core.conversation.messages import Message, ToolCall
 from clawpipe.errors import ConfigError, DataError
-from clawpipe.messages import Message, ToolCall
+from clawpipe.play.environments.base import Verdict
+from clawpipe.play.environments.discovery import load_environment
+from clawpipe.play.environments.play import Play
 
 SERVER = '''
 import os, sys

@@ -5,12 +5,12 @@ import random
 import pytest
 from scipy.integrate import quad
 
-from clawpipe.config.gate import Gate
-from clawpipe.evaluation.adding_up import tally_of
-from clawpipe.evaluation.evidence import user_slices
-from clawpipe.evaluation.gate import decide
-from clawpipe.evaluation.statistics import betting_evidence, nights_needed
-from clawpipe.evaluation.verdict import Tally
+from clawpipe.core.config.gate import Gate
+from clawpipe.learn.evaluation.verdict.adding_up import tally_of
+from clawpipe.learn.evaluation.verdict.evidence import user_slices
+from clawpipe.learn.evaluation.verdict.gate import decide
+from clawpipe.learn.evaluation.verdict.statistics import betting_evidence, nights_needed
+from clawpipe.learn.evaluation.verdict.verdict import Tally
 from tests.evaluation.test_gate import night
 
 RULES = Gate(alpha=0.05, nights=30, min_effect=0.02, min_items=20, slice_margin=1.0, adds_up=True)

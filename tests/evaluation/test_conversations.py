@@ -10,19 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawpipe.contracts.odcs import newest_version
-from clawpipe.contracts.schema import schema_of
+from clawpipe.core.contracts.odcs import newest_version
+from clawpipe.core.contracts.schema import schema_of
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import publish_dataset, read_dataset
+from clawpipe.core.store.refs import DatasetRef
 from clawpipe.errors import DataError
-from clawpipe.evaluation.conversations import draw_conversations
-from clawpipe.evaluation.holding import hold_out, identity_of
-from clawpipe.evaluation.pairs import draw_pairs
-from clawpipe.evaluation.turns import call_turn, heldout_tokens, reply_turn, scored_tokens
-from clawpipe.policy.base import resolve_base
-from clawpipe.policy.version import base_ref
-from clawpipe.policy.vocabulary import load_tokenizer
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import publish_dataset, read_dataset
-from clawpipe.store.refs import DatasetRef
+from clawpipe.learn.evaluation.heldout.conversations import draw_conversations
+from clawpipe.learn.evaluation.heldout.holding import hold_out, identity_of
+from clawpipe.learn.evaluation.heldout.pairs import draw_pairs
+from clawpipe.learn.evaluation.heldout.turns import call_turn, heldout_tokens, reply_turn, scored_tokens
+from clawpipe.model.policy.base import resolve_base
+from clawpipe.model.policy.version import base_ref
+from clawpipe.model.policy.vocabulary import load_tokenizer
 
 Row = dict[str, Any]
 NOBODY: dict[str, int] = {}

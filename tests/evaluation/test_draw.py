@@ -4,21 +4,21 @@ from collections import Counter
 
 import pytest
 
-from clawpipe.config.environment import DrawnEnvironments
-from clawpipe.config.night import EnvironmentConfig
-from clawpipe.environments.base import question_item
-from clawpipe.environments.shop import ShopEnvironment
+from clawpipe.core.config.environment import DrawnEnvironments
+from clawpipe.core.config.night import EnvironmentConfig
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import read_dataset
 from clawpipe.errors import DataError
-from clawpipe.evaluation.draw import draw, draw_heldout, make_benchmark, make_task_items
-from clawpipe.evaluation.looks import Looks, look, looks_at
-from clawpipe.nights.conclude import count_evidence
-from clawpipe.nights.record import NightStatus, StepEntry
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import read_dataset
+from clawpipe.learn.evaluation.heldout.draw import draw, draw_heldout, make_benchmark, make_task_items
+from clawpipe.learn.evaluation.verdict.looks import Looks, look, looks_at
+from clawpipe.play.environments.base import question_item
+from clawpipe.play.environments.shop import ShopEnvironment
+from clawpipe.record.nights.conclude import count_evidence
+from clawpipe.record.nights.record import NightStatus, StepEntry
 
 SHOP = EnvironmentConfig(name="shop", train_items=8, heldout_items=20, benchmark_items=8)
 FINITE = """
-from clawpipe.environments.base import Outcome, question_item
+from clawpipe.play.environments.base import Outcome, question_item
 
 class Finite:
     name = "finite"

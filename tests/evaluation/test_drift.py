@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from clawpipe.evaluation.drift import signs_between
-from clawpipe.evaluation.rounds import Measured, Tried
-from clawpipe.evaluation.sampled import Length
+from clawpipe.learn.evaluation.drift import signs_between
+from clawpipe.learn.evaluation.rounds import Measured, Tried
+from clawpipe.learn.evaluation.sampled import Length
 
 UNKNOWN = (None, None)
 

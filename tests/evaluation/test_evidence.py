@@ -2,7 +2,7 @@ import pyarrow as pa
 import pytest
 
 from clawpipe.errors import DataError
-from clawpipe.evaluation.evidence import build_evidence
+from clawpipe.learn.evaluation.verdict.evidence import build_evidence
 
 SCHEMA = pa.schema(
     [

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawpipe.config.night import EnvironmentConfig, Gate
-from clawpipe.evaluation.gate import decide
-from clawpipe.evaluation.verdict import Decision, Evidence, Fidelity, Freshness, ItemOutcome, ModelOutcomes, Verdict
+from clawpipe.core.config.night import EnvironmentConfig, Gate
+from clawpipe.learn.evaluation.verdict.gate import decide
+from clawpipe.learn.evaluation.verdict.verdict import Decision, Evidence, Fidelity, Freshness, ItemOutcome, ModelOutcomes, Verdict
 from tests.evaluation.test_statistics import power
 
 RULES = Gate(alpha=0.05, nights=1, min_effect=0.02, min_items=50, slice_margin=0.1)

@@ -6,12 +6,12 @@ from statistics import fmean, pvariance
 
 import pytest
 
-from clawpipe.config.night import Gate, NightConfig
-from clawpipe.evaluation.gate import decide
-from clawpipe.evaluation.hacking import training_of
-from clawpipe.evaluation.verdict import Decision, MeanReward, Training
-from clawpipe.store.digests import sha256_json
-from clawpipe.store.refs import StepResult
+from clawpipe.core.config.night import Gate, NightConfig
+from clawpipe.core.store.digests import sha256_json
+from clawpipe.core.store.refs import StepResult
+from clawpipe.learn.evaluation.verdict.gate import decide
+from clawpipe.learn.evaluation.verdict.hacking import training_of
+from clawpipe.learn.evaluation.verdict.verdict import Decision, MeanReward, Training
 from tests.evaluation.test_gate import RULES, night
 
 FLAT, BETTER = night(20, 20, 60, 60), night(40, 8, 80, 32)

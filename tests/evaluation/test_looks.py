@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from clawpipe.errors import DataError
-from clawpipe.evaluation.looks import Looks
-from clawpipe.evaluation.verdict import Freshness
+from clawpipe.learn.evaluation.verdict.looks import Looks
+from clawpipe.learn.evaluation.verdict.verdict import Freshness
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from clawpipe.config.night import Model, Runtime
-from clawpipe.config.training import Train
+from clawpipe.core.config.night import Model, Runtime
+from clawpipe.core.config.training import Train
+from clawpipe.core.system.progress import reporting_to
 from clawpipe.errors import DataError
-from clawpipe.evaluation.model_check import check_model
-from clawpipe.policy.spec import untrained_spec
-from clawpipe.progress import reporting_to
-from clawpipe.workers.pool import WorkerPool
+from clawpipe.learn.evaluation.model_check import check_model
+from clawpipe.model.policy.spec import untrained_spec
+from clawpipe.play.workers.pool import WorkerPool
 
 RUNTIME = Runtime(device="cpu", workers=1, train_threads=1)
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_children")]

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from clawpipe.evaluation.answers import answer_turns
-from clawpipe.evaluation.conversations import draw_conversations
-from clawpipe.evaluation.preference import prefer
-from clawpipe.evaluation.turns import reply_turn
-from clawpipe.judging.compare import Question
-from clawpipe.messages import Message
-from clawpipe.policy.version import base_ref
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import read_dataset
+from clawpipe.core.conversation.messages import Message
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import read_dataset
+from clawpipe.learn.evaluation.heldout.answers import answer_turns
+from clawpipe.learn.evaluation.heldout.conversations import draw_conversations
+from clawpipe.learn.evaluation.heldout.preference import prefer
+from clawpipe.learn.evaluation.heldout.turns import reply_turn
+from clawpipe.model.policy.version import base_ref
+from clawpipe.play.judging.compare import Question
 from tests.evaluation.test_replay import BASE, BOOKED, POLICY, calls, conversation, ids_of, stored
 
 OTHER = base_ref("random", BASE.digest, "hermes", "bfloat16")

@@ -9,23 +9,23 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from clawpipe.config.night import Runtime
-from clawpipe.contracts.schema import schema_of
-from clawpipe.engines.base import Sampling
-from clawpipe.engines.embedded import EmbeddedEngine
-from clawpipe.evaluation.conversations import draw_conversations
-from clawpipe.evaluation.replay import replay_calls
-from clawpipe.evaluation.turns import call_turn
-from clawpipe.messages import Message, ToolCall, ToolSpec
-from clawpipe.policy.base import resolve_base
-from clawpipe.policy.renderer import Renderer
-from clawpipe.policy.spec import policy_spec
-from clawpipe.policy.version import base_ref
-from clawpipe.policy.vocabulary import load_tokenizer
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import publish_dataset, read_dataset
-from clawpipe.workers.pool import WorkerPool
-from clawpipe.workers.request import AnswerRequest, Job
+from clawpipe.core.config.night import Runtime
+from clawpipe.core.contracts.schema import schema_of
+from clawpipe.core.conversation.messages import Message, ToolCall, ToolSpec
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import publish_dataset, read_dataset
+from clawpipe.learn.evaluation.heldout.conversations import draw_conversations
+from clawpipe.learn.evaluation.heldout.replay import replay_calls
+from clawpipe.learn.evaluation.heldout.turns import call_turn
+from clawpipe.model.engines.base import Sampling
+from clawpipe.model.engines.embedded import EmbeddedEngine
+from clawpipe.model.policy.base import resolve_base
+from clawpipe.model.policy.renderer import Renderer
+from clawpipe.model.policy.spec import policy_spec
+from clawpipe.model.policy.version import base_ref
+from clawpipe.model.policy.vocabulary import load_tokenizer
+from clawpipe.play.workers.pool import WorkerPool
+from clawpipe.play.workers.request import AnswerRequest, Job
 
 Row = dict[str, Any]
 BASE = resolve_base("random")

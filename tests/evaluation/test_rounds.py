@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawpipe.evaluation.rounds import Choice, Measured, Tried, choose_round, fallen_slices, intraclass_correlation
+from clawpipe.learn.evaluation.rounds import Choice, Measured, Tried, choose_round, fallen_slices, intraclass_correlation
 
 ALPHA = 0.05
 # Successes of rollouts at temperature 0.8 of a night whose last round forgot the calculator: eight rollouts of each item.

@@ -9,15 +9,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from clawpipe.contracts.schema import schema_of
-from clawpipe.evaluation.rounds import Tried
-from clawpipe.evaluation.sampled import lengths, read_sampled
-from clawpipe.policy.version import base_ref
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import publish_dataset
-from clawpipe.store.home import Home
-from clawpipe.store.open import open_store
-from clawpipe.store.refs import DatasetRef, ModelRef
+from clawpipe.core.contracts.schema import schema_of
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import publish_dataset
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.open import open_store
+from clawpipe.core.store.refs import DatasetRef, ModelRef
+from clawpipe.learn.evaluation.rounds import Tried
+from clawpipe.learn.evaluation.sampled import lengths, read_sampled
+from clawpipe.model.policy.version import base_ref
 from tasks.choice import choose_round, compare_rounds
 
 BASE = base_ref("random", "b" * 64, "pythonic", "float32")

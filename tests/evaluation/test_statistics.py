@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 from scipy.stats import binom, binomtest, multinomial, norm, permutation_test
 
-from clawpipe.config.night import EnvironmentConfig, Gate
-from clawpipe.evaluation.statistics import Cluster, beyond_margin, design_effect, items_needed, sign_flip, wilson
+from clawpipe.core.config.night import EnvironmentConfig, Gate
+from clawpipe.learn.evaluation.verdict.statistics import Cluster, beyond_margin, design_effect, items_needed, sign_flip, wilson
 
 counts = st.integers(0, 60)
 

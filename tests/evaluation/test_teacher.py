@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawpipe.config.training import Opd
+from clawpipe.core.config.training import Opd
 from clawpipe.errors import DataError
-from clawpipe.evaluation.teacher import Pair, judge_teacher, refusal
+from clawpipe.learn.evaluation.teacher import Pair, judge_teacher, refusal
 
 PAIRS = st.lists(st.builds(Pair, st.sampled_from([0.0, 1.0]), st.sampled_from([0.0, 0.25, 0.5, 1.0])), min_size=8, max_size=40)
 

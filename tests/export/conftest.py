@@ -9,16 +9,16 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 
-from clawpipe.config.night import Runtime
-from clawpipe.config.quantization import Quantization
-from clawpipe.policy.base import BaseModel, resolve_base
-from clawpipe.policy.load import load_base
-from clawpipe.policy.version import adapter_ref, base_ref
-from clawpipe.store.artifacts import Store
-from clawpipe.store.home import Home
-from clawpipe.store.refs import ModelRef
-from clawpipe.training.model.adapter import save_adapter
-from clawpipe.workers.pool import WorkerPool
+from clawpipe.core.config.night import Runtime
+from clawpipe.core.config.quantization import Quantization
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.refs import ModelRef
+from clawpipe.learn.training.model.adapter import save_adapter
+from clawpipe.model.policy.base import BaseModel, resolve_base
+from clawpipe.model.policy.load import load_base
+from clawpipe.model.policy.version import adapter_ref, base_ref
+from clawpipe.play.workers.pool import WorkerPool
 
 TEXT = torch.arange(97, 123).repeat(2)[None]  # the alphabet, twice
 

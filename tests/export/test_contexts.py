@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawpipe.workers.request import choose_contexts
+from clawpipe.play.workers.request import choose_contexts
 
 MASKS = st.lists(st.lists(st.booleans(), max_size=12), max_size=30)
 

@@ -11,13 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from clawpipe.cli.main import _outcome as main
+from clawpipe.core.store.datasets import find_dataset, read_dataset
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.open import open_store
+from clawpipe.data.ingest.intake.options import Options
+from clawpipe.data.ingest.intake.run import ingest
 from clawpipe.errors import ConfigError, NotFoundError
-from clawpipe.export.datasets import export_dataset
-from clawpipe.ingest.options import Options
-from clawpipe.ingest.run import ingest
-from clawpipe.store.datasets import find_dataset, read_dataset
-from clawpipe.store.home import Home
-from clawpipe.store.open import open_store
+from clawpipe.serve.export.datasets import export_dataset
 
 TOOL = {"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": {"type": "object", "properties": {}}}}
 CALL = {"id": "call-1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1, "b": [2, "drei \\"é\\""]}'}}

@@ -11,14 +11,14 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
-from clawpipe.engines.embedded import EmbeddedEngine
+from clawpipe.core.store.datasets import publish_dataset
 from clawpipe.errors import TrainingError
-from clawpipe.export.served import export_policy, measure_fidelity
-from clawpipe.policy.spec import policy_spec
-from clawpipe.policy.version import base_ref
-from clawpipe.store.datasets import publish_dataset
-from clawpipe.workers.merge import divergences
-from clawpipe.workers.request import Context
+from clawpipe.model.engines.embedded import EmbeddedEngine
+from clawpipe.model.policy.spec import policy_spec
+from clawpipe.model.policy.version import base_ref
+from clawpipe.play.workers.merge import divergences
+from clawpipe.play.workers.request import Context
+from clawpipe.serve.export.served import export_policy, measure_fidelity
 
 
 def load(spec):

@@ -19,20 +19,20 @@ from transformers import (
 )
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
-from clawpipe.config.training import Lora
+from clawpipe.core.config.training import Lora
+from clawpipe.core.conversation.messages import Message
 from clawpipe.errors import ConfigError, TrainingError
-from clawpipe.export.files import write_files
-from clawpipe.export.gguf.policy import write_measured
-from clawpipe.export.gguf.vocabulary import vocabulary_of
-from clawpipe.export.gguf.write import read_back, require_writable, write_gguf
-from clawpipe.export.ollama import Episode
-from clawpipe.messages import Message
-from clawpipe.policy.base import resolve_base
-from clawpipe.policy.load import load_base
-from clawpipe.policy.spec import PolicySpec
-from clawpipe.policy.tiny import SPECIALS, byte_tokenizer
-from clawpipe.policy.version import base_ref
-from clawpipe.training.model.adapter import attach_trainable, save_adapter
+from clawpipe.learn.training.model.adapter import attach_trainable, save_adapter
+from clawpipe.model.policy.base import resolve_base
+from clawpipe.model.policy.load import load_base
+from clawpipe.model.policy.spec import PolicySpec
+from clawpipe.model.policy.tiny import SPECIALS, byte_tokenizer
+from clawpipe.model.policy.version import base_ref
+from clawpipe.serve.export.files import write_files
+from clawpipe.serve.export.gguf.policy import write_measured
+from clawpipe.serve.export.gguf.vocabulary import vocabulary_of
+from clawpipe.serve.export.gguf.write import read_back, require_writable, write_gguf
+from clawpipe.serve.export.ollama import Episode
 
 CPU = torch.device("cpu")
 IDS = torch.arange(20, 120)[None]
@@ -258,7 +258,7 @@ def test_a_file_that_says_something_else_is_refused(spec, tmp_path, monkeypatch)
         load_base(base, dtype, CPU).save_pretrained(directory)
         words().save_pretrained(directory)
 
-    monkeypatch.setattr("clawpipe.export.gguf.policy.merge", forget)
+    monkeypatch.setattr("clawpipe.serve.export.gguf.policy.merge", forget)
     (tmp_path / "out").mkdir()
     with pytest.raises(TrainingError, match=r"nats off the policy's"):
         write_measured(spec, "gguf-q4_1", tmp_path / "out", Episode())
@@ -280,7 +280,7 @@ def test_an_export_is_a_directory_that_ollama_takes(store, policy, tmp_path):
 
 
 def test_what_cannot_be_written_is_refused_before_any_work(store, base, tmp_path, monkeypatch):
-    monkeypatch.setattr("clawpipe.export.gguf.policy.write_measured", lambda *_: pytest.fail("it began"))
+    monkeypatch.setattr("clawpipe.serve.export.gguf.policy.write_measured", lambda *_: pytest.fail("it began"))
     policy = base_ref("random", base.digest, "pythonic", "float32")
     with pytest.raises(ConfigError, match="no merges"):
         write_files(store, policy, "gguf-f16", tmp_path / "out")

@@ -11,14 +11,14 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-from clawpipe.config.training import Lora
-from clawpipe.policy.base import copy_companions
-from clawpipe.policy.load import load_base
-from clawpipe.policy.tiny import byte_tokenizer
-from clawpipe.policy.vocabulary import load_tokenizer
-from clawpipe.policy.weights import written_tensors
-from clawpipe.training.model.adapter import attach_trainable, save_adapter, unfreeze
-from clawpipe.workers.merge import merge
+from clawpipe.core.config.training import Lora
+from clawpipe.learn.training.model.adapter import attach_trainable, save_adapter, unfreeze
+from clawpipe.model.policy.base import copy_companions
+from clawpipe.model.policy.load import load_base
+from clawpipe.model.policy.tiny import byte_tokenizer
+from clawpipe.model.policy.vocabulary import load_tokenizer
+from clawpipe.model.policy.weights import written_tensors
+from clawpipe.play.workers.merge import merge
 
 CPU = torch.device("cpu")
 IDS = torch.tensor([[*range(97, 123), *range(60, 90)]])

@@ -5,12 +5,12 @@ import json
 import pytest
 
 from clawpipe.cli.main import _outcome as main
-from clawpipe.engines.embedded import EmbeddedEngine
-from clawpipe.ingest.options import Options
-from clawpipe.ingest.run import ingest
-from clawpipe.policy.base import resolve_base
-from clawpipe.policy.version import base_ref
-from clawpipe.store.home import Home
+from clawpipe.core.store.home import Home
+from clawpipe.data.ingest.intake.options import Options
+from clawpipe.data.ingest.intake.run import ingest
+from clawpipe.model.engines.embedded import EmbeddedEngine
+from clawpipe.model.policy.base import resolve_base
+from clawpipe.model.policy.version import base_ref
 
 SAID = [{"role": "user", "content": "How many?"}, {"role": "assistant", "content": "57"}]
 GROUP = {

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from clawpipe.export.ollama import Episode, template_of, write_modelfile
-from clawpipe.messages import Message, ToolCall, ToolSpec
-from clawpipe.policy.frames import frame_of
-from clawpipe.policy.renderer import Renderer
-from clawpipe.policy.tiny import byte_tokenizer
+from clawpipe.core.conversation.messages import Message, ToolCall, ToolSpec
+from clawpipe.model.policy.frames import frame_of
+from clawpipe.model.policy.renderer import Renderer
+from clawpipe.model.policy.tiny import byte_tokenizer
+from clawpipe.serve.export.ollama import Episode, template_of, write_modelfile
 
 STOCK = ToolSpec("stock", "Pieces in stock.", {"item": "string"})
 PRICE = ToolSpec("price", "What one costs.", {"item": "string", "net": "boolean"})

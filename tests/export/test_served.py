@@ -12,25 +12,25 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from clawpipe.config.night import EnvironmentConfig, Evaluation, Gate, Rollouts
-from clawpipe.engines.base import Sampling
-from clawpipe.engines.embedded import EmbeddedEngine
+from clawpipe.core.config.night import EnvironmentConfig, Evaluation, Gate, Rollouts
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import read_dataset
+from clawpipe.core.store.digests import sha256_file
 from clawpipe.errors import ConfigError, DataError, TrainingError
-from clawpipe.evaluation.draw import draw_heldout, make_benchmark, make_task_items
-from clawpipe.evaluation.gate import decide
-from clawpipe.evaluation.heldout import evaluate
-from clawpipe.evaluation.verdict import Evidence, Fidelity, ItemOutcome, ModelOutcomes
-from clawpipe.export.files import write_files
-from clawpipe.export.served import export_policy
-from clawpipe.policy.base import copy_companions
-from clawpipe.policy.load import load_base
-from clawpipe.policy.spec import policy_spec
-from clawpipe.policy.vocabulary import load_tokenizer
-from clawpipe.registry.package import Package, restore_policy, verify_package, write_package
-from clawpipe.rollouts.generate import roll_out
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import read_dataset
-from clawpipe.store.digests import sha256_file
+from clawpipe.learn.evaluation.heldout.draw import draw_heldout, make_benchmark, make_task_items
+from clawpipe.learn.evaluation.heldout.heldout import evaluate
+from clawpipe.learn.evaluation.verdict.gate import decide
+from clawpipe.learn.evaluation.verdict.verdict import Evidence, Fidelity, ItemOutcome, ModelOutcomes
+from clawpipe.model.engines.base import Sampling
+from clawpipe.model.engines.embedded import EmbeddedEngine
+from clawpipe.model.policy.base import copy_companions
+from clawpipe.model.policy.load import load_base
+from clawpipe.model.policy.spec import policy_spec
+from clawpipe.model.policy.vocabulary import load_tokenizer
+from clawpipe.play.rollouts.generate import roll_out
+from clawpipe.record.registry.package import Package, restore_policy, verify_package, write_package
+from clawpipe.serve.export.files import write_files
+from clawpipe.serve.export.served import export_policy
 
 KINDS = {"adapter": None, "merged": "none", "merged, int8": "int8-torchao", "merged, nf4": "nf4"}
 LETTERS = EnvironmentConfig(name="letters", train_items=2, heldout_items=4)
@@ -197,7 +197,7 @@ def test_written_weights_are_measured_and_refused(store, trained, tmp_path, monk
         load_base(base, dtype, torch.device("cpu")).save_pretrained(directory)
         copy_companions(base, directory)
 
-    monkeypatch.setattr("clawpipe.workers.merge.merge", forget)
+    monkeypatch.setattr("clawpipe.play.workers.merge.merge", forget)
     with pytest.raises(TrainingError, match=r"nats off the policy's, .* on average \(over \d+ tokens; allowed 0.001"):
         write_files(store, policy, "merged", tmp_path / "wrong")
     assert not (tmp_path / "wrong").exists()

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from clawpipe.services.stack import project_directory
-from clawpipe.store.home import Home
+from clawpipe.core.services.stack import project_directory
+from clawpipe.core.store.home import Home
 from tests.waiting import wait_until
 
 TINY = project_directory() / "configs" / "tiny.yaml"

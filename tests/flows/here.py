@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from clawpipe.config import NightConfig
-from clawpipe.nights.journal import Journal, NullWatcher
-from clawpipe.nights.record import NightStatus, create_record, entry, run_dir
-from clawpipe.policy.base import resolve_base
-from clawpipe.store.home import Home
-from clawpipe.store.refs import StepResult
+from clawpipe.core.config import NightConfig
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.refs import StepResult
+from clawpipe.model.policy.base import resolve_base
+from clawpipe.record.nights.journal import Journal, NullWatcher
+from clawpipe.record.nights.record import NightStatus, create_record, entry, run_dir
 from flows.nightly import the_night
 from flows.opening import dry_run_night
 from tasks.step import Call, run_by

@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from clawpipe.config import load_config
-from clawpipe.services.stack import project_directory
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import dataset_ref, read_dataset
+from clawpipe.core.config import load_config
+from clawpipe.core.services.stack import project_directory
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import dataset_ref, read_dataset
 
 pytestmark = [pytest.mark.slow, pytest.mark.trains]
 EXAMPLE = project_directory() / "examples" / "agent"

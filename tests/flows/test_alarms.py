@@ -19,10 +19,10 @@ from prefect.client.schemas.actions import DeploymentScheduleCreate
 from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
 from prefect.states import Completed, Crashed, Running
 
-from clawpipe.ports import LOOPBACK, free_port
-from clawpipe.services.secret import home_secret
-from clawpipe.services.service import running
-from clawpipe.store.home import Home
+from clawpipe.core.services.secret import home_secret
+from clawpipe.core.services.service import running
+from clawpipe.core.store.home import Home
+from clawpipe.core.system.ports import LOOPBACK, free_port
 from flows import alarms
 from flows.bootstrap import FLOW
 from flows.deployments import NIGHTLY

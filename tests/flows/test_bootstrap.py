@@ -13,8 +13,8 @@ from prefect.client.schemas.actions import GlobalConcurrencyLimitUpdate, WorkPoo
 from prefect.states import Completed, Running
 
 from clawpipe.cli import server
+from clawpipe.core.store.home import Home
 from clawpipe.errors import ConfigError
-from clawpipe.store.home import Home
 from flows import bootstrap
 
 pytestmark = pytest.mark.usefixtures("prefect_api")

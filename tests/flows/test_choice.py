@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from clawpipe.config.night import NightConfig
-from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.core.config.night import NightConfig
+from clawpipe.core.store.refs import DatasetRef, ModelRef, StepResult
 from flows.choice import RoundsSoFar, until
 from flows.judged import Judged
 from tasks.step import Call, run_by
@@ -83,7 +83,7 @@ def test_the_last_policy_is_measured_on_the_next_items():
 
 
 def _ordinals(number: int) -> tuple[int, ...]:
-    from clawpipe.rollouts.generate import round_items
+    from clawpipe.play.rollouts.generate import round_items
 
     config = NightConfig().environment
     return tuple(round_items([config.train_items], [[4]] * (number + 1), number, round_of().night.seed("items")))

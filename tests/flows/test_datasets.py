@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from clawpipe.cli.main import app
-from clawpipe.config import NightConfig
+from clawpipe.core.config import NightConfig
+from clawpipe.core.store.datasets import dataset_ref, read_dataset
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.open import open_store
+from clawpipe.data.ingest.compaction import compact_imports
+from clawpipe.data.ingest.intake.options import Options
+from clawpipe.data.ingest.intake.run import ingest
+from clawpipe.data.ingest.intake.state import logs
 from clawpipe.errors import BusyError, ConfigError, DataError, NotFoundError
-from clawpipe.ingest.compaction import compact_imports
-from clawpipe.ingest.options import Options
-from clawpipe.ingest.run import ingest
-from clawpipe.ingest.state import logs
-from clawpipe.nights.journal import Journal, NullWatcher
-from clawpipe.nights.record import LINEAGE, create_record, read_status, run_dir
-from clawpipe.store.datasets import dataset_ref, read_dataset
-from clawpipe.store.home import Home
-from clawpipe.store.open import open_store
+from clawpipe.record.nights.journal import Journal, NullWatcher
+from clawpipe.record.nights.record import LINEAGE, create_record, read_status, run_dir
 from flows.datasets import datasets_of, named_datasets, used_by_models, waiting
 
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from clawpipe.cli.main import run
-from clawpipe.config.load import load_config, read_yaml
+from clawpipe.core.config.load import load_config, read_yaml
+from clawpipe.core.services import stack
+from clawpipe.core.services.stack import project_directory
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.identity import home_id
 from clawpipe.errors import ConfigError, NotFoundError
-from clawpipe.nights.record import create_record, list_nights
-from clawpipe.notifications.outbox import leave
-from clawpipe.services import stack
-from clawpipe.services.stack import project_directory
-from clawpipe.store.home import Home
-from clawpipe.store.identity import home_id
+from clawpipe.record.nights.record import create_record, list_nights
+from clawpipe.record.notifications.outbox import leave
 from flows.deployments import HOME_ID, belonging_to, deployments, scheduled
 from flows.watch import Alarm, Watcher
 

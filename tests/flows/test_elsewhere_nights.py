@@ -10,8 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from clawpipe.policy.base import resolve_base
-from clawpipe.store.artifacts import Store
+from clawpipe.core.store.artifacts import Store
+from clawpipe.model.policy.base import resolve_base
 
 pytest.importorskip("tinker")
 from tests.fake_tinker import FIREWORKS_KEY, KEY, FakeTinker, fake_tinker

@@ -10,12 +10,12 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from clawpipe.config import NightConfig
-from clawpipe.config.metrics import Metrics
+from clawpipe.core.config import NightConfig
+from clawpipe.core.config.metrics import Metrics
+from clawpipe.core.services.secret import home_secret
+from clawpipe.core.store.home import Home
 from clawpipe.errors import BusyError, ConfigError
-from clawpipe.monitoring.exposition import HOME_BYTES
-from clawpipe.services.secret import home_secret
-from clawpipe.store.home import Home
+from clawpipe.serve.monitoring.exposition import HOME_BYTES
 from flows.figures import exported
 from tests.flows.test_alarms import watched
 

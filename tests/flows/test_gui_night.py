@@ -7,11 +7,11 @@ import shutil
 
 import pytest
 
-from clawpipe.config import load_config
-from clawpipe.services.stack import project_directory
-from clawpipe.store.datasets import read_dataset
-from clawpipe.store.home import Home
-from clawpipe.store.open import open_store
+from clawpipe.core.config import load_config
+from clawpipe.core.services.stack import project_directory
+from clawpipe.core.store.datasets import read_dataset
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.open import open_store
 from tests.flows.here import results_here
 
 pytestmark = [

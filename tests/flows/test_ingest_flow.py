@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from clawpipe.ingest.options import Options
-from clawpipe.ingest.watched import watch
-from clawpipe.store.home import Home
+from clawpipe.core.store.home import Home
+from clawpipe.data.ingest.intake.options import Options
+from clawpipe.data.ingest.watched import watch
 from flows.ingest import READY, ingest, tell_if_ready
 
 pytestmark = pytest.mark.usefixtures("prefect_api")

@@ -49,7 +49,8 @@ TOLD_OF_A_CHILD = {
     "checkpoint": "the trainer ended with code -9",
     "train": "the trainer ended with code -9",
 }
-# Killed as a person's night would be, in processes of their own below the guards of `clawpipe.processes`; the others are forks.
+# Killed as a person's night would be, in processes of their own below the guards of `clawpipe.core.system.processes`; the others
+# are forks.
 COLD = "rollouts.before_write#2,store.before_rename/trajectories#3"
 NOT_THE_NIGHT = "checkpoint.before_rename#5,train.before_rename"  # the trainer dies at every try, so the night gives up
 

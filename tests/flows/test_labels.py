@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawpipe.config import NightConfig
+from clawpipe.core.config import NightConfig
+from clawpipe.core.store.home import Home
 from clawpipe.errors import BusyError, DataError
-from clawpipe.nights.journal import Journal, NullWatcher
-from clawpipe.nights.record import LINEAGE, create_record, night_label, read_status, run_dir
-from clawpipe.store.home import Home
+from clawpipe.record.nights.journal import Journal, NullWatcher
+from clawpipe.record.nights.record import LINEAGE, create_record, night_label, read_status, run_dir
 from flows.labels import labelled
 
 BEFORE_MIDNIGHT = datetime.datetime(2026, 11, 25, 23, 59, tzinfo=datetime.UTC)

@@ -10,11 +10,11 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from clawpipe.policy.base import resolve_base
-from clawpipe.policy.load import load_policy
-from clawpipe.policy.vocabulary import load_tokenizer
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import dataset_ref, read_dataset
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import dataset_ref, read_dataset
+from clawpipe.model.policy.base import resolve_base
+from clawpipe.model.policy.load import load_policy
+from clawpipe.model.policy.vocabulary import load_tokenizer
 
 pytestmark = [pytest.mark.slow, pytest.mark.trains]
 

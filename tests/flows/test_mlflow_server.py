@@ -10,10 +10,10 @@ from contextlib import closing
 
 import pytest
 
-from clawpipe.ports import free_port
-from clawpipe.registry.client import changes
-from clawpipe.registry.tracking import Tracking
-from clawpipe.services.stack import mlflow_credentials, mlflow_server
+from clawpipe.core.services.stack import mlflow_credentials, mlflow_server
+from clawpipe.core.system.ports import free_port
+from clawpipe.record.registry.client import changes
+from clawpipe.record.registry.tracking import Tracking
 from tests.flows.conftest import Clawpipe
 from tests.waiting import wait_until
 

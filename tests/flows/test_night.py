@@ -17,10 +17,10 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId, FlowRunFilterName
 from prefect.client.schemas.sorting import FlowRunSort
 
-from clawpipe.contracts.schema import schema_of
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import dataset_ref, publish_dataset, read_dataset
-from clawpipe.store.files import exclusive
+from clawpipe.core.contracts.schema import schema_of
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import dataset_ref, publish_dataset, read_dataset
+from clawpipe.core.store.files import exclusive
 from tests.permissions import bits, open_to_others, private_files, umask
 from tests.waiting import wait_until
 

@@ -11,15 +11,15 @@ from prefect.blocks.core import Block
 from prefect.blocks.notifications import CustomWebhookNotificationBlock, MicrosoftTeamsWebhook, SlackWebhook
 from prefect.blocks.system import Secret
 
-from clawpipe.config import NightConfig
-from clawpipe.config.notify import Notify, Webhook
+from clawpipe.core.config import NightConfig
+from clawpipe.core.config.notify import Notify, Webhook
+from clawpipe.core.store.home import Home
+from clawpipe.core.system.ports import LOOPBACK, free_port
 from clawpipe.errors import BusyError, StoppedError
-from clawpipe.notifications.events import event
-from clawpipe.notifications.outbox import Outbox
-from clawpipe.ports import LOOPBACK, free_port
-from clawpipe.registry.promotions import Move, move_log
-from clawpipe.registry.tracking import Tracking
-from clawpipe.store.home import Home
+from clawpipe.record.notifications.events import event
+from clawpipe.record.notifications.outbox import Outbox
+from clawpipe.record.registry.promotions import Move, move_log
+from clawpipe.record.registry.tracking import Tracking
 from flows import notices
 from tests.notifications.receiver import receiving
 

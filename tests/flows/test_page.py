@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from clawpipe.config import load_config
-from clawpipe.policy.base import resolve_base
-from clawpipe.services.stack import project_directory
-from clawpipe.store.home import Home
-from clawpipe.store.refs import DatasetRef, StepResult
+from clawpipe.core.config import load_config
+from clawpipe.core.services.stack import project_directory
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.refs import DatasetRef, StepResult
+from clawpipe.model.policy.base import resolve_base
 from flows import planning
 from flows.nightly import the_night
 from flows.opening import dry_run_night
@@ -115,8 +115,8 @@ def test_items_per_round_do_not_evaluate_the_base_again(home: Home):
 
 
 def call_key(config: Any) -> str | None:
-    from clawpipe.config.night import EnvironmentConfig, Runtime
-    from clawpipe.policy.version import base_ref
+    from clawpipe.core.config.night import EnvironmentConfig, Runtime
+    from clawpipe.model.policy.version import base_ref
     from tasks.evaluation import evaluate
 
     items = DatasetRef(name="task_items", digest="d", rows=1)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from clawpipe.config.night import NightConfig
+from clawpipe.core.config.night import NightConfig
 from clawpipe.errors import ConfigError
-from clawpipe.nights.record import Incumbent
-from clawpipe.policy.base import resolve_base
-from clawpipe.policy.version import adapter_ref, base_ref
+from clawpipe.model.policy.base import resolve_base
+from clawpipe.model.policy.version import adapter_ref, base_ref
+from clawpipe.record.nights.record import Incumbent
 from flows.policies import UNFETCHED, teacher_of
 
 BASE = base_ref("random", "b" * 64, "pythonic", "float32")

@@ -16,8 +16,8 @@ from pathlib import Path
 import psycopg2
 import pytest
 
-from clawpipe.ports import LOOPBACK, free_port
-from clawpipe.services.service import running
+from clawpipe.core.services.service import running
+from clawpipe.core.system.ports import LOOPBACK, free_port
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow

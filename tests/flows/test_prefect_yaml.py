@@ -21,8 +21,8 @@ from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterId
 from prefect.client.schemas.objects import FlowRun
 from prefect.events import emit_event
 
-from clawpipe.config import load_config
-from clawpipe.services.stack import project_directory
+from clawpipe.core.config import load_config
+from clawpipe.core.services.stack import project_directory
 from flows import bootstrap
 from flows.ingest import READY
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import dataset_ref, read_dataset
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import dataset_ref, read_dataset
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 

@@ -11,12 +11,12 @@ import pytest
 from huggingface_hub import HfApi
 
 from clawpipe.cli import main
-from clawpipe.config import load_config
-from clawpipe.config.night import NightConfig
+from clawpipe.core.config import load_config
+from clawpipe.core.config.night import NightConfig
+from clawpipe.core.services import prefect_server
+from clawpipe.core.store.home import Home
 from clawpipe.errors import ConfigError, NotFoundError
-from clawpipe.policy.base import require_base
-from clawpipe.services import prefect_server
-from clawpipe.store.home import Home
+from clawpipe.model.policy.base import require_base
 from flows.refusals import refuse_early
 
 TINY = Path("configs/tiny.yaml")
@@ -48,9 +48,9 @@ def test_a_refusal_loads_no_prefect():
     script = """
 import sys
 from pathlib import Path
-from clawpipe.config import load_config
+from clawpipe.core.config import load_config
 from clawpipe.errors import ClawpipeError
-from clawpipe.store.home import Home
+from clawpipe.core.store.home import Home
 from flows.refusals import refuse_early
 try:
     refuse_early(Home(Path("/nowhere")), load_config(Path("configs/tiny.yaml"), ["model.base=/no/such/folder"]))
@@ -63,8 +63,8 @@ sys.exit(2)
 
 def stored(home: Home, tmp_path: Path) -> NightConfig:
     """A night on six imported conversations, which have no tokens."""
-    from clawpipe.ingest.options import Options
-    from clawpipe.ingest.run import ingest
+    from clawpipe.data.ingest.intake.options import Options
+    from clawpipe.data.ingest.intake.run import ingest
 
     lines = [
         {"messages": [{"role": "user", "content": f"q{n}"}, {"role": "assistant", "content": f"a{n}"}], "reward": n % 2}

@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 
 import pytest
 
-from clawpipe.config.night import NightConfig
+from clawpipe.core.config.night import NightConfig
+from clawpipe.core.store.refs import DatasetRef, ModelRef, OptimizerRef, StepResult
 from clawpipe.errors import DataError
-from clawpipe.evaluation.looks import Looks
-from clawpipe.nights.record import Incumbent
-from clawpipe.policy.version import base_ref
-from clawpipe.rollouts.generate import round_items
-from clawpipe.store.refs import DatasetRef, ModelRef, OptimizerRef, StepResult
+from clawpipe.learn.evaluation.verdict.looks import Looks
+from clawpipe.model.policy.version import base_ref
+from clawpipe.play.rollouts.generate import round_items
+from clawpipe.record.nights.record import Incumbent
 from flows.judged import Judged, judge
 from flows.learning import TrainingData, choose_training_data, learn
 from flows.opening import Night

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from prefect.concurrency.asyncio import ConcurrencySlotAcquisitionError
 
+from clawpipe.core.store.refs import StepResult
 from clawpipe.errors import BusyError
-from clawpipe.store.refs import StepResult
 from flows.runners import result_of
 
 

@@ -9,29 +9,29 @@ from pathlib import Path
 
 import pytest
 
-from clawpipe.config import NightConfig
+from clawpipe.core.config import NightConfig
+from clawpipe.core.ledger import lease as lease_module
+from clawpipe.core.ledger.lease import lease
+from clawpipe.core.store.datasets import dataset_ref
+from clawpipe.core.store.files import InUseError
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.home_file import ChangedError
+from clawpipe.core.store.machines import VARIABLE, shared_objects
+from clawpipe.core.store.objects import Objects
+from clawpipe.core.store.open import open_store
+from clawpipe.data.forgotten.subject import Subject
+from clawpipe.data.forgotten.tombstones import Tombstone, Tombstones, known_tombstones, read_tombstones, write_tombstones
+from clawpipe.data.ingest.compaction import compact_imports
+from clawpipe.data.ingest.intake import run as run_module
+from clawpipe.data.ingest.intake.options import Options
+from clawpipe.data.ingest.intake.run import ingest
+from clawpipe.data.ingest.intake.state import ingesting, load, log_file, save
 from clawpipe.errors import BusyError, ConfigError
-from clawpipe.ingest import run as run_module
-from clawpipe.ingest.compaction import compact_imports
-from clawpipe.ingest.options import Options
-from clawpipe.ingest.run import ingest
-from clawpipe.ingest.state import ingesting, load, log_file, save
-from clawpipe.ledger import lease as lease_module
-from clawpipe.ledger.lease import lease
-from clawpipe.lineage.subject import Subject
-from clawpipe.lineage.tombstones import Tombstone, Tombstones, known_tombstones, read_tombstones, write_tombstones
-from clawpipe.nights.machines import hold_machines
-from clawpipe.removal.forget import forget
-from clawpipe.reviews.decisions import DecidedError, Decision
-from clawpipe.reviews.open import decisions_file, last_decisions, open_decisions
-from clawpipe.reviews.shared import SharedDecisions
-from clawpipe.store.datasets import dataset_ref
-from clawpipe.store.files import InUseError
-from clawpipe.store.home import Home
-from clawpipe.store.home_file import ChangedError
-from clawpipe.store.machines import VARIABLE, shared_objects
-from clawpipe.store.objects import Objects
-from clawpipe.store.open import open_store
+from clawpipe.record.nights.machines import hold_machines
+from clawpipe.record.removal.forget import forget
+from clawpipe.record.reviews.decisions import DecidedError, Decision
+from clawpipe.record.reviews.open import decisions_file, last_decisions, open_decisions
+from clawpipe.record.reviews.shared import SharedDecisions
 from flows.datasets import named_datasets
 
 NEW = NightConfig.model_validate({"trajectories": ["new"], "rollouts": None, "rounds": 1, "train": {"method": "sft"}})

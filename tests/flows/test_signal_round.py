@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from clawpipe.config.night import NightConfig
-from clawpipe.environments.discovery import load_environment
+from clawpipe.core.config.night import NightConfig
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.refs import DatasetRef
 from clawpipe.errors import ConfigError
-from clawpipe.evaluation.draw import publish_items, require_slices
-from clawpipe.store.artifacts import Store
-from clawpipe.store.refs import DatasetRef
+from clawpipe.learn.evaluation.heldout.draw import publish_items, require_slices
+from clawpipe.play.environments.discovery import load_environment
 from flows.judged import judge
 from flows.learning import choose_training_data
 from flows.opening import Past

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from clawpipe.ports import free_port
-from clawpipe.services.service import running
+from clawpipe.core.services.service import running
+from clawpipe.core.system.ports import free_port
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "scontrol")
 SCRIPT = Path(__file__).parents[2] / "integrations" / "slurm" / "night.sbatch"
@@ -134,6 +134,7 @@ def test_what_the_time_limit_would_end_starts_again(cluster: Path, stub: Callabl
     started = stub(2, 0)
     job = slurm("sbatch", "--parsable", "--time=2", f"--output={cluster}/job.log", str(SCRIPT), "--config", "night.yaml").strip()
     until(lambda: waits_again(job))
-    # Two minutes, of Slurm's own: a node refuses what a credential of before the requeue's second lets it start, and the job is held.
+    # Two minutes, of Slurm's own: a node refuses what a credential of before the requeue's second lets it start, and the job is
+    # held.
     until(lambda: facts_of(job)["JobState"] == "COMPLETED")
     assert started.read_text().splitlines() == ["run --config night.yaml"] * 2

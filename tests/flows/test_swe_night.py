@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from clawpipe.json_types import JsonObject
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import dataset_ref, read_dataset
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import dataset_ref, read_dataset
 from tests.environments.swe.conftest import needs_bubblewrap, row, write_repository, write_rows  # noqa: F401  (a fixture)
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]

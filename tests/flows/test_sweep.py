@@ -13,9 +13,9 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.settings import temporary_settings
 
-from clawpipe.config import load_config
-from clawpipe.nights.record import Figures, NightStatus
-from clawpipe.sweeping.study import Study
+from clawpipe.core.config import load_config
+from clawpipe.record.nights.record import Figures, NightStatus
+from clawpipe.start.sweeping.study import Study
 
 pytestmark = pytest.mark.slow
 

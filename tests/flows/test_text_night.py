@@ -14,8 +14,8 @@ from typing import Any
 import httpx
 import pytest
 
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import dataset_ref, read_dataset
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import dataset_ref, read_dataset
 from tests.flows.conftest import Clawpipe
 from tests.waiting import wait_until
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from clawpipe.policy.base import copy_companions, resolve_base
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import dataset_ref, read_dataset
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import dataset_ref, read_dataset
+from clawpipe.model.policy.base import copy_companions, resolve_base
 
 pytest.importorskip("tinker")
 from tests.fake_tinker import KEY, FakeTinker, fake_tinker

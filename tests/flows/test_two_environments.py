@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import dataset_ref, read_dataset
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import dataset_ref, read_dataset
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 VOWELS = '''
 import sys
-from clawpipe.environments.base import Outcome, question_item
-from clawpipe.messages import Message
+from clawpipe.play.environments.base import Outcome, question_item
+from clawpipe.core.conversation.messages import Message
 
 class Vowels:
     """The share of vowels in one reply."""

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from clawpipe.ledger.lease import lease
-from clawpipe.store.objects import Objects
+from clawpipe.core.ledger.lease import lease
+from clawpipe.core.store.objects import Objects
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 AGAIN = 75

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from prefect import Flow
 
+from clawpipe.core.store.home import Home
 from clawpipe.errors import ClawpipeError
-from clawpipe.store.home import Home
 from flows.ingest import ingest
 from flows.nightly import nightly
 from flows.sweep import sweep_trial

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from clawpipe.config.registry import model_of_user, user_digest
+from clawpipe.core.config.registry import model_of_user, user_digest
 from clawpipe.errors import BusyError, ConfigError, DataError
 from flows.users import _of_user, each
 from tests.flows.test_conversation_night import rows_of

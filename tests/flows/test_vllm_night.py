@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from clawpipe.policy.base import resolve_base
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import dataset_ref, read_dataset
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import dataset_ref, read_dataset
+from clawpipe.model.policy.base import resolve_base
 from tests.fake_vllm import FakeVllm, busy, cut, serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.trains]

@@ -16,11 +16,11 @@ import httpx
 import openai
 import pytest
 
-from clawpipe.capture.records import Done, Feedback, Record, Turn
-from clawpipe.capture.segments import read_segment, segments, segments_dir
-from clawpipe.services.service import Service
-from clawpipe.serving.access import listen
-from clawpipe.store.home import Home
+from clawpipe.core.services.service import Service
+from clawpipe.core.store.home import Home
+from clawpipe.data.capture.records import Done, Feedback, Record, Turn
+from clawpipe.data.capture.segments import read_segment, segments, segments_dir
+from clawpipe.serve.serving.access import listen
 
 KEY = "sk-a-test-key-of-the-gateway"
 FAKE = Path(__file__).with_name("fake_vllm.py")

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawpipe.gateway.adapters import _answer_unseen
-from clawpipe.gateway.answers import ClientOptions, Collected, stripped
-from clawpipe.gateway.events import events, is_done
-from clawpipe.gateway.forms import CollectedText
-from clawpipe.gateway.responses import CollectedResponse
-from clawpipe.gateway.secret import Secret
-from clawpipe.serving.evidence import Asker
+from clawpipe.serve.gateway.adapters import _answer_unseen
+from clawpipe.serve.gateway.answers import ClientOptions, Collected, stripped
+from clawpipe.serve.gateway.events import events, is_done
+from clawpipe.serve.gateway.forms import CollectedText
+from clawpipe.serve.gateway.responses import CollectedResponse
+from clawpipe.serve.gateway.secret import Secret
+from clawpipe.serve.serving.evidence import Asker
 
 OSLO, ROME = '{"city": "Oslo"}', '{"city": "Rome"}'
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from clawpipe.capture.alarms import RECENT
-from clawpipe.capture.settings import PLAIN, SessionSettings
-from clawpipe.gateway.attribution import attribute, safe_id
-from clawpipe.services.checks import check_captured
+from clawpipe.data.capture.alarms import RECENT
+from clawpipe.data.capture.settings import PLAIN, SessionSettings
+from clawpipe.serve.gateway.attribution import attribute, safe_id
+from clawpipe.start.doctor.checks import check_captured
 
 USER = {"role": "user", "content": "hello"}
 

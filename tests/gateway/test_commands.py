@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from clawpipe.capture.segments import segments_dir
 from clawpipe.cli import main
-from clawpipe.store.home import Home
+from clawpipe.core.store.home import Home
+from clawpipe.data.capture.segments import segments_dir
 
 ASKED = {"role": "user", "content": "one two"}
 

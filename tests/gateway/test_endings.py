@@ -12,9 +12,9 @@ import httpx
 import openai
 import pytest
 
-from clawpipe.lineage.subject import Subject
-from clawpipe.removal.forget import forget
-from clawpipe.store.home import Home
+from clawpipe.core.store.home import Home
+from clawpipe.data.forgotten.subject import Subject
+from clawpipe.record.removal.forget import forget
 
 KEY = "sk-a-test-key-of-the-gateway"
 HEADERS = {"authorization": f"Bearer {KEY}"}

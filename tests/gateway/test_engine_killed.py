@@ -8,7 +8,7 @@ from pathlib import Path
 import openai
 import pytest
 
-from clawpipe.store.home import Home
+from clawpipe.core.store.home import Home
 from tests.gateway.conftest import serving
 
 SECONDS = 240.0

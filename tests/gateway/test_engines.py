@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from clawpipe.errors import ConfigError
-from clawpipe.gateway.upstream import Upstream
+from clawpipe.serve.gateway.upstream import Upstream
 
 
 @pytest.mark.parametrize(

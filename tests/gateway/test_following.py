@@ -9,12 +9,12 @@ import httpx
 import pytest
 
 from clawpipe.cli import main
-from clawpipe.gateway.keys import make_key
-from clawpipe.policy.base import resolve_base
-from clawpipe.policy.version import base_ref
-from clawpipe.serving.follow import TRIAL_ANSWERS
-from clawpipe.store.artifacts import Store
-from clawpipe.store.home import Home
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.home import Home
+from clawpipe.model.policy.base import resolve_base
+from clawpipe.model.policy.version import base_ref
+from clawpipe.serve.gateway.keys import make_key
+from clawpipe.serve.serving.follow import TRIAL_ANSWERS
 from tests.gateway.conftest import FAKE, KEY
 from tests.serving.test_command import MLFLOW, PEFT, publish_adapter, put_in_service
 

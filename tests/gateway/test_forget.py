@@ -5,16 +5,16 @@ from __future__ import annotations
 import pyarrow.parquet as pq
 import pytest
 
-from clawpipe.capture.segments import segments, segments_dir
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import dataset_files, stored_datasets
+from clawpipe.data.capture.segments import segments, segments_dir
+from clawpipe.data.forgotten.subject import Subject
+from clawpipe.data.ingest.intake.options import Options
+from clawpipe.data.ingest.intake.run import ingest
 from clawpipe.errors import ClawpipeError, ConfigError
-from clawpipe.gateway.keys import make_key
-from clawpipe.ingest.options import Options
-from clawpipe.ingest.run import ingest
-from clawpipe.lineage.exposure import exposure
-from clawpipe.lineage.subject import Subject
-from clawpipe.removal.forget import forget
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import dataset_files, stored_datasets
+from clawpipe.record.lineage.exposure import exposure
+from clawpipe.record.removal.forget import forget
+from clawpipe.serve.gateway.keys import make_key
 
 pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy is deprecated:DeprecationWarning")
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawpipe.capture.sessions import sessions_of
-from clawpipe.gateway.responses import CollectedResponse
-from clawpipe.store.home import Home
-from clawpipe.wire.dialects.fields import UntranslatableError, WrongRequestError
-from clawpipe.wire.dialects.kept import KeptResponses
-from clawpipe.wire.dialects.responses_in import chat_of_response, messages_of
+from clawpipe.core.store.home import Home
+from clawpipe.data.capture.sessions import sessions_of
+from clawpipe.data.wire.dialects.fields import UntranslatableError, WrongRequestError
+from clawpipe.data.wire.dialects.kept import KeptResponses
+from clawpipe.data.wire.dialects.responses_in import chat_of_response, messages_of
+from clawpipe.serve.gateway.responses import CollectedResponse
 
 FIELDS = [
     "type",
@@ -191,7 +191,7 @@ def test_thoughts_and_parallel_calls_are_one_message():
 
 
 def test_conversations_are_kept_by_key_and_the_oldest_go_first(monkeypatch):
-    monkeypatch.setattr("clawpipe.wire.dialects.kept.MOST_BYTES", 100)
+    monkeypatch.setattr("clawpipe.data.wire.dialects.kept.MOST_BYTES", 100)
     kept = KeptResponses()
     for name in ("r1", "r2"):
         kept.keep("anne", name, {}, [{"role": "user", "content": "x" * 50}])

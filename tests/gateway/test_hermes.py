@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from clawpipe.capture.records import Done
 from clawpipe.cli import main
+from clawpipe.data.capture.records import Done
 
 PLUGIN = Path("integrations/hermes").resolve()
 KEY = "sk-a-test-key-of-the-gateway"

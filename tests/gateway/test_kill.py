@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from clawpipe.capture.segments import segments, segments_dir
+from clawpipe.data.capture.segments import segments, segments_dir
 
 ROOT = Path(__file__).parents[2]
 

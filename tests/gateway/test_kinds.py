@@ -8,11 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from clawpipe.gateway.capabilities import UNKNOWN, Capabilities
-from clawpipe.gateway.turns import _kind
-from clawpipe.gateway.upstream import Upstream
-from clawpipe.ports import free_port
-from clawpipe.wire.draw import NEUTRAL
+from clawpipe.core.system.ports import free_port
+from clawpipe.data.wire.draw import NEUTRAL
+from clawpipe.serve.gateway.capabilities import UNKNOWN, Capabilities
+from clawpipe.serve.gateway.turns import _kind
+from clawpipe.serve.gateway.upstream import Upstream
 from tests.gateway.engine import Engine
 
 

@@ -14,9 +14,9 @@ import httpx
 import openai
 import pytest
 
-from clawpipe.gateway.messages import CollectedMessage
-from clawpipe.gateway.upstream import Upstream
-from clawpipe.store.home import Home
+from clawpipe.core.store.home import Home
+from clawpipe.serve.gateway.messages import CollectedMessage
+from clawpipe.serve.gateway.upstream import Upstream
 from tests.gateway.conftest import KEY, Running
 
 MOST = 50  # tokens of an answer of a chat completion

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from clawpipe.capture.records import Done
 from clawpipe.cli import main
+from clawpipe.data.capture.records import Done
 
 PLUGIN = Path("integrations/openclaw").resolve()
 NODE = shutil.which("node")

@@ -6,14 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from clawpipe.config.registry import user_digest
-from clawpipe.gateway.asking import Asking
-from clawpipe.gateway.capabilities import NO_TOKENS
-from clawpipe.gateway.chat import Chat
-from clawpipe.gateway.exchange import Exchange
-from clawpipe.gateway.forms import FORMS
-from clawpipe.gateway.keys import key_of
-from clawpipe.serving.access import USER
+from clawpipe.core.config.registry import user_digest
+from clawpipe.serve.gateway.asking import Asking
+from clawpipe.serve.gateway.capabilities import NO_TOKENS
+from clawpipe.serve.gateway.chat import Chat
+from clawpipe.serve.gateway.exchange import Exchange
+from clawpipe.serve.gateway.forms import FORMS
+from clawpipe.serve.gateway.keys import key_of
+from clawpipe.serve.serving.access import USER
 
 HELLO = {"role": "user", "content": "hello"}
 

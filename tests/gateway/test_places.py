@@ -8,9 +8,9 @@ from contextlib import ExitStack, contextmanager
 import httpx
 import pytest
 
-from clawpipe.gateway.clients import Clients
-from clawpipe.gateway.keys import key_of, make_key, revoke_key
-from clawpipe.serving.errors import ApiError
+from clawpipe.serve.gateway.clients import Clients
+from clawpipe.serve.gateway.keys import key_of, make_key, revoke_key
+from clawpipe.serve.serving.errors import ApiError
 
 CHAT = "/v1/chat/completions"
 

@@ -7,9 +7,9 @@ import stat
 import httpx
 import pytest
 
-from clawpipe.capture.segments import segments, segments_dir
-from clawpipe.gateway.keys import make_key, read_keys, revoke_key
-from clawpipe.lineage.tombstones import Tombstone, read_tombstones, tombstones_path, write_tombstones
+from clawpipe.data.capture.segments import segments, segments_dir
+from clawpipe.data.forgotten.tombstones import Tombstone, read_tombstones, tombstones_path, write_tombstones
+from clawpipe.serve.gateway.keys import make_key, read_keys, revoke_key
 
 CHAT = {"model": "agent", "messages": [{"role": "user", "content": "x"}]}
 SECRET = "sk-ant-api03-" + "Qx7Lm2Vb9Kd4Rt8Wz3Hn6Pc1Ys5Gf0Ja"

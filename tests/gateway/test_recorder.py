@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 
-from clawpipe.capture.records import Answer, Feedback, Turn
-from clawpipe.capture.segments import read_segment, segments
-from clawpipe.gateway.recorder import UNWRITABLE, Recorder
-from clawpipe.store.home import Home
+from clawpipe.core.store.home import Home
+from clawpipe.data.capture.records import Answer, Feedback, Turn
+from clawpipe.data.capture.segments import read_segment, segments
+from clawpipe.serve.gateway.recorder import UNWRITABLE, Recorder
 
 
 def turn(name, value=None):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawpipe.gateway.secret import Secret
+from clawpipe.serve.gateway.secret import Secret
 
 KEY = "sk-Upstream_0123-456789abcdef"
 

@@ -7,14 +7,14 @@ import threading
 
 import pytest
 
-from clawpipe.capture.records import Done
-from clawpipe.capture.segments import read_segment, segments, segments_dir
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.machines import VARIABLE
+from clawpipe.data.capture.records import Done
+from clawpipe.data.capture.segments import read_segment, segments, segments_dir
+from clawpipe.data.forgotten.tombstones import Tombstone, read_tombstones, write_tombstones
 from clawpipe.errors import BusyError, ConfigError
-from clawpipe.gateway import recorder as module
-from clawpipe.gateway.recorder import FORGOTTEN, Recorder
-from clawpipe.lineage.tombstones import Tombstone, read_tombstones, write_tombstones
-from clawpipe.store.home import Home
-from clawpipe.store.machines import VARIABLE
+from clawpipe.serve.gateway import recorder as module
+from clawpipe.serve.gateway.recorder import FORGOTTEN, Recorder
 
 
 def forget(home: Home, session: str) -> None:

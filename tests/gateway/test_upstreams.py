@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pytest
 
 from clawpipe.errors import ConfigError
-from clawpipe.gateway.upstreams import Listed, Upstreams
+from clawpipe.serve.gateway.upstreams import Listed, Upstreams
 
 BLUE, GREEN = "http://127.0.0.1:1", "http://127.0.0.1:2"
 

@@ -3,7 +3,7 @@
 import pytest
 
 from clawpipe.errors import BusyError, ConfigError, DataError
-from clawpipe.hosted.statuses import error_of_status
+from clawpipe.model.hosted.statuses import error_of_status
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ CASES: list[tuple[Exception, type[ClawpipeError]]] = [
 
 @pytest.mark.parametrize(("error", "kind"), CASES, ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "")
 def test_each_error_of_the_library_has_an_exit_code(error, kind):
-    from clawpipe.hosted.tinker_errors import told_as_ours  # it needs the library
+    from clawpipe.model.hosted.tinker_errors import told_as_ours  # it needs the library
 
     with pytest.raises(kind) as caught, told_as_ours("http://127.0.0.1:1"):
         raise error

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from clawpipe.importers.read import read_stream
-from clawpipe.importers.reading import Reading, Refusal
-from clawpipe.importers.record import Conversation, Preference, Prompt
+from clawpipe.data.importers.read.read import read_stream
+from clawpipe.data.importers.read.reading import Reading, Refusal
+from clawpipe.data.importers.record import Conversation, Preference, Prompt
 
 
 @dataclass

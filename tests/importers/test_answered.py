@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from clawpipe.importers.mapping import read_mapping
-from clawpipe.importers.read import Reader
-from clawpipe.importers.record import Conversation, Prompt
+from clawpipe.data.importers.read.mapping import read_mapping
+from clawpipe.data.importers.read.read import Reader
+from clawpipe.data.importers.record import Conversation, Prompt
 from tests.importers.reading import read_files
 
 ASKED, FOUR = {"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}

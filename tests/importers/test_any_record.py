@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawpipe.importers.read import Reader
-from clawpipe.importers.reading import Refusal
+from clawpipe.data.importers.read.read import Reader
+from clawpipe.data.importers.read.reading import Refusal
 
 SAID = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
 CALLS = [

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawpipe.importers.toolcalls import split_calls
-from clawpipe.wire.arguments import parsed_object, tool_call
+from clawpipe.data.importers.toolcalls import split_calls
+from clawpipe.data.wire.arguments import parsed_object, tool_call
 
 _TEXT = st.text() | st.text('{}[]":,\\ \n\ufeff0N1eE-', max_size=12)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawpipe.importers.sources.arrays import spans_of
+from clawpipe.data.importers.sources.arrays import spans_of
 from tests.importers.reading import read_files
 
 

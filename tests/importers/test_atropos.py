@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawpipe.importers.atropos import is_atropos, read_atropos, write_atropos
-from clawpipe.importers.strict_json import RefusedError
+from clawpipe.data.importers.formats.atropos import is_atropos, read_atropos, write_atropos
+from clawpipe.data.importers.strict_json import RefusedError
 
 
 def said(text):

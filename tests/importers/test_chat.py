@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawpipe.importers.chat import is_chat
-from clawpipe.importers.chat import read_chat as read_choices
-from clawpipe.importers.message import read_messages, write_chat
-from clawpipe.importers.strict_json import RefusedError
-from clawpipe.messages import Message
-from clawpipe.wire.arguments import tool_call
+from clawpipe.core.conversation.messages import Message
+from clawpipe.data.importers.formats.chat import is_chat
+from clawpipe.data.importers.formats.chat import read_chat as read_choices
+from clawpipe.data.importers.message import read_messages, write_chat
+from clawpipe.data.importers.strict_json import RefusedError
+from clawpipe.data.wire.arguments import tool_call
 
 
 def read_chat(row):

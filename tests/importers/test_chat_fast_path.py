@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawpipe.importers.chat_fast_path import read_fast
-from clawpipe.importers.read import Reader
-from clawpipe.importers.reading import Refusal
-from clawpipe.importers.record import Origin
+from clawpipe.data.importers.formats.chat_fast_path import read_fast
+from clawpipe.data.importers.read.read import Reader
+from clawpipe.data.importers.read.reading import Refusal
+from clawpipe.data.importers.record import Origin
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(
     ["", "a", " :", '":', '\\":', "\\", "../x", "{", '{"a": 1}']
@@ -39,7 +39,7 @@ _STYLE = st.fixed_dictionaries(
 
 
 def carefully(line: bytes, folder) -> list:
-    with patch("clawpipe.importers.read.read_fast", return_value=None):
+    with patch("clawpipe.data.importers.read.read.read_fast", return_value=None):
         return quickly(line, folder)
 
 

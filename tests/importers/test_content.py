@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawpipe.importers.chat import read_chat
-from clawpipe.importers.message import read_messages
-from clawpipe.importers.read import Reader
-from clawpipe.importers.reading import Refusal
-from clawpipe.importers.record import NO_CONTENT, NO_TEXT
+from clawpipe.data.importers.formats.chat import read_chat
+from clawpipe.data.importers.message import read_messages
+from clawpipe.data.importers.read.read import Reader
+from clawpipe.data.importers.read.reading import Refusal
+from clawpipe.data.importers.record import NO_CONTENT, NO_TEXT
 
 ASKED = {"role": "user", "content": "How warm is Oslo?"}
 CALLED = ("assistant", "I look.", ("weather", {"city": "Oslo"}), "c1")

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawpipe.importers.hermes import is_hermes, is_session, read_hermes, read_session, write_hermes
-from clawpipe.importers.sharegpt import read_dialogue
-from clawpipe.importers.strict_json import RefusedError
-from clawpipe.messages import Message
-from clawpipe.wire.arguments import tool_call
-from clawpipe.wire.failures import call_failed
+from clawpipe.core.conversation.messages import Message
+from clawpipe.data.importers.formats.hermes import is_hermes, is_session, read_hermes, read_session, write_hermes
+from clawpipe.data.importers.formats.sharegpt import read_dialogue
+from clawpipe.data.importers.strict_json import RefusedError
+from clawpipe.data.wire.arguments import tool_call
+from clawpipe.data.wire.failures import call_failed
 
 ANSWER = {"tool_call_id": "c1", "name": "terminal", "content": {"output": "4", "exit_code": 1, "error": None}}
 ROW = {

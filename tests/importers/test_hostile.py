@@ -8,8 +8,8 @@ import zstandard
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from clawpipe.importers.sources.foreign import ForeignFileError, refuse_foreign
-from clawpipe.importers.strict_json import MAX_LINE
+from clawpipe.data.importers.sources.foreign import ForeignFileError, refuse_foreign
+from clawpipe.data.importers.strict_json import MAX_LINE
 from tests.importers.reading import read_files
 
 

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from clawpipe.importers.answered import read_completion, read_prompt
-from clawpipe.importers.huggingface import read_preference, write_preference
-from clawpipe.importers.strict_json import RefusedError
-from clawpipe.messages import Message
+from clawpipe.core.conversation.messages import Message
+from clawpipe.data.importers.formats.answered import read_completion, read_prompt
+from clawpipe.data.importers.formats.huggingface import read_preference, write_preference
+from clawpipe.data.importers.strict_json import RefusedError
 from tests.importers.reading import read_files
 
 ASKED, GOOD, BAD = Message("user", "2+2?"), Message("assistant", "4"), Message("assistant", "5")

@@ -5,9 +5,9 @@ import json
 
 import pytest
 
+from clawpipe.data.importers.formats.hermes import read_hermes
+from clawpipe.data.importers.read.labels import join_labels, read_labels
 from clawpipe.errors import DataError
-from clawpipe.importers.hermes import read_hermes
-from clawpipe.importers.labels import join_labels, read_labels
 
 
 def attempt(prompt, answer="a"):

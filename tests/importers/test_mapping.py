@@ -4,12 +4,12 @@ import json
 
 import pytest
 
+from clawpipe.data.importers.read.mapping import TARGETS, read_mapping
+from clawpipe.data.importers.read.read import read_stream
+from clawpipe.data.importers.read.reading import Reading
+from clawpipe.data.importers.record import Conversation, Preference
+from clawpipe.data.ingest.intake.options import Options
 from clawpipe.errors import ConfigError, NotFoundError
-from clawpipe.importers.mapping import TARGETS, read_mapping
-from clawpipe.importers.read import read_stream
-from clawpipe.importers.reading import Reading
-from clawpipe.importers.record import Conversation, Preference
-from clawpipe.ingest.options import Options
 
 DIALOG = [{"speaker": "human", "text": "q", "at": 1}, {"speaker": "bot", "text": "a"}]
 

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawpipe.importers.read import Reader
-from clawpipe.importers.reading import Refusal
-from clawpipe.ingest.options import Options
-from clawpipe.ingest.run import ingest
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import read_dataset
-from clawpipe.store.home import Home
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import read_dataset
+from clawpipe.core.store.home import Home
+from clawpipe.data.importers.read.read import Reader
+from clawpipe.data.importers.read.reading import Refusal
+from clawpipe.data.ingest.intake.options import Options
+from clawpipe.data.ingest.intake.run import ingest
 from tests.importers.reading import read_files
 
 SAID = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]

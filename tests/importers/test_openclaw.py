@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawpipe.importers.openclaw import Sessions, is_judge, is_turn, read_judge, read_turn
-from clawpipe.importers.strict_json import RefusedError
+from clawpipe.data.importers.formats.openclaw import Sessions, is_judge, is_turn, read_judge, read_turn
+from clawpipe.data.importers.strict_json import RefusedError
 
 
 def turn(number, history, response, session="s1", **more):

@@ -8,10 +8,10 @@ import json
 import orjson
 import pytest
 
-from clawpipe.importers.outcome import unread_outcomes
-from clawpipe.importers.read import Reader
-from clawpipe.importers.reading import Refusal
-from clawpipe.importers.record import Preference
+from clawpipe.data.importers.outcome import unread_outcomes
+from clawpipe.data.importers.read.read import Reader
+from clawpipe.data.importers.read.reading import Refusal
+from clawpipe.data.importers.record import Preference
 
 SAID = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
 TURNS = [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]

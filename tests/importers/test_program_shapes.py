@@ -5,12 +5,12 @@ import json
 
 import pytest
 
-from clawpipe.importers.format import ODD_SHAPE, Format, guarded
-from clawpipe.importers.formats import FORMATS
-from clawpipe.importers.read import Reader
-from clawpipe.importers.reading import Refusal
-from clawpipe.importers.sources.lines import Line
-from clawpipe.importers.strict_json import RefusedError
+from clawpipe.data.importers.formats.format import ODD_SHAPE, Format, guarded
+from clawpipe.data.importers.formats.table import FORMATS
+from clawpipe.data.importers.read.read import Reader
+from clawpipe.data.importers.read.reading import Refusal
+from clawpipe.data.importers.sources.lines import Line
+from clawpipe.data.importers.strict_json import RefusedError
 from tests.importers import test_chats as chats
 from tests.importers import test_coding_logs as coding
 from tests.importers import test_frameworks as frameworks

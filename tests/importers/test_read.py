@@ -7,9 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 from clawpipe.cli.main import app
-from clawpipe.importers.read import read_stream
-from clawpipe.importers.reading import Reading
-from clawpipe.importers.record import Origin
+from clawpipe.data.importers.read.read import read_stream
+from clawpipe.data.importers.read.reading import Reading
+from clawpipe.data.importers.record import Origin
 from tests.importers.reading import read_files
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hey"}], "session_id": "a"}

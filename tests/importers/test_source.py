@@ -7,9 +7,9 @@ import sys
 import pytest
 import zstandard
 
+from clawpipe.data.importers.sources import lines as source
+from clawpipe.data.importers.sources.lines import find_files, read_lines
 from clawpipe.errors import NotFoundError
-from clawpipe.importers.sources import lines as source
-from clawpipe.importers.sources.lines import find_files, read_lines
 
 TEXT = b'{"a": 1}\n\n{"b": "\xc3\xa9"}\r\nlast'
 
@@ -50,6 +50,6 @@ def test_folders_patterns_and_files_are_found_once_and_in_order(tmp_path):
 
 
 def test_standard_input_is_read_like_a_file():
-    code = "from clawpipe.importers.sources.lines import read_lines; print([line.data for line in read_lines('-')])"
+    code = "from clawpipe.data.importers.sources.lines import read_lines; print([line.data for line in read_lines('-')])"
     done = subprocess.run([sys.executable, "-c", code], input=TEXT, stdout=subprocess.PIPE, check=True)
     assert done.stdout.decode().strip() == str([b'{"a": 1}', b"", b'{"b": "\xc3\xa9"}', b"last"])

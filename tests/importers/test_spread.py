@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from clawpipe.importers.spread import AFTER_A_GAP, session_of
+from clawpipe.data.importers.read.spread import AFTER_A_GAP, session_of
 from tests.importers.reading import read_files
 
 ASK = '{"role":"user","content":"weather?"}'

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawpipe.importers.strict_json import MAX_DEPTH, RefusedError, parse_object
+from clawpipe.data.importers.strict_json import MAX_DEPTH, RefusedError, parse_object
 
 HOSTILE = {
     "NaN or an infinite number": [b'{"a": NaN}', b'{"a": [-Infinity, 1]}'],

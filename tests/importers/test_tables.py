@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from clawpipe.contracts.schema import schema_of
+from clawpipe.core.contracts.schema import schema_of
+from clawpipe.data.importers.read.read import read_stream
+from clawpipe.data.importers.sources.lines import Place
 from clawpipe.errors import NotFoundError
-from clawpipe.importers.read import read_stream
-from clawpipe.importers.sources.lines import Place
 from tests.importers.reading import read_files
 
 CHAT = {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]}

@@ -9,12 +9,12 @@ import zipfile
 
 import pytest
 
-from clawpipe.importers.formats import FORMATS
-from clawpipe.importers.hints import shape_of
-from clawpipe.importers.mapping import read_mapping
-from clawpipe.importers.read import read_stream
-from clawpipe.importers.reading import SHAPES, Reading, Refusal
-from clawpipe.importers.record import Conversation
+from clawpipe.data.importers.formats.table import FORMATS
+from clawpipe.data.importers.read.hints import shape_of
+from clawpipe.data.importers.read.mapping import read_mapping
+from clawpipe.data.importers.read.read import read_stream
+from clawpipe.data.importers.read.reading import SHAPES, Reading, Refusal
+from clawpipe.data.importers.record import Conversation
 from tests.importers.reading import read_files
 
 GENERATION = {"type": "GENERATION", "traceId": "t", "input": "2+2?", "output": "4", "startTime": "2026"}

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from clawpipe.ingest.options import Options
-from clawpipe.ingest.report import ingest_report
-from clawpipe.ingest.run import Ingested, ingest
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import dataset_ref, read_dataset
-from clawpipe.store.home import Home
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import dataset_ref, read_dataset
+from clawpipe.core.store.home import Home
+from clawpipe.data.ingest.intake.options import Options
+from clawpipe.data.ingest.intake.run import Ingested, ingest
+from clawpipe.start.proposing.report import ingest_report
 
 Row = dict[str, Any]
 

@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from clawpipe.capture.records import Answer, Done, Feedback, Turn, line_of
-from clawpipe.contracts.check import check_parquet
-from clawpipe.contracts.odcs import load_contract
-from clawpipe.store.datasets import dataset_files
+from clawpipe.core.contracts.check import check_parquet
+from clawpipe.core.contracts.odcs import load_contract
+from clawpipe.core.store.datasets import dataset_files
+from clawpipe.data.capture.records import Answer, Done, Feedback, Turn, line_of
 
 ASKED = {"role": "user", "content": "How many mugs?"}
 THANKS = {"role": "user", "content": "Thanks, and cups?"}
@@ -235,8 +235,8 @@ def test_a_correction_becomes_a_preference_pair_even_late(desk, late, named):
 
 
 def test_a_forgotten_session_is_not_read(desk):
-    from clawpipe.lineage.subject import Subject
-    from clawpipe.removal.forget import forget
+    from clawpipe.data.forgotten.subject import Subject
+    from clawpipe.record.removal.forget import forget
 
     forget(desk.home, Subject(session="s-1"))
     desk.write("a.jsonl", segment(first(), turn(3, [ASKED], "by a sub-agent", session="s-2", parent="s-1")))

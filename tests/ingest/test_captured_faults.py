@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from clawpipe.capture.records import Answer, Feedback, Turn, line_of
+from clawpipe.data.capture.records import Answer, Feedback, Turn, line_of
 
 ASKED = {"role": "user", "content": "How many mugs?"}
 PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBOR"}}

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawpipe.contracts.schema import schema_of
-from clawpipe.ingest.dataset_writer import MESSAGES, message_array, record_batch
-from clawpipe.messages import Message, ToolCall
+from clawpipe.core.contracts.schema import schema_of
+from clawpipe.core.conversation.messages import Message, ToolCall
+from clawpipe.data.ingest.intake.dataset_writer import MESSAGES, message_array, record_batch
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 _CALLS = st.lists(st.builds(ToolCall, _TEXT, _TEXT, _TEXT, st.booleans()), max_size=2).map(tuple)

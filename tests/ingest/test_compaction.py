@@ -9,13 +9,13 @@ import sys
 
 import pytest
 
+from clawpipe.core.store.datasets import dataset_ref, publish_dataset, read_dataset
+from clawpipe.core.store.files import exclusive
+from clawpipe.data.ingest.compaction import compact_imports
+from clawpipe.data.ingest.intake.options import Options
+from clawpipe.data.ingest.intake.state import load, log_file, logs, save
 from clawpipe.errors import BusyError
-from clawpipe.ingest.compaction import compact_imports
-from clawpipe.ingest.options import Options
-from clawpipe.ingest.state import load, log_file, logs, save
-from clawpipe.removal.collect import collect
-from clawpipe.store.datasets import dataset_ref, publish_dataset, read_dataset
-from clawpipe.store.files import exclusive
+from clawpipe.record.removal.collect import collect
 
 
 @pytest.fixture

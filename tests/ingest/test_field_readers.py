@@ -10,11 +10,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from clawpipe.capture import records as captured
-from clawpipe.contracts.schema import schema_of
-from clawpipe.importers import openclaw, record
-from clawpipe.ingest.field_readers import COLUMNS, RECORDS
-from clawpipe.ingest.prepare import NAMES
+from clawpipe.core.contracts.schema import schema_of
+from clawpipe.data.capture import records as captured
+from clawpipe.data.importers import record
+from clawpipe.data.importers.formats import openclaw
+from clawpipe.data.ingest.intake.field_readers import COLUMNS, RECORDS
+from clawpipe.data.ingest.intake.prepare import NAMES
 
 ALL = [(kind, field, reader) for table in (RECORDS, COLUMNS) for kind, fields in table.items() for field, reader in fields.items()]
 

@@ -1,6 +1,6 @@
 """What was forgotten does not come back."""
 
-from clawpipe.lineage.tombstones import Tombstone, Tombstones, write_tombstones
+from clawpipe.data.forgotten.tombstones import Tombstone, Tombstones, write_tombstones
 
 
 def forget(home, kind, identity):

@@ -3,10 +3,10 @@
 import pyarrow as pa
 import pytest
 
-from clawpipe.config.curation import Curation
-from clawpipe.contracts.schema import schema_of
-from clawpipe.curation.runner import curate
-from clawpipe.store.datasets import publish_dataset, read_dataset
+from clawpipe.core.config.curation import Curation
+from clawpipe.core.contracts.schema import schema_of
+from clawpipe.core.store.datasets import publish_dataset, read_dataset
+from clawpipe.data.curation.runner import curate
 
 
 def test_groups_that_begin_alike_are_not_one(desk, make):

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from clawpipe.core.store.files import exclusive
+from clawpipe.data.ingest.intake.options import Options
+from clawpipe.data.ingest.intake.run import ingest
 from clawpipe.errors import DataError
-from clawpipe.ingest.options import Options
-from clawpipe.ingest.report import ingest_report
-from clawpipe.ingest.run import ingest
-from clawpipe.store.files import exclusive
+from clawpipe.start.proposing.report import ingest_report
 
 
 def said(rows):

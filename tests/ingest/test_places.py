@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from clawpipe.importers.sources.lines import matching
-from clawpipe.ingest.options import Options
-from clawpipe.ingest.run import ingest
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import read_dataset
-from clawpipe.store.home import Home
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import read_dataset
+from clawpipe.core.store.home import Home
+from clawpipe.data.importers.sources.lines import matching
+from clawpipe.data.ingest.intake.options import Options
+from clawpipe.data.ingest.intake.run import ingest
 
 
 def test_files_are_named_by_absolute_path(desk, make, names, monkeypatch):

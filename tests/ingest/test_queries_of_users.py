@@ -2,8 +2,8 @@
 
 import pyarrow as pa
 
-from clawpipe.config.registry import user_digest
-from clawpipe.ingest.query import parse_query
+from clawpipe.core.config.registry import user_digest
+from clawpipe.data.ingest.query import parse_query
 
 ROWS = pa.table({"user_id": ["ann", "bob", None, "rock and roll", 'O\'Brien "x"', "ann"]})
 

@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-from clawpipe.contracts.validate import validate
+from clawpipe.core.contracts.validate import validate
+from clawpipe.data.ingest.intake.options import Options
 from clawpipe.errors import ConfigError
-from clawpipe.ingest.options import Options
-from clawpipe.ingest.report import ingest_report
+from clawpipe.start.proposing.report import ingest_report
 
 
 def test_text_has_a_task_a_group_and_no_tokens(desk, make):

@@ -14,9 +14,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import httpx
 import pytest
 
+from clawpipe.core.store.files import InUseError, exclusive
+from clawpipe.data.ingest.run_api import RunApi, Taken, Wanted, batches_in, take
 from clawpipe.errors import BusyError, ConfigError, DataError
-from clawpipe.ingest.run_api import RunApi, Taken, Wanted, batches_in, take
-from clawpipe.store.files import InUseError, exclusive
 
 WANTED = Wanted(batch_size=2, max_tokens=512, batches=3)
 

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawpipe import processes
+from clawpipe.core.store.home import Home
+from clawpipe.core.system import processes
+from clawpipe.data.importers.sources.lines import Place, read_lines
+from clawpipe.data.ingest.intake import intake, pieces, run
+from clawpipe.data.ingest.intake.options import Options
+from clawpipe.data.ingest.intake.pieces import pieces_of
+from clawpipe.data.ingest.intake.readers import Readers
+from clawpipe.data.ingest.intake.run import ingest
+from clawpipe.data.ingest.intake.wire import Setup
 from clawpipe.errors import BusyError
-from clawpipe.importers.sources.lines import Place, read_lines
-from clawpipe.ingest import intake, pieces, run
-from clawpipe.ingest.options import Options
-from clawpipe.ingest.pieces import pieces_of
-from clawpipe.ingest.readers import Readers
-from clawpipe.ingest.run import ingest
-from clawpipe.ingest.wire import Setup
-from clawpipe.store.home import Home
 
 pytestmark = pytest.mark.usefixtures("quick_children")
 

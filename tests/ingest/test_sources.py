@@ -21,14 +21,14 @@ import zstandard
 from typer.testing import CliRunner
 
 from clawpipe.cli.main import app
+from clawpipe.core.system.ports import LOOPBACK
+from clawpipe.data.importers.sources.lines import find_files
+from clawpipe.data.importers.sources.urls import _copy, name_of
+from clawpipe.data.ingest.intake.options import Options
+from clawpipe.data.ingest.intake.run import ingest
+from clawpipe.data.ingest.intake.state import absolute
 from clawpipe.errors import BusyError, ConfigError, NotFoundError
-from clawpipe.importers.sources.lines import find_files
-from clawpipe.importers.sources.urls import _copy, name_of
-from clawpipe.ingest.options import Options
-from clawpipe.ingest.report import ingest_report
-from clawpipe.ingest.run import ingest
-from clawpipe.ingest.state import absolute
-from clawpipe.ports import LOOPBACK
+from clawpipe.start.proposing.report import ingest_report
 from tests.importers.reading import read_files
 
 PACK = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress, "zst": zstandard.ZstdCompressor().compress}

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from clawpipe.capture.segments import Segment, segments_dir
 from clawpipe.cli.main import app
+from clawpipe.data.capture.segments import Segment, segments_dir
+from clawpipe.data.ingest.intake.options import Options
+from clawpipe.data.ingest.watched import sources, unwatch, watch, watched
 from clawpipe.errors import ConfigError, DataError
-from clawpipe.ingest.options import Options
-from clawpipe.ingest.watched import sources, unwatch, watch, watched
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hey"}], "session_id": "a"}
 

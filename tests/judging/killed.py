@@ -11,8 +11,8 @@ import subprocess
 import sys
 from typing import Any
 
-from clawpipe.judging.prm import make_prm
-from clawpipe.judging.spending import spending_of
+from clawpipe.play.judging.prm import make_prm
+from clawpipe.play.judging.spending import spending_of
 
 
 def judge_until_killed(point: str, rows: list[dict[str, Any]], **options: Any) -> int:

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
+from clawpipe.core.conversation.messages import Message, ToolCall
+from clawpipe.core.store.home import Home
 from clawpipe.errors import BusyError
-from clawpipe.judging.exchanges import exchanges_of
-from clawpipe.judging.judge_prompt import turn_prompt
-from clawpipe.judging.prm import make_prm
-from clawpipe.messages import Message, ToolCall
-from clawpipe.store.home import Home
+from clawpipe.play.judging.exchanges import exchanges_of
+from clawpipe.play.judging.judge_prompt import turn_prompt
+from clawpipe.play.judging.prm import make_prm
 from tests.judging.attacks import ATTACKS
 from tests.judging.fake_judge import fake_judge, verdict
 from tests.judging.test_prm import stored

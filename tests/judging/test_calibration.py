@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from clawpipe.core.store.home import Home
 from clawpipe.errors import ConfigError
-from clawpipe.judging.group import make_group
-from clawpipe.judging.prm import make_prm
-from clawpipe.store.home import Home
+from clawpipe.play.judging.group import make_group
+from clawpipe.play.judging.prm import make_prm
 from tests.judging.fake_judge import fake_judge, verdict
 from tests.judging.test_group import by, rollouts
 from tests.judging.test_prm import chat, scored

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from clawpipe.core.conversation.messages import Message
 from clawpipe.errors import BusyError, ConfigError
-from clawpipe.judging.base import Score
-from clawpipe.judging.compare import Question, preferences
-from clawpipe.judging.prm import make_prm
-from clawpipe.judging.rules import RulesJudge
-from clawpipe.messages import Message
+from clawpipe.play.judging.base import Score
+from clawpipe.play.judging.compare import Question, preferences
+from clawpipe.play.judging.prm import make_prm
+from clawpipe.play.judging.rules import RulesJudge
 from tests.judging.fake_judge import fake_judge, verdict
 
 ASKED = (Message("user", "Two and two?"),)

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from clawpipe.cli import main
+from clawpipe.core.conversation.messages import Message, ToolCall
 from clawpipe.errors import ConfigError, NotFoundError
-from clawpipe.judging.base import SCORERS
-from clawpipe.messages import Message, ToolCall
+from clawpipe.play.judging.base import SCORERS
 from tests.judging.test_prm import stored
 
 ROW = stored(

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom, fisher_exact, mannwhitneyu
 
-from clawpipe.judging.gaming import GamingSigns
-from clawpipe.judging.gaming.chances import at_least, at_most, larger, more_often
-from clawpipe.messages import Message
+from clawpipe.core.conversation.messages import Message
+from clawpipe.play.judging.gaming import GamingSigns
+from clawpipe.play.judging.gaming.chances import at_least, at_most, larger, more_often
 from tests.judging.test_prm import stored
 
 

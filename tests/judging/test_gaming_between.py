@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from clawpipe.judging.gaming.between import signs_between
-from clawpipe.judging.gaming.people import signs_against_users
-from clawpipe.judging.gaming.phrases import Said, Sample
+from clawpipe.play.judging.gaming.between import signs_between
+from clawpipe.play.judging.gaming.people import signs_against_users
+from clawpipe.play.judging.gaming.phrases import Said, Sample
 
 PHRASE = "tell me that you are happy"
 

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clawpipe.core.conversation.messages import Message
+from clawpipe.core.store.home import Home
 from clawpipe.errors import BusyError
-from clawpipe.judging.gaming import GamingSigns
-from clawpipe.judging.group import make_group
-from clawpipe.judging.ranks import merged, parts_of, standings
-from clawpipe.judging.votes import VoteStore
-from clawpipe.messages import Message
-from clawpipe.store.home import Home
+from clawpipe.play.judging.gaming import GamingSigns
+from clawpipe.play.judging.group import make_group
+from clawpipe.play.judging.ranks import merged, parts_of, standings
+from clawpipe.play.judging.votes import VoteStore
 from tests.judging.fake_judge import FakeJudge, fake_judge
 
 ASK = (Message("system", "Be brief."), Message("user", "Count."))

@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from clawpipe.config import load_config
-from clawpipe.contracts.schema import schema_of
-from clawpipe.judging.hint_leaks import HintLeaks, clear_hints
-from clawpipe.services.stack import project_directory
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import publish_dataset, read_dataset
+from clawpipe.core.config import load_config
+from clawpipe.core.contracts.schema import schema_of
+from clawpipe.core.services.stack import project_directory
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import publish_dataset, read_dataset
+from clawpipe.play.judging.hint_leaks import HintLeaks, clear_hints
 
 
 def item(split: str, question: str, truth: object) -> dict[str, Any]:

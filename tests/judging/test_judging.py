@@ -6,15 +6,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from clawpipe.contracts import schema_of
-from clawpipe.contracts.validate import validate
-from clawpipe.environments.base import Hindsight, Outcome, TaskItem
+from clawpipe.core.contracts import schema_of
+from clawpipe.core.contracts.validate import validate
+from clawpipe.core.conversation.messages import Message
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import publish_dataset, read_dataset
 from clawpipe.errors import BusyError, ConfigError
-from clawpipe.judging.base import Score, score_dataset
-from clawpipe.judging.verifier import VerifierScorer
-from clawpipe.messages import Message
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import publish_dataset, read_dataset
+from clawpipe.play.environments.base import Hindsight, Outcome, TaskItem
+from clawpipe.play.judging.base import Score, score_dataset
+from clawpipe.play.judging.verifier import VerifierScorer
 
 
 class Echo:

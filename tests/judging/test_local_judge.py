@@ -12,15 +12,15 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from clawpipe.core.store.home import Home
 from clawpipe.errors import NotFoundError
-from clawpipe.judging.exchanges import exchanges_of
-from clawpipe.judging.judge_prompt import turn_prompt
-from clawpipe.judging.prm import make_prm
-from clawpipe.judging.votes import Vote, VoteStore
-from clawpipe.policy.base import resolve_base
-from clawpipe.policy.renderer import Renderer
-from clawpipe.policy.vocabulary import load_tokenizer
-from clawpipe.store.home import Home
+from clawpipe.model.policy.base import resolve_base
+from clawpipe.model.policy.renderer import Renderer
+from clawpipe.model.policy.vocabulary import load_tokenizer
+from clawpipe.play.judging.exchanges import exchanges_of
+from clawpipe.play.judging.judge_prompt import turn_prompt
+from clawpipe.play.judging.prm import make_prm
+from clawpipe.play.judging.votes import Vote, VoteStore
 from tests.judging.test_prm import chat
 
 TOKENS = 16

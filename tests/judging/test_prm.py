@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
+from clawpipe.core.conversation.messages import Message, ToolCall
+from clawpipe.core.store.home import Home
 from clawpipe.errors import BusyError, ConfigError
-from clawpipe.judging.exchanges import exchanges_of
-from clawpipe.judging.judge_answer import read_answer, usable_hints
-from clawpipe.judging.judge_prompt import turn_prompt
-from clawpipe.judging.prm import Prm, make_prm, plurality
-from clawpipe.judging.turn_faults import CLAIMED, FAILED, REPEATED, signs_of_fault
-from clawpipe.messages import Message, ToolCall
-from clawpipe.store.home import Home
+from clawpipe.play.judging.exchanges import exchanges_of
+from clawpipe.play.judging.judge_answer import read_answer, usable_hints
+from clawpipe.play.judging.judge_prompt import turn_prompt
+from clawpipe.play.judging.prm import Prm, make_prm, plurality
+from clawpipe.play.judging.turn_faults import CLAIMED, FAILED, REPEATED, signs_of_fault
 from tests.judging.fake_judge import FakeJudge, fake_judge, verdict
 from tests.judging.killed import judge_until_killed
 
@@ -279,7 +279,7 @@ def test_a_question_that_a_judge_refuses_is_no_vote():
 
 
 def test_a_judge_that_is_away_is_named(monkeypatch):
-    monkeypatch.setattr("clawpipe.judging.endpoint.TRIES", 1)
+    monkeypatch.setattr("clawpipe.play.judging.endpoint.TRIES", 1)
     with pytest.raises(BusyError, match=r"127.0.0.1:9/v1: it does not answer"):
         scored(make_prm(url="http://127.0.0.1:9/v1", model="m", votes=1), chat())
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawpipe.judging.reactions.reader import read_reaction
-from clawpipe.judging.reactions.words import lexicons
+from clawpipe.play.judging.reactions.reader import read_reaction
+from clawpipe.play.judging.reactions.words import lexicons
 
 PRAISE = [
     "Thanks!",

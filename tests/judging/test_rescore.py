@@ -12,20 +12,20 @@ import pytest
 from typer.testing import CliRunner
 
 from clawpipe.cli.main import app
-from clawpipe.contracts.schema import schema_of
-from clawpipe.contracts.validate import validate
-from clawpipe.environments.base import Outcome, TaskItem
-from clawpipe.environments.labelled import LabelledEnvironment, labelled_item
+from clawpipe.core.contracts.schema import schema_of
+from clawpipe.core.contracts.validate import validate
+from clawpipe.core.conversation.messages import Message
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import publish_dataset, read_dataset
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.open import open_store
+from clawpipe.core.store.refs import DatasetRef
 from clawpipe.errors import ConfigError, DataError
-from clawpipe.judging.base import Score, score_dataset
-from clawpipe.judging.rescore import rescore
-from clawpipe.judging.verifier import VerifierScorer
-from clawpipe.messages import Message
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import publish_dataset, read_dataset
-from clawpipe.store.home import Home
-from clawpipe.store.open import open_store
-from clawpipe.store.refs import DatasetRef
+from clawpipe.play.environments.base import Outcome, TaskItem
+from clawpipe.play.environments.labelled import LabelledEnvironment, labelled_item
+from clawpipe.play.judging.base import Score, score_dataset
+from clawpipe.play.judging.rescore import rescore
+from clawpipe.play.judging.verifier import VerifierScorer
 
 ANSWERS = ["7", "7.", "8"]  # to three items whose answer is 7
 
@@ -215,8 +215,8 @@ def test_the_command_shows_the_changes(tmp_path, monkeypatch):
     scored(store)
     file = tmp_path / "mine.py"
     file.write_text(
-        "from clawpipe.environments.base import Outcome\n"
-        "from clawpipe.environments.letters import LettersEnvironment\n"
+        "from clawpipe.play.environments.base import Outcome\n"
+        "from clawpipe.play.environments.letters import LettersEnvironment\n"
         "class Mine(LettersEnvironment):\n"
         "    name = 'sums'\n"
         "    def verify(self, item, messages):\n"

@@ -6,11 +6,11 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, LlamaConfig, LlamaForSequenceClassification
 
+from clawpipe.core.conversation.messages import Message, ToolCall
 from clawpipe.errors import ConfigError
-from clawpipe.judging.base import SCORERS
-from clawpipe.messages import Message, ToolCall
-from clawpipe.policy.base import resolve_base
-from clawpipe.policy.vocabulary import load_tokenizer
+from clawpipe.model.policy.base import resolve_base
+from clawpipe.model.policy.vocabulary import load_tokenizer
+from clawpipe.play.judging.base import SCORERS
 from tests.judging.test_prm import stored
 
 ROW = stored(

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clawpipe.core.conversation.messages import Message, ToolCall, ToolSpec
 from clawpipe.errors import ConfigError
-from clawpipe.judging.base import SCORERS
-from clawpipe.judging.rewards import cosine_length, fits_schema, follows_format, in_script, overlong, repetition
-from clawpipe.messages import Message, ToolCall, ToolSpec
+from clawpipe.play.judging.base import SCORERS
+from clawpipe.play.judging.rewards import cosine_length, fits_schema, follows_format, in_script, overlong, repetition
 
 
 @pytest.mark.parametrize(("tokens", "value"), [(0, 0), (80, 0), (85, -0.25), (100, -1), (101, -1)])

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from clawpipe.core.conversation.messages import Message, ToolCall
 from clawpipe.errors import ConfigError, NotFoundError
-from clawpipe.judging.base import SCORERS
-from clawpipe.judging.exchanges import exchanges_of
-from clawpipe.judging.rules import RulesJudge, load_rules
-from clawpipe.messages import Message, ToolCall
+from clawpipe.play.judging.base import SCORERS
+from clawpipe.play.judging.exchanges import exchanges_of
+from clawpipe.play.judging.rules import RulesJudge, load_rules
 
 
 def call(name: str = "price", arguments: str = '{"item": "oak fork"}') -> Message:

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
+from clawpipe.core.store.home import Home
 from clawpipe.errors import BusyError, ConfigError
-from clawpipe.judging.breaker import BUSY_PATIENCE, PATIENCE, Breaker
-from clawpipe.judging.endpoint import Meter
-from clawpipe.judging.prm import make_prm
-from clawpipe.judging.spending import Budget, Ledger, Tokens, estimated, spending_of, spent_in
-from clawpipe.judging.votes import VoteStore, votes_file
-from clawpipe.store.home import Home
+from clawpipe.play.judging.breaker import BUSY_PATIENCE, PATIENCE, Breaker
+from clawpipe.play.judging.endpoint import Meter
+from clawpipe.play.judging.prm import make_prm
+from clawpipe.play.judging.spending import Budget, Ledger, Tokens, estimated, spending_of, spent_in
+from clawpipe.play.judging.votes import VoteStore, votes_file
 from tests.judging.fake_judge import code_in, fake_judge, verdict
 from tests.judging.killed import judge_until_killed
 from tests.judging.test_prm import chat, scored
@@ -29,7 +29,7 @@ ROWS = [chat(f"Thanks {number}") for number in range(40)]
 @pytest.fixture(autouse=True)
 def _quick(home: Home, monkeypatch: pytest.MonkeyPatch):
     """Votes are kept below a home of the test's own, and nothing waits between tries."""
-    monkeypatch.setattr("clawpipe.judging.endpoint._LONGEST_WAIT", 0.0)
+    monkeypatch.setattr("clawpipe.play.judging.endpoint._LONGEST_WAIT", 0.0)
 
 
 def spent(home: Home, night: str) -> dict[str, Any]:

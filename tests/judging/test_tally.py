@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from clawpipe.judging.report import agreements
-from clawpipe.judging.tally import Tally
-from clawpipe.messages import Message
-from clawpipe.nights.record import JudgeCounts, NightJudges
-from clawpipe.reporting.judges import judge_lines
+from clawpipe.core.conversation.messages import Message
+from clawpipe.play.judging.report import agreements
+from clawpipe.play.judging.tally import Tally
+from clawpipe.record.nights.record import JudgeCounts, NightJudges
+from clawpipe.record.reporting.judges import judge_lines
 from tests.judging.test_group import rollout
 from tests.judging.test_prm import chat, stored
 

@@ -6,14 +6,14 @@ import json
 
 import pytest
 
+from clawpipe.core.ledger.database import DatabaseLedger
+from clawpipe.core.ledger.home import HomeLedger
+from clawpipe.core.ledger.open import ledger_place, open_ledger, own_registry, place_for_others, registry_uri
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.identity import home_id
 from clawpipe.errors import ConfigError
-from clawpipe.ledger.database import DatabaseLedger
-from clawpipe.ledger.home import HomeLedger
-from clawpipe.ledger.open import ledger_place, open_ledger, own_registry, place_for_others, registry_uri
-from clawpipe.registry.client import changes
-from clawpipe.registry.tracking import Tracking
-from clawpipe.store.home import Home
-from clawpipe.store.identity import home_id
+from clawpipe.record.registry.client import changes
+from clawpipe.record.registry.tracking import Tracking
 
 HTTP, SQLITE, POSTGRES = "http://mlflow.example:5000", "sqlite:////srv/mlflow.db", "postgresql://mlflow@db.example/mlflow"
 STORE = "s3://bucket/prefix"

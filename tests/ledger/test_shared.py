@@ -10,13 +10,13 @@ from contextlib import closing
 import pytest
 from pydantic import BaseModel
 
+from clawpipe.core.ledger import lease as lease_module
+from clawpipe.core.ledger.database import DatabaseLedger
+from clawpipe.core.ledger.lease import lease
+from clawpipe.core.ledger.objects import ObjectLedger
+from clawpipe.core.store.files import InUseError
+from clawpipe.core.store.objects import Objects
 from clawpipe.errors import BusyError, DataError, NotFoundError
-from clawpipe.ledger import lease as lease_module
-from clawpipe.ledger.database import DatabaseLedger
-from clawpipe.ledger.lease import lease
-from clawpipe.ledger.objects import ObjectLedger
-from clawpipe.store.files import InUseError
-from clawpipe.store.objects import Objects
 
 each = pytest.mark.parametrize("storage", ["sqlite", "s3", "file", "memory"], indirect=True)
 # fsspec looks whether an object of memory exists, and then writes it: two threads may both create one.

@@ -13,17 +13,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from clawpipe.config.night import NightConfig
-from clawpipe.contracts.schema import schema_of
-from clawpipe.lineage.record import build_lineage, write_lineage
-from clawpipe.nights.record import NightStatus, create_record, entry, write_status
-from clawpipe.registry.client import changes
-from clawpipe.registry.tracking import Tracking
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import publish_dataset
-from clawpipe.store.home import Home
-from clawpipe.store.open import open_store
-from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.core.config.night import NightConfig
+from clawpipe.core.contracts.schema import schema_of
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import publish_dataset
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.open import open_store
+from clawpipe.core.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.record.lineage.record import build_lineage, write_lineage
+from clawpipe.record.nights.record import NightStatus, create_record, entry, write_status
+from clawpipe.record.registry.client import changes
+from clawpipe.record.registry.tracking import Tracking
 
 # MLflow 3.17 asks SQLAlchemy 2.1 for a loader that it has deprecated.
 NOLOAD = "ignore:The ``noload`` loader strategy is deprecated:DeprecationWarning"
@@ -178,7 +178,7 @@ class FilledHome:
 
     def write_step(self, key: str, result: StepResult) -> None:
         """As Prefect writes a record with its JSON serializer."""
-        body = {"__class__": "clawpipe.store.refs.StepResult", "data": result.model_dump(mode="json")}
+        body = {"__class__": "clawpipe.core.store.refs.StepResult", "data": result.model_dump(mode="json")}
         record = {"metadata": {"serializer": {"type": "json"}}, "result": json.dumps(body)}
         (self.home.steps / key).write_text(json.dumps(record))
 

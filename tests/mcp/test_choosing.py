@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 import yaml
 
-from clawpipe.config import load_config
-from clawpipe.mcp.desk import Desk
-from clawpipe.mcp.protocol import call
-from clawpipe.mcp.tools import tools_of
-from clawpipe.services.stack import project_directory
-from clawpipe.store.home import Home
+from clawpipe.core.config import load_config
+from clawpipe.core.services.stack import project_directory
+from clawpipe.core.store.home import Home
+from clawpipe.start.mcp.desk import Desk
+from clawpipe.start.mcp.protocol import call
+from clawpipe.start.mcp.tools import tools_of
 
 TINY = project_directory() / "configs" / "tiny.yaml"
 OWN = '''
 from typing import Literal
 from pydantic import BaseModel, Field
-from clawpipe.environments.letters import LettersEnvironment
+from clawpipe.play.environments.letters import LettersEnvironment
 
 class Own(LettersEnvironment):
     """An environment of a user's."""

@@ -13,10 +13,10 @@ import pytest
 import yaml
 
 from clawpipe.cli import main
-from clawpipe.mcp import training
-from clawpipe.mcp.desk import Desk
-from clawpipe.runs.listing import list_runs
-from clawpipe.store.home import Home
+from clawpipe.core.store.home import Home
+from clawpipe.record.runs.listing import list_runs
+from clawpipe.start.mcp import training
+from clawpipe.start.mcp.desk import Desk
 from tests.mcp.scripted_agent import scripted_agent
 from tests.mcp.test_choosing import TINY
 from tests.mcp.test_training import FAST

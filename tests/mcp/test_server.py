@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
-from clawpipe.mcp import home as home_tools
-from clawpipe.mcp.desk import Desk
-from clawpipe.mcp.protocol import call
-from clawpipe.mcp.tools import tools_of
-from clawpipe.services.secret import home_secret
-from clawpipe.store.home import Home
+from clawpipe.core.services.secret import home_secret
+from clawpipe.core.store.home import Home
+from clawpipe.start.mcp import home as home_tools
+from clawpipe.start.mcp.desk import Desk
+from clawpipe.start.mcp.protocol import call
+from clawpipe.start.mcp.tools import tools_of
 from tests.mcp.test_choosing import TINY
 
 HERMES = {  # the ten tools as users of Hermes know them, with their arguments

@@ -13,16 +13,16 @@ import psutil
 import pytest
 from safetensors.numpy import load_file
 
-from clawpipe.config import load_config
+from clawpipe.core.config import load_config
+from clawpipe.core.store.home import Home
 from clawpipe.errors import ClawpipeError
-from clawpipe.mcp import training
-from clawpipe.mcp.desk import Desk
-from clawpipe.mcp.protocol import call
-from clawpipe.mcp.tools import tools_of
-from clawpipe.nights.record import read_status
-from clawpipe.runs.listing import find_run
-from clawpipe.runs.record import ProcessId, Run, write_record
-from clawpipe.store.home import Home
+from clawpipe.record.nights.record import read_status
+from clawpipe.record.runs.listing import find_run
+from clawpipe.record.runs.record import ProcessId, Run, write_record
+from clawpipe.start.mcp import training
+from clawpipe.start.mcp.desk import Desk
+from clawpipe.start.mcp.protocol import call
+from clawpipe.start.mcp.tools import tools_of
 from tests.mcp.test_choosing import TINY
 
 FAST = ("rounds=1", "rollouts.items=8", "train.optimizer_steps=2", "environment.heldout_items=8", "candidate=last")

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from clawpipe.mcp import trying
-from clawpipe.mcp.desk import Desk
-from clawpipe.mcp.protocol import call
-from clawpipe.mcp.tools import tools_of
-from clawpipe.store.home import Home
+from clawpipe.core.store.home import Home
+from clawpipe.start.mcp import trying
+from clawpipe.start.mcp.desk import Desk
+from clawpipe.start.mcp.protocol import call
+from clawpipe.start.mcp.tools import tools_of
 from tests.mcp.test_choosing import TINY
 from tests.service_faults import Server
 
@@ -81,7 +81,7 @@ def test_three_endpoints_are_tried_each_with_its_own_key(home, endpoint, monkeyp
     mixed = endpoint(lambda number: "abc" if number <= 2 else "123")  # the first two replies, of two turns an episode
     for name, value in KEYS.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("clawpipe.rollouts.trial._CONCURRENCY", 1)  # so that replies are numbered as episodes are
+    monkeypatch.setattr("clawpipe.play.rollouts.trial._CONCURRENCY", 1)  # so that replies are numbered as episodes are
     monkeypatch.setattr(trying, "PATIENCE", 300.0)
     models = [f"good@{good.url}=GOOD_KEY", f"org/mixed@{mixed.url}=MIXED_KEY", f"shut@{shut.url}=SHUT_KEY"]
     tools = tools_of(Desk(home, TINY, test_models=models))

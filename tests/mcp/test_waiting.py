@@ -9,13 +9,13 @@ import pytest
 from mcp import Client
 from pydantic import BaseModel
 
+from clawpipe.core.store.home import Home
 from clawpipe.errors import ConfigError
-from clawpipe.mcp import protocol, trying
-from clawpipe.mcp.desk import Desk
-from clawpipe.mcp.protocol import Tool, call, server_of
-from clawpipe.mcp.tools import tools_of
-from clawpipe.mcp.trials import Trials
-from clawpipe.store.home import Home
+from clawpipe.start.mcp import protocol, trying
+from clawpipe.start.mcp.desk import Desk
+from clawpipe.start.mcp.protocol import Tool, call, server_of
+from clawpipe.start.mcp.tools import tools_of
+from clawpipe.start.mcp.trials import Trials
 from tests.mcp.test_choosing import TINY
 
 LONG = 60.0

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from clawpipe.cli.main import run
-from clawpipe.monitoring.exposition import FIGURES, HOME_BYTES
+from clawpipe.serve.monitoring.exposition import FIGURES, HOME_BYTES
 
 LABELS = {f"clawpipe_night_{name}": {"model", *labels} for name, (labels, _) in FIGURES.items()} | {HOME_BYTES: {"directory"}}
 

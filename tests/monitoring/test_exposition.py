@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from clawpipe.config import NightConfig
-from clawpipe.config.metrics import Metrics, Prices
-from clawpipe.monitoring.exposition import FIGURES, HOME_BYTES, exposition
-from clawpipe.monitoring.usage import Usage, price
-from clawpipe.nights.record import (
+from clawpipe.core.config import NightConfig
+from clawpipe.core.config.metrics import Metrics, Prices
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.refs import StepResult
+from clawpipe.record.nights.record import (
     LINEAGE,
     EvidenceLeft,
     Figures,
@@ -23,11 +23,11 @@ from clawpipe.nights.record import (
     run_dir,
     write_status,
 )
-from clawpipe.registry.promotions import Move, move_log
-from clawpipe.registry.tracking import Tracking
-from clawpipe.runs.record import Run, write_record
-from clawpipe.store.home import Home
-from clawpipe.store.refs import StepResult
+from clawpipe.record.registry.promotions import Move, move_log
+from clawpipe.record.registry.tracking import Tracking
+from clawpipe.record.runs.record import Run, write_record
+from clawpipe.serve.monitoring.exposition import FIGURES, HOME_BYTES, exposition
+from clawpipe.serve.monitoring.usage import Usage, price
 
 MODEL = "clawpipe-agent"
 PRICES = Prices(currency="EUR", machine_hour=0.5, accelerator_hour=2.0, million_tokens=4.0)

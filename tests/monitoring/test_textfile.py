@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from clawpipe.config import NightConfig
-from clawpipe.config.metrics import Metrics, Prices
+from clawpipe.core.config import NightConfig
+from clawpipe.core.config.metrics import Metrics, Prices
+from clawpipe.core.store.home import Home
 from clawpipe.errors import ConfigError
-from clawpipe.monitoring.textfile import require_place, write_textfile
-from clawpipe.nights.record import night_id
-from clawpipe.store.home import Home
+from clawpipe.record.nights.record import night_id
+from clawpipe.serve.monitoring.textfile import require_place, write_textfile
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ import os
 
 import pytest
 
-from clawpipe.config.night import NightConfig
-from clawpipe.evaluation.verdict import Decision, Tally, Verdict
-from clawpipe.nights.past import earlier_evidence
-from clawpipe.nights.record import LINEAGE, NightRecord, NightStatus, StepEntry, run_dir
-from clawpipe.store.home import Home
+from clawpipe.core.config.night import NightConfig
+from clawpipe.core.store.home import Home
+from clawpipe.learn.evaluation.verdict.verdict import Decision, Tally, Verdict
+from clawpipe.record.nights.past import earlier_evidence
+from clawpipe.record.nights.record import LINEAGE, NightRecord, NightStatus, StepEntry, run_dir
 
 MODEL = "acme-user-0a"
 CONFIG = NightConfig.model_validate({"gate": {"adds_up": True}, "registry": {"model_name": MODEL, "shared": "acme"}})

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.refs import StepResult
 from clawpipe.errors import DataError
-from clawpipe.nights.conclude import conclude
-from clawpipe.nights.journal import Journal, NullWatcher, watched_by, watcher
-from clawpipe.nights.record import LINEAGE, NightStatus, StepEntry, entry, read_status
-from clawpipe.store.home import Home
-from clawpipe.store.refs import StepResult
+from clawpipe.record.nights.conclude import conclude
+from clawpipe.record.nights.journal import Journal, NullWatcher, watched_by, watcher
+from clawpipe.record.nights.record import LINEAGE, NightStatus, StepEntry, entry, read_status
 
 
 class Listener(NullWatcher):

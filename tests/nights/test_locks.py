@@ -6,11 +6,11 @@ from contextlib import ExitStack
 
 import pytest
 
+from clawpipe.core.store.files import exclusive
+from clawpipe.core.store.home import Home
 from clawpipe.errors import BusyError
-from clawpipe.nights.locks import RUN_LOCK, if_alone, night_held, run_held
-from clawpipe.removal.forget import lock_home
-from clawpipe.store.files import exclusive
-from clawpipe.store.home import Home
+from clawpipe.record.nights.locks import RUN_LOCK, if_alone, night_held, run_held
+from clawpipe.record.removal.forget import lock_home
 
 
 def test_no_night_waits_for_another_models_lock(tmp_path):

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from clawpipe.config.night import NightConfig
-from clawpipe.nights.past import past_rounds
-from clawpipe.nights.record import LINEAGE, NightStatus, create_record, entry, new_record, run_dir, write_status
-from clawpipe.policy.version import base_ref
-from clawpipe.store.artifacts import Store
-from clawpipe.store.home import Home
-from clawpipe.store.refs import DatasetRef, StepResult
+from clawpipe.core.config.night import NightConfig
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.refs import DatasetRef, StepResult
+from clawpipe.model.policy.version import base_ref
+from clawpipe.record.nights.past import past_rounds
+from clawpipe.record.nights.record import LINEAGE, NightStatus, create_record, entry, new_record, run_dir, write_status
 
 LOOKS_BACK: dict[str, Any] = {"rollouts": {"difficulty": {}}}
 TRAINED = base_ref("random", "b" * 64, "pythonic", "float32").model_copy(update={"digest": "d" * 64, "policy_version": "p1"})

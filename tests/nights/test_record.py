@@ -8,11 +8,13 @@ import os
 
 import pytest
 
-from clawpipe.config import NightConfig
-from clawpipe.config.night import Runtime
-from clawpipe.config.training import Train
+from clawpipe.core.config import NightConfig
+from clawpipe.core.config.night import Runtime
+from clawpipe.core.config.training import Train
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.errors import DataError, NotFoundError
-from clawpipe.nights.record import (
+from clawpipe.record.nights.record import (
     LINEAGE,
     Incumbent,
     NightStatus,
@@ -27,8 +29,6 @@ from clawpipe.nights.record import (
     run_dir,
     write_status,
 )
-from clawpipe.store.home import Home
-from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
 
 POLICY = ModelRef(
     name="base", digest="b", base="b", base_name="tiny", tool_call_format="hermes", dtype="float32", policy_version="b"

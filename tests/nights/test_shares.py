@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from clawpipe.config.night import NightConfig
-from clawpipe.nights.compared import compared, shares_note
+from clawpipe.core.config.night import NightConfig
+from clawpipe.record.nights.compared import compared, shares_note
 
 COUNTS = {"train_items": 32, "heldout_items": 60, "benchmark_items": 0}
 TWO = {"environments": [{"name": "shop", "weight": 3}, {"name": "letters", "label": "abc"}], "environment": COUNTS}

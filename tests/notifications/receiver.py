@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from queue import SimpleQueue
 from typing import Any
 
-from clawpipe.ports import LOOPBACK, free_port
+from clawpipe.core.system.ports import LOOPBACK, free_port
 
 
 @dataclass

@@ -9,11 +9,11 @@ import pytest
 from aiosmtpd.controller import Controller
 from aiosmtpd.handlers import Sink
 
-from clawpipe.notifications.deliver import deliver
-from clawpipe.notifications.events import event
-from clawpipe.notifications.outbox import Outbox
-from clawpipe.ports import LOOPBACK, free_port
-from clawpipe.store.home import Home
+from clawpipe.core.store.home import Home
+from clawpipe.core.system.ports import LOOPBACK, free_port
+from clawpipe.record.notifications.deliver import deliver
+from clawpipe.record.notifications.events import event
+from clawpipe.record.notifications.outbox import Outbox
 
 
 class Kept(Sink):

@@ -7,12 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from clawpipe.config import NightConfig
-from clawpipe.config.notify import Notify
+from clawpipe.core.config import NightConfig
+from clawpipe.core.config.notify import Notify
+from clawpipe.core.store.home import Home
 from clawpipe.errors import ConfigError
-from clawpipe.nights.record import EvidenceLeft, Figures, NightStatus, StepEntry, create_record, night_id, run_dir, write_status
-from clawpipe.notifications.nights import events_of_verdict, failure
-from clawpipe.store.home import Home
+from clawpipe.record.nights.record import (
+    EvidenceLeft,
+    Figures,
+    NightStatus,
+    StepEntry,
+    create_record,
+    night_id,
+    run_dir,
+    write_status,
+)
+from clawpipe.record.notifications.nights import events_of_verdict, failure
 
 
 def a_night(home: Home, label: str, verdict: str, signs: tuple[str, ...] = (), left: int = 900) -> NightStatus:
@@ -79,7 +88,7 @@ def test_who_is_told_changes_no_night_and_is_in_no_record(home: Home):
 
 
 def test_an_address_with_a_secret_is_refused_and_not_repeated(tmp_path: Path):
-    from clawpipe.config.load import load_config
+    from clawpipe.core.config.load import load_config
 
     file = tmp_path / "night.yaml"
     file.write_text("notify: {webhooks: [{url: 'https://me:hunter2@example.org/'}]}\n")
@@ -90,7 +99,7 @@ def test_an_address_with_a_secret_is_refused_and_not_repeated(tmp_path: Path):
 
 @pytest.mark.parametrize("hook", ["{}", "{url: 'http://a/', url_env: B}", "{url: 'file:///etc/passwd'}", "{url_env: 'a b'}"])
 def test_a_webhook_has_one_address(tmp_path: Path, hook: str):
-    from clawpipe.config.load import load_config
+    from clawpipe.core.config.load import load_config
 
     file = tmp_path / "night.yaml"
     file.write_text(f"notify: {{webhooks: [{hook}]}}\n")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from clawpipe.notifications.deliver import deliver
-from clawpipe.notifications.events import Event, event
-from clawpipe.notifications.outbox import Outbox, leave
-from clawpipe.ports import LOOPBACK, free_port
-from clawpipe.store.home import Home
+from clawpipe.core.store.home import Home
+from clawpipe.core.system.ports import LOOPBACK, free_port
+from clawpipe.record.notifications.deliver import deliver
+from clawpipe.record.notifications.events import Event, event
+from clawpipe.record.notifications.outbox import Outbox, leave
 from tests.notifications.receiver import receiving
 
 HOOK = "webhook $HOOK"

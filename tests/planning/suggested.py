@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from clawpipe.config import NightConfig
-from clawpipe.config.load import with_settings
-from clawpipe.config.rates import rate_for
-from clawpipe.config.training import Lora
-from clawpipe.json_types import JsonObject
-from clawpipe.planning.architecture import Architecture
-from clawpipe.planning.hardware import Device
-from clawpipe.planning.plan import estimate
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.core.config import NightConfig
+from clawpipe.core.config.load import with_settings
+from clawpipe.core.config.rates import rate_for
+from clawpipe.core.config.training import Lora
+from clawpipe.model.planning.architecture import Architecture
+from clawpipe.model.planning.hardware import Device
+from clawpipe.model.planning.plan import estimate
 
 _LONGEST, _MOST_ROWS = 4096, 64  # tokens of a row, rollouts of a shard: beyond these more is no faster
 _LENGTHS, _SHARDS = ("train.pack_tokens", "curation.max_tokens"), ("rollouts.shard_rollouts",)
@@ -22,8 +22,8 @@ def suggested(config: NightConfig, model: Architecture, device: Device) -> JsonO
     """Return settings by dotted name.
 
     rank, alpha: the defaults, since LoRA's best rate and result hardly depend on the rank (Schulman et al. 2025, "LoRA without
-    regret"). rate: `clawpipe.config.rates`. tokens and rollouts: the largest powers of two that fit the device by the estimate of
-    `clawpipe.planning.memory`, with its error to spare. rows: a quarter of a round's rollouts an optimizer step.
+    regret"). rate: `clawpipe.core.config.rates`. tokens and rollouts: the largest powers of two that fit the device by the estimate
+    of `clawpipe.model.planning.memory`, with its error to spare. rows: a quarter of a round's rollouts an optimizer step.
     """
     chosen: JsonObject = {"train.lora.rank": Lora().rank, "train.lora.alpha": Lora().alpha}
     chosen["train.learning_rate"] = rate_for(with_settings(config, chosen).train, model.hidden)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from clawpipe.config.night import Model, Runtime
-from clawpipe.config.training import Train
+from clawpipe.core.config.night import Model, Runtime
+from clawpipe.core.config.training import Train
 from clawpipe.errors import BusyError
-from clawpipe.planning.free_memory import require_free_memory
-from clawpipe.policy.spec import PolicySpec, untrained_spec
+from clawpipe.model.planning.free_memory import require_free_memory
+from clawpipe.model.policy.spec import PolicySpec, untrained_spec
 
 
 @pytest.fixture(scope="module")

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from clawpipe.config import NightConfig, load_config
-from clawpipe.config.load import with_settings
-from clawpipe.config.training import Lora
+from clawpipe.core.config import NightConfig, load_config
+from clawpipe.core.config.load import with_settings
+from clawpipe.core.config.training import Lora
 from clawpipe.errors import ConfigError, NotFoundError
-from clawpipe.planning.architecture import KNOWN, architecture_of, from_config, is_target, require_targets, router_note
-from clawpipe.planning.hardware import Device, named
-from clawpipe.planning.memory import lora_parameters, training, weights
-from clawpipe.planning.plan import as_dict, estimate, is_sharded, phases_of
+from clawpipe.model.planning.architecture import KNOWN, architecture_of, from_config, is_target, require_targets, router_note
+from clawpipe.model.planning.hardware import Device, named
+from clawpipe.model.planning.memory import lora_parameters, training, weights
+from clawpipe.model.planning.plan import as_dict, estimate, is_sharded, phases_of
 from tests.planning.suggested import suggested
 
 ROOT = Path(__file__).parents[2]

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawpipe.config import NightConfig
-from clawpipe.config.load import with_settings
-from clawpipe.config.rates import EXPONENT, gain, planned_rate, rate_for, rate_of
-from clawpipe.config.training import Lora, Train
-from clawpipe.planning.architecture import width_of
-from clawpipe.planning.rate import rate_facts, rate_notes, rate_of_night
+from clawpipe.core.config import NightConfig
+from clawpipe.core.config.load import with_settings
+from clawpipe.core.config.rates import EXPONENT, gain, planned_rate, rate_for, rate_of
+from clawpipe.core.config.training import Lora, Train
+from clawpipe.model.planning.architecture import width_of
+from clawpipe.model.planning.rate import rate_facts, rate_notes, rate_of_night
 
 MEASURED = json.loads((Path(__file__).parents[2] / "benchmarks" / "rates.json").read_text())
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from clawpipe.core.store import digests
 from clawpipe.errors import DataError
-from clawpipe.policy.base import resolve_base, verify_base
-from clawpipe.policy.load import load_base
-from clawpipe.policy.vocabulary import load_tokenizer
-from clawpipe.store import digests
+from clawpipe.model.policy.base import resolve_base, verify_base
+from clawpipe.model.policy.load import load_base
+from clawpipe.model.policy.vocabulary import load_tokenizer
 
 CPU = torch.device("cpu")
 

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clawpipe.core.conversation.messages import Message, ToolCall, ToolSpec, WrittenFormat
 from clawpipe.errors import DataError
-from clawpipe.messages import Message, ToolCall, ToolSpec, WrittenFormat
-from clawpipe.policy.calls import codec
-from clawpipe.policy.formats.common import MAX_CHARACTERS
-from clawpipe.policy.formats.json_objects import Hermes
-from clawpipe.policy.formats.pythonic import Pythonic
+from clawpipe.model.policy.calls import codec
+from clawpipe.model.policy.formats.common import MAX_CHARACTERS
+from clawpipe.model.policy.formats.json_objects import Hermes
+from clawpipe.model.policy.formats.pythonic import Pythonic
 
 FORMATS = get_args(WrittenFormat)
 TOOLS = (

@@ -9,23 +9,23 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, Qwen3_5Config, Qwen3_5ForConditionalGeneration
 
-from clawpipe.config.training import Train
-from clawpipe.engines.base import Sampling
-from clawpipe.engines.embedded import EmbeddedEngine
+from clawpipe.core.config.training import Train
 from clawpipe.errors import ConfigError, DataError
-from clawpipe.policy.agreement import bound_of, require_agreement
-from clawpipe.policy.load import load_policy
-from clawpipe.policy.probe import Probe, probe_for, probe_of
-from clawpipe.policy.spec import PolicySpec
-from clawpipe.policy.tiny import byte_tokenizer
-from clawpipe.training.check_request import TrainerCheckRequest
-from clawpipe.training.check_run import compare_trainer
-from clawpipe.training.data.packing import build_pack
-from clawpipe.training.data.samples import Sample
-from clawpipe.training.model.build import build_model
-from clawpipe.training.model.scoring_head import install_scoring_head, score_pack
-from clawpipe.training.model.tree_attention import use_packs
-from clawpipe.workers.compare import compare_engine
+from clawpipe.learn.training.check_request import TrainerCheckRequest
+from clawpipe.learn.training.check_run import compare_trainer
+from clawpipe.learn.training.data.packing import build_pack
+from clawpipe.learn.training.data.samples import Sample
+from clawpipe.learn.training.model.build import build_model
+from clawpipe.learn.training.model.scoring_head import install_scoring_head, score_pack
+from clawpipe.learn.training.model.tree_attention import use_packs
+from clawpipe.model.engines.base import Sampling
+from clawpipe.model.engines.embedded import EmbeddedEngine
+from clawpipe.model.policy.agreement import bound_of, require_agreement
+from clawpipe.model.policy.load import load_policy
+from clawpipe.model.policy.probe import Probe, probe_for, probe_of
+from clawpipe.model.policy.spec import PolicySpec
+from clawpipe.model.policy.tiny import byte_tokenizer
+from clawpipe.play.workers.compare import compare_engine
 
 CPU = torch.device("cpu")
 BOUND = 1e-3  # nats
@@ -174,7 +174,7 @@ def test_a_model_with_wrong_log_probs_is_refused_with_the_figure(families, tmp_p
 def test_the_check_finds_logits_that_are_scaled_wrongly(families, tmp_path, monkeypatch, part):
     """Granite once failed so: a factor of 0.8 on the logits in only one of the two."""
     base = families.write_model("llama", tmp_path)
-    module = {"engine": "clawpipe.engines.embedded", "trainer": "clawpipe.training.model.scoring_head"}[part]
+    module = {"engine": "clawpipe.model.engines.embedded", "trainer": "clawpipe.learn.training.model.scoring_head"}[part]
     own = importlib.import_module(module).logits_of
     monkeypatch.setattr(f"{module}.logits_of", lambda model, hidden: own(model, hidden) * 0.8)
     engine, model = EmbeddedEngine(base, None, device="cpu"), trained(base)
@@ -187,7 +187,7 @@ def test_the_check_finds_logits_that_are_scaled_wrongly(families, tmp_path, monk
 
 def test_an_unpacked_model_is_not_sharded_between_processes(families, tmp_path, monkeypatch):
     """Processes with different numbers of passes would wait for each other's weights for ever."""
-    monkeypatch.setattr("clawpipe.training.model.build.uses_fsdp", lambda: True)
+    monkeypatch.setattr("clawpipe.learn.training.model.build.uses_fsdp", lambda: True)
     policy = PolicySpec(
         base=str(families.write_model("lfm2", tmp_path)),
         adapter=None,

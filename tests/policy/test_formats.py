@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from clawpipe.core.conversation.messages import Message, ToolCall, ToolSpec, WrittenFormat
 from clawpipe.errors import DataError
-from clawpipe.messages import Message, ToolCall, ToolSpec, WrittenFormat
-from clawpipe.policy.calls import codec
-from clawpipe.policy.formats.common import MAX_CHARACTERS
-from clawpipe.policy.renderer import Renderer
+from clawpipe.model.policy.calls import codec
+from clawpipe.model.policy.formats.common import MAX_CHARACTERS
+from clawpipe.model.policy.renderer import Renderer
 
 FORMATS = get_args(WrittenFormat)
 MARKERS = {

@@ -3,11 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawpipe.config.training import Opd
-from clawpipe.messages import Message
-from clawpipe.policy.hints import Hint, candidates, hinted_ids, hinted_messages, hints_by_trajectory
-from clawpipe.policy.renderer import Renderer
-from clawpipe.policy.tiny import byte_tokenizer
+from clawpipe.core.config.training import Opd
+from clawpipe.core.conversation.messages import Message
+from clawpipe.model.policy.hints import Hint, candidates, hinted_ids, hinted_messages, hints_by_trajectory
+from clawpipe.model.policy.renderer import Renderer
+from clawpipe.model.policy.tiny import byte_tokenizer
 
 QUESTION = Message("user", "How many mugs?")
 SHOWN = (Message("assistant", "stock(mug)"), Message("tool", "57", name="stock"), Message("assistant", "57"))

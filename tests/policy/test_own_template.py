@@ -8,8 +8,8 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from clawpipe.ingest.propose import propose
-from clawpipe.policy.own_template import difference, own_format
+from clawpipe.model.policy.own_template import difference, own_format
+from clawpipe.start.proposing.propose import propose
 
 FRAME = """{%- for message in messages %}<|im_start|>{{ message.role }}
 {{ message.content }}{% CALLS %}<|im_end|>

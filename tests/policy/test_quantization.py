@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from clawpipe.engines.base import Sampling
-from clawpipe.engines.embedded import EmbeddedEngine
 from clawpipe.errors import ConfigError
-from clawpipe.policy.base import resolve_base
-from clawpipe.policy.load import load_base
-from clawpipe.policy.quantization import require
+from clawpipe.model.engines.base import Sampling
+from clawpipe.model.engines.embedded import EmbeddedEngine
+from clawpipe.model.policy.base import resolve_base
+from clawpipe.model.policy.load import load_base
+from clawpipe.model.policy.quantization import require
 
 CPU = torch.device("cpu")
 HELD = ["nf4", "int8", "int8-torchao"]

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
-from clawpipe.environments.shop import ShopEnvironment
+from clawpipe.core.conversation.messages import Message, ToolCall, ToolSpec, WrittenFormat
 from clawpipe.errors import ConfigError
-from clawpipe.messages import Message, ToolCall, ToolSpec, WrittenFormat
-from clawpipe.policy.renderer import Renderer
-from clawpipe.policy.tiny import byte_tokenizer
+from clawpipe.model.policy.renderer import Renderer
+from clawpipe.model.policy.tiny import byte_tokenizer
+from clawpipe.play.environments.shop import ShopEnvironment
 
 TOOLS = (ToolSpec("stock", "Pieces in stock.", {"item": "string"}),)
 CALL = ToolCall("call_0_0", "stock", '{"item": "mug"}')

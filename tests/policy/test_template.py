@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from clawpipe.core.conversation.messages import Message, ToolCall, ToolSpec
 from clawpipe.errors import ConfigError, DataError
-from clawpipe.messages import Message, ToolCall, ToolSpec
-from clawpipe.policy.renderer import Renderer
-from clawpipe.policy.template import open_renderer
+from clawpipe.model.policy.renderer import Renderer
+from clawpipe.model.policy.template import open_renderer
 
 TOOLS = (ToolSpec("stock", "Pieces in stock.", {"item": "string"}), ToolSpec("buy", "Buy.", {"items": "array", "note": "string"}))
 CHATML = ("<|im_start|>", "<|im_end|>")

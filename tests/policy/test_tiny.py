@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from clawpipe.policy.tiny import byte_model, byte_tokenizer
+from clawpipe.model.policy.tiny import byte_model, byte_tokenizer
 
 TOKENIZER = byte_tokenizer()
 

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from clawpipe.policy.version import adapter_ref, base_ref, policy_version, quantized_ref, renderer_digest, weights_ref
-from clawpipe.store.digests import sha256_json
+from clawpipe.core.store.digests import sha256_json
+from clawpipe.model.policy.version import adapter_ref, base_ref, policy_version, quantized_ref, renderer_digest, weights_ref
 
 BASE = base_ref("tiny", "b" * 64, "pythonic", "float32")
 

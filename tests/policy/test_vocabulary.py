@@ -6,8 +6,8 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, models
 
 from clawpipe.errors import ConfigError
-from clawpipe.policy.tiny import byte_tokenizer
-from clawpipe.policy.vocabulary import require_one_vocabulary
+from clawpipe.model.policy.tiny import byte_tokenizer
+from clawpipe.model.policy.vocabulary import require_one_vocabulary
 
 
 def saved(directory, tokenizer):

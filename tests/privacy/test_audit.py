@@ -1,5 +1,5 @@
-from clawpipe.privacy.audit import audit
-from clawpipe.privacy.redact import redact_texts
+from clawpipe.data.privacy.audit import audit
+from clawpipe.data.privacy.redact import redact_texts
 
 KNOWN = ["private-key", "aws-key", "github-token", "gitlab-token", "chat-bot-token", "service-key"]  # kinds that both know
 

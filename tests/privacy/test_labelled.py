@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from clawpipe.privacy.redact import redactor
+from clawpipe.data.privacy.redact import redactor
 from tests.privacy.labelled import LOOK_ALIKES, SECRETS
 
 LETTERS = {

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from clawpipe.messages import Message, ToolCall
-from clawpipe.privacy.finders import FINDERS
-from clawpipe.privacy.plain import plain, spliced
-from clawpipe.privacy.redact import redact_texts, redactor
-from clawpipe.privacy.rules import load_rules
+from clawpipe.core.conversation.messages import Message, ToolCall
+from clawpipe.data.privacy.finders import FINDERS
+from clawpipe.data.privacy.plain import plain, spliced
+from clawpipe.data.privacy.redact import redact_texts, redactor
+from clawpipe.data.privacy.rules import load_rules
 
 NAMED = (  # known by what stands before them; `benchmarks/redaction_list.py` has them all
     "key-data", "url-password", "url-user", "url-signature", "webhook", "storage-key", "cookie", "bearer-token", "password",

@@ -1,8 +1,8 @@
 import pytest
 
+from clawpipe.data.privacy.redact import redactor
+from clawpipe.data.privacy.rules import load_rules, rules_of
 from clawpipe.errors import ConfigError
-from clawpipe.privacy.redact import redactor
-from clawpipe.privacy.rules import load_rules, rules_of
 
 OWN = """
 without: [ip]

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import torch
 
-from clawpipe.config.engine import EngineSpec
-from clawpipe.environments.agent import AgentEnvironment
-from clawpipe.json_types import Row
-from clawpipe.policy.base import resolve_base
-from clawpipe.policy.spec import PolicySpec
-from clawpipe.workers.request import ShardRequest
-from clawpipe.workers.worker import Worker
+from clawpipe.core.basics.json_types import Row
+from clawpipe.core.config.engine import EngineSpec
+from clawpipe.model.policy.base import resolve_base
+from clawpipe.model.policy.spec import PolicySpec
+from clawpipe.play.environments.agent import AgentEnvironment
+from clawpipe.play.workers.request import ShardRequest
+from clawpipe.play.workers.worker import Worker
 
 SCRIPTED = f"{Path(__file__).parent / 'scripted.py'}:Scripted"
 LOOP = str(Path(__file__).parent / "loop.py")

@@ -6,10 +6,10 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from clawpipe.config.quantization import Quantization
-from clawpipe.engines.base import Completion, Sampling
-from clawpipe.engines.embedded import EmbeddedEngine
-from clawpipe.policy.vocabulary import load_tokenizer
+from clawpipe.core.config.quantization import Quantization
+from clawpipe.model.engines.base import Completion, Sampling
+from clawpipe.model.engines.embedded import EmbeddedEngine
+from clawpipe.model.policy.vocabulary import load_tokenizer
 
 
 class Scripted:

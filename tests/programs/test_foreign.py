@@ -12,14 +12,14 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
-from clawpipe.config.engine import EngineSpec
-from clawpipe.environments.agent import AgentEnvironment
-from clawpipe.json_types import Row
-from clawpipe.policy.base import resolve_base
-from clawpipe.policy.spec import PolicySpec
-from clawpipe.policy.vocabulary import load_tokenizer
-from clawpipe.workers.request import ShardRequest
-from clawpipe.workers.worker import Worker
+from clawpipe.core.basics.json_types import Row
+from clawpipe.core.config.engine import EngineSpec
+from clawpipe.model.policy.base import resolve_base
+from clawpipe.model.policy.spec import PolicySpec
+from clawpipe.model.policy.vocabulary import load_tokenizer
+from clawpipe.play.environments.agent import AgentEnvironment
+from clawpipe.play.workers.request import ShardRequest
+from clawpipe.play.workers.worker import Worker
 from tests.programs.conftest import scripted
 
 pytestmark = pytest.mark.foreign

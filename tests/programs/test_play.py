@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from clawpipe.engines.embedded import EmbeddedEngine
-from clawpipe.environments.agent import AgentEnvironment
-from clawpipe.environments.base import TaskItem
-from clawpipe.environments.ending import Ending, FailedEpisodeError, messages_of, outcome_of
+from clawpipe.core.basics.json_types import Row
 from clawpipe.errors import ConfigError
-from clawpipe.json_types import Row
-from clawpipe.policy.spec import PolicySpec
+from clawpipe.model.engines.embedded import EmbeddedEngine
+from clawpipe.model.policy.spec import PolicySpec
+from clawpipe.play.environments.agent import AgentEnvironment
+from clawpipe.play.environments.base import TaskItem
+from clawpipe.play.environments.ending import Ending, FailedEpisodeError, messages_of, outcome_of
 from tests.programs.conftest import Play, scripted
 
 ASK = """

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from clawpipe.config.engine import EngineSpec
-from clawpipe.engines.embedded import EmbeddedEngine
+from clawpipe.core.config.engine import EngineSpec
 from clawpipe.errors import ClawpipeError
-from clawpipe.policy.spec import PolicySpec
+from clawpipe.model.engines.embedded import EmbeddedEngine
+from clawpipe.model.policy.spec import PolicySpec
 from tests import fake_vllm
 from tests.fake_vllm import FakeVllm, serving
 from tests.programs.conftest import Play

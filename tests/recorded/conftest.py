@@ -11,22 +11,22 @@ import pyarrow as pa
 import pytest
 import torch
 
-from clawpipe.config.night import Runtime
-from clawpipe.config.training import Lora
-from clawpipe.contracts.schema import schema_of
-from clawpipe.engines.base import Sampling
-from clawpipe.engines.embedded import EmbeddedEngine
-from clawpipe.messages import Message
-from clawpipe.policy.base import resolve_base
-from clawpipe.policy.load import load_base
-from clawpipe.policy.renderer import Renderer
-from clawpipe.policy.version import adapter_ref, base_ref
-from clawpipe.policy.vocabulary import load_tokenizer
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import publish_dataset
-from clawpipe.store.refs import DatasetRef, ModelRef
-from clawpipe.training.model.adapter import attach_trainable, save_adapter
-from clawpipe.workers.pool import WorkerPool
+from clawpipe.core.config.night import Runtime
+from clawpipe.core.config.training import Lora
+from clawpipe.core.contracts.schema import schema_of
+from clawpipe.core.conversation.messages import Message
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import publish_dataset
+from clawpipe.core.store.refs import DatasetRef, ModelRef
+from clawpipe.learn.training.model.adapter import attach_trainable, save_adapter
+from clawpipe.model.engines.base import Sampling
+from clawpipe.model.engines.embedded import EmbeddedEngine
+from clawpipe.model.policy.base import resolve_base
+from clawpipe.model.policy.load import load_base
+from clawpipe.model.policy.renderer import Renderer
+from clawpipe.model.policy.version import adapter_ref, base_ref
+from clawpipe.model.policy.vocabulary import load_tokenizer
+from clawpipe.play.workers.pool import WorkerPool
 
 Row = dict[str, Any]
 BASE = "random"

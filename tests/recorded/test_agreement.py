@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from clawpipe.errors import DataError
-from clawpipe.policy.agreement import bound_of
-from clawpipe.recorded.agreement import BOUND, agreement, require_agreement
+from clawpipe.model.policy.agreement import bound_of
+from clawpipe.play.recorded.agreement import BOUND, agreement, require_agreement
 
 SIZES = [*range(2, 26), 200]
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from clawpipe.engines.embedded import EmbeddedEngine
 from clawpipe.errors import DataError
-from clawpipe.policy.base import resolve_base
-from clawpipe.recorded.agreement import FAR
-from clawpipe.recorded.compare import SAMPLE, compare_recorded, named_policies
+from clawpipe.model.engines.embedded import EmbeddedEngine
+from clawpipe.model.policy.base import resolve_base
+from clawpipe.play.recorded.agreement import FAR
+from clawpipe.play.recorded.compare import SAMPLE, compare_recorded, named_policies
 
 BASE = "random"
 

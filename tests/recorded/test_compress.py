@@ -6,17 +6,17 @@ import json
 
 import pytest
 
-from clawpipe.config.curation import Compress
-from clawpipe.config.environment import EnvironmentConfig
+from clawpipe.core.config.curation import Compress
+from clawpipe.core.config.environment import EnvironmentConfig
+from clawpipe.core.conversation.messages import Message
+from clawpipe.core.store.datasets import read_dataset
 from clawpipe.errors import BusyError
-from clawpipe.messages import Message
-from clawpipe.recorded import summaries
-from clawpipe.recorded.compress import compress_rows, compressed_row
-from clawpipe.recorded.notes import NOTE, notes_of
-from clawpipe.recorded.shorten import Shortened, shorten
-from clawpipe.recorded.summaries import summariser
-from clawpipe.recorded.text_rows import render_text
-from clawpipe.store.datasets import read_dataset
+from clawpipe.play.recorded import summaries
+from clawpipe.play.recorded.compress import compress_rows, compressed_row
+from clawpipe.play.recorded.notes import NOTE, notes_of
+from clawpipe.play.recorded.shorten import Shortened, shorten
+from clawpipe.play.recorded.summaries import summariser
+from clawpipe.play.recorded.text_rows import render_text
 from tests.recorded.test_shorten import AGENT, count, said, user
 from tests.recorded.test_text_rows import row
 

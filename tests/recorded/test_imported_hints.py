@@ -5,21 +5,21 @@ import json
 import numpy as np
 import pytest
 
-from clawpipe.annotation.produce import HintSource, annotate_dataset
-from clawpipe.config.curation import Curation
-from clawpipe.config.night import EnvironmentConfig, Runtime
-from clawpipe.config.training import Lora, Opd, Train
-from clawpipe.contracts.validate import validate
-from clawpipe.curation.runner import curate
-from clawpipe.evaluation.draw import make_task_items
-from clawpipe.ingest.options import Options
-from clawpipe.ingest.run import ingest
-from clawpipe.recorded.recompute import recompute_logprobs
-from clawpipe.recorded.text_rows import render_text
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import read_dataset
-from clawpipe.training.methods import weights_of
-from clawpipe.training.produce import train_policy
+from clawpipe.core.config.curation import Curation
+from clawpipe.core.config.night import EnvironmentConfig, Runtime
+from clawpipe.core.config.training import Lora, Opd, Train
+from clawpipe.core.contracts.validate import validate
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import read_dataset
+from clawpipe.data.curation.runner import curate
+from clawpipe.data.ingest.intake.options import Options
+from clawpipe.data.ingest.intake.run import ingest
+from clawpipe.learn.annotation.produce import HintSource, annotate_dataset
+from clawpipe.learn.evaluation.heldout.draw import make_task_items
+from clawpipe.learn.training.methods import weights_of
+from clawpipe.learn.training.produce import train_policy
+from clawpipe.play.recorded.recompute import recompute_logprobs
+from clawpipe.play.recorded.text_rows import render_text
 
 pytestmark = pytest.mark.slow
 

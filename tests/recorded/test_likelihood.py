@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 import torch
 
-from clawpipe.contracts.schema import schema_of
-from clawpipe.evaluation.likelihood import score_conversations, score_pairs
-from clawpipe.policy.base import resolve_base
-from clawpipe.policy.load import load_base
-from clawpipe.store.datasets import publish_dataset, read_dataset
+from clawpipe.core.contracts.schema import schema_of
+from clawpipe.core.store.datasets import publish_dataset, read_dataset
+from clawpipe.learn.evaluation.heldout.likelihood import score_conversations, score_pairs
+from clawpipe.model.policy.base import resolve_base
+from clawpipe.model.policy.load import load_base
 
 pytestmark = pytest.mark.trains
 

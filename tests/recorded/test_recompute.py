@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from clawpipe.contracts.validate import validate
+from clawpipe.core.contracts.validate import validate
+from clawpipe.core.store.datasets import read_dataset
 from clawpipe.errors import DataError
-from clawpipe.recorded.recompute import RECORDED, TEXT, recompute_logprobs
-from clawpipe.store.datasets import read_dataset
+from clawpipe.play.recorded.recompute import RECORDED, TEXT, recompute_logprobs
 
 
 @pytest.fixture

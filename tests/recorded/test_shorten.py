@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawpipe.messages import Message, ToolCall
-from clawpipe.policy.renderer import Renderer
-from clawpipe.policy.tiny import byte_tokenizer
-from clawpipe.recorded.shorten import shorten, summary_of, turns_of
+from clawpipe.core.conversation.messages import Message, ToolCall
+from clawpipe.model.policy.renderer import Renderer
+from clawpipe.model.policy.tiny import byte_tokenizer
+from clawpipe.play.recorded.shorten import shorten, summary_of, turns_of
 
 RENDERER = Renderer(byte_tokenizer(), "pythonic", ())
 LONG = "x" * 1000

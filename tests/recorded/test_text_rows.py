@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawpipe.config.night import EnvironmentConfig
-from clawpipe.contracts.schema import schema_of
-from clawpipe.messages import Message, ToolCall, WrittenFormat
-from clawpipe.policy.base import RANDOM, resolve_base
-from clawpipe.policy.calls import codec
-from clawpipe.policy.renderer import Renderer
-from clawpipe.policy.text import main_only, parse_tools, render_row
-from clawpipe.policy.tiny import byte_tokenizer
-from clawpipe.policy.version import base_ref
-from clawpipe.recorded.text_rows import render_text
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import publish_dataset, read_dataset
+from clawpipe.core.config.night import EnvironmentConfig
+from clawpipe.core.contracts.schema import schema_of
+from clawpipe.core.conversation.messages import Message, ToolCall, WrittenFormat
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import publish_dataset, read_dataset
+from clawpipe.model.policy.base import RANDOM, resolve_base
+from clawpipe.model.policy.calls import codec
+from clawpipe.model.policy.renderer import Renderer
+from clawpipe.model.policy.text import main_only, parse_tools, render_row
+from clawpipe.model.policy.tiny import byte_tokenizer
+from clawpipe.model.policy.version import base_ref
+from clawpipe.play.recorded.text_rows import render_text
 
 KEYS = ["type", "properties", "required", "a", "$ref", "anyOf", "enum", "allOf", "additionalProperties", "items"]
 TOOL = {

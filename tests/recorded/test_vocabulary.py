@@ -7,10 +7,10 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
-from clawpipe.contracts.validate import validate
-from clawpipe.policy.tiny import byte_tokenizer
-from clawpipe.recorded.vocabulary import BEYOND, FOREIGN, READ_AS_TEXT, fault_of, fit_vocabulary
-from clawpipe.store.datasets import read_dataset
+from clawpipe.core.contracts.validate import validate
+from clawpipe.core.store.datasets import read_dataset
+from clawpipe.model.policy.tiny import byte_tokenizer
+from clawpipe.play.recorded.vocabulary import BEYOND, FOREIGN, READ_AS_TEXT, fault_of, fit_vocabulary
 
 TEXT = {"tokens": "none", "token_ids": [], "loss_mask": [], "logprobs": [], "turns": [], "prompt_tokens": 0, "logprobs_kind": None}
 

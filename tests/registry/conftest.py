@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from clawpipe.config.night import Gate, NightConfig
-from clawpipe.evaluation.gate import decide
-from clawpipe.evaluation.verdict import Evidence, ItemOutcome, ModelOutcomes, Verdict
-from clawpipe.messages import ToolSpec
-from clawpipe.policy.version import adapter_ref, base_ref
-from clawpipe.registry.package import Package, write_package
-from clawpipe.registry.tracking import Tracking
-from clawpipe.store.artifacts import Store
-from clawpipe.store.home import Home
-from clawpipe.store.refs import DatasetRef, ModelRef
+from clawpipe.core.config.night import Gate, NightConfig
+from clawpipe.core.conversation.messages import ToolSpec
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.refs import DatasetRef, ModelRef
+from clawpipe.learn.evaluation.verdict.gate import decide
+from clawpipe.learn.evaluation.verdict.verdict import Evidence, ItemOutcome, ModelOutcomes, Verdict
+from clawpipe.model.policy.version import adapter_ref, base_ref
+from clawpipe.record.registry.package import Package, write_package
+from clawpipe.record.registry.tracking import Tracking
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -146,7 +146,7 @@ def killed_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], AbstractContex
                 raise _Killed(name)
 
         with monkeypatch.context() as patch:
-            patch.setattr("clawpipe.faults.kill_point", die)
+            patch.setattr("clawpipe.core.system.faults.kill_point", die)
             with pytest.raises(_Killed):
                 yield
 

@@ -18,12 +18,12 @@ from pathlib import Path
 
 from mlflow import MlflowClient
 
+from clawpipe.core.store.home import Home
 from clawpipe.errors import BusyError, NotFoundError
-from clawpipe.evaluation.looks import Looks
-from clawpipe.registry.promotions import promote, rollback
-from clawpipe.registry.tracking import Tracking
-from clawpipe.registry.versions import CHAMPION
-from clawpipe.store.home import Home
+from clawpipe.learn.evaluation.verdict.looks import Looks
+from clawpipe.record.registry.promotions import promote, rollback
+from clawpipe.record.registry.tracking import Tracking
+from clawpipe.record.registry.versions import CHAMPION
 
 POINTS = ("promote.before_alias", "promote.after_alias", "promote.after_log")
 

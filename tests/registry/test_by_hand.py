@@ -8,13 +8,13 @@ import json
 import pytest
 
 from clawpipe.cli.main import run
+from clawpipe.core.store.digests import sha256_json
+from clawpipe.core.store.home import Home
 from clawpipe.errors import ConfigError, DataError, NotFoundError
-from clawpipe.registry.promotions import history, promote
-from clawpipe.registry.publish import overrule
-from clawpipe.registry.runs import NightRun
-from clawpipe.registry.versions import champion, register
-from clawpipe.store.digests import sha256_json
-from clawpipe.store.home import Home
+from clawpipe.record.registry.promotions import history, promote
+from clawpipe.record.registry.publish import overrule
+from clawpipe.record.registry.runs import NightRun
+from clawpipe.record.registry.versions import champion, register
 
 
 @pytest.fixture

@@ -7,16 +7,16 @@ import json
 import pytest
 
 from clawpipe.cli.main import run
-from clawpipe.config.night import Gate
-from clawpipe.evaluation.gate import decide
-from clawpipe.evaluation.verdict import Evidence, ItemOutcome, ModelOutcomes
-from clawpipe.registry.forgetting import registered_versions, training_datasets_of
-from clawpipe.registry.listing import list_versions
-from clawpipe.registry.package import write_package
-from clawpipe.registry.promotions import promote
-from clawpipe.registry.runs import NightRun
-from clawpipe.registry.versions import champion, register, resolve
-from clawpipe.store.refs import DatasetRef
+from clawpipe.core.config.night import Gate
+from clawpipe.core.store.refs import DatasetRef
+from clawpipe.learn.evaluation.verdict.gate import decide
+from clawpipe.learn.evaluation.verdict.verdict import Evidence, ItemOutcome, ModelOutcomes
+from clawpipe.record.registry.forgetting import registered_versions, training_datasets_of
+from clawpipe.record.registry.listing import list_versions
+from clawpipe.record.registry.package import write_package
+from clawpipe.record.registry.promotions import promote
+from clawpipe.record.registry.runs import NightRun
+from clawpipe.record.registry.versions import champion, register, resolve
 
 MONDAY, TUESDAY = "2030-01-02-abc", "2030-01-03-abc"
 

@@ -15,16 +15,16 @@ from peft import AutoPeftModelForCausalLM, LoraConfig, get_peft_model
 from safetensors.numpy import load_file
 from transformers import AutoModelForCausalLM
 
+from clawpipe.core.conversation.messages import ToolSpec
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.digests import sha256_file
 from clawpipe.errors import DataError
-from clawpipe.messages import ToolSpec
-from clawpipe.policy.base import resolve_base
-from clawpipe.policy.load import load_policy
-from clawpipe.policy.spec import policy_spec
-from clawpipe.policy.version import adapter_ref, base_ref
-from clawpipe.registry.package import INDEX, package_digest, restore_policy, verify_package, write_package
-from clawpipe.store.artifacts import Store
-from clawpipe.store.digests import sha256_file
-from clawpipe.training.model.adapter import save_adapter
+from clawpipe.learn.training.model.adapter import save_adapter
+from clawpipe.model.policy.base import resolve_base
+from clawpipe.model.policy.load import load_policy
+from clawpipe.model.policy.spec import policy_spec
+from clawpipe.model.policy.version import adapter_ref, base_ref
+from clawpipe.record.registry.package import INDEX, package_digest, restore_policy, verify_package, write_package
 
 
 def test_a_package_says_what_it_is(package, new_adapter):

@@ -7,9 +7,9 @@ import pytest
 from mlflow import MlflowClient
 
 from clawpipe.errors import BusyError, DataError, NotFoundError
-from clawpipe.registry.promotions import Move, history, log_trial, move_log, previous_champion, promote, rollback
-from clawpipe.registry.runs import NightRun
-from clawpipe.registry.versions import champion, register
+from clawpipe.record.registry.promotions import Move, history, log_trial, move_log, previous_champion, promote, rollback
+from clawpipe.record.registry.runs import NightRun
+from clawpipe.record.registry.versions import champion, register
 
 NIGHT = {"who": "night 2030-01-02", "reason": "The candidate beats the base.", "evidence": "e" * 64, "night": "2030-01-02"}
 
@@ -226,11 +226,11 @@ import os
 import sys
 from pathlib import Path
 import mlflow.store.model_registry.sqlalchemy_store, mlflow.store.tracking.sqlalchemy_store  # once for all children
-from clawpipe.registry.promotions import promote
-from clawpipe.registry.runs import NightRun
-from clawpipe.registry.tracking import Tracking
-from clawpipe.registry.versions import register
-from clawpipe.store.home import Home
+from clawpipe.record.registry.promotions import promote
+from clawpipe.record.registry.runs import NightRun
+from clawpipe.record.registry.tracking import Tracking
+from clawpipe.record.registry.versions import register
+from clawpipe.core.store.home import Home
 
 def night():
     tracking = Tracking.of(Home.from_env(), "agent")

@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
+from clawpipe.core.services.stack import mlflow_credentials, mlflow_server
+from clawpipe.core.store.home import Home
+from clawpipe.core.system.ports import free_port
 from clawpipe.errors import BusyError, ConfigError
-from clawpipe.evaluation.looks import Looks
-from clawpipe.evaluation.verdict import Freshness
-from clawpipe.ports import free_port
-from clawpipe.registry.champions import incumbent
-from clawpipe.registry.promotions import history, promote, rollback
-from clawpipe.registry.runs import NightRun
-from clawpipe.registry.tracking import Tracking
-from clawpipe.registry.versions import register
-from clawpipe.services.stack import mlflow_credentials, mlflow_server
-from clawpipe.store.home import Home
+from clawpipe.learn.evaluation.verdict.looks import Looks
+from clawpipe.learn.evaluation.verdict.verdict import Freshness
+from clawpipe.record.registry.champions import incumbent
+from clawpipe.record.registry.promotions import history, promote, rollback
+from clawpipe.record.registry.runs import NightRun
+from clawpipe.record.registry.tracking import Tracking
+from clawpipe.record.registry.versions import register
 
 each = pytest.mark.parametrize("storage", ["database", "file", "s3"], indirect=True)
 

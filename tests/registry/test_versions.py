@@ -11,14 +11,14 @@ from contextlib import closing
 import pytest
 from mlflow.models import Model
 
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.refs import DatasetRef
 from clawpipe.errors import BusyError, ConfigError, DataError, NotFoundError
-from clawpipe.registry.package import INDEX, package_digest, verify_package
-from clawpipe.registry.promotions import promote
-from clawpipe.registry.runs import NightRun, legal_name, record_night
-from clawpipe.registry.tracking import Tracking
-from clawpipe.registry.versions import FILES_REMOVED, champion, download, is_intact, register, resolve
-from clawpipe.store.home import Home
-from clawpipe.store.refs import DatasetRef
+from clawpipe.record.registry.package import INDEX, package_digest, verify_package
+from clawpipe.record.registry.promotions import promote
+from clawpipe.record.registry.runs import NightRun, legal_name, record_night
+from clawpipe.record.registry.tracking import Tracking
+from clawpipe.record.registry.versions import FILES_REMOVED, champion, download, is_intact, register, resolve
 
 SAMPLES = DatasetRef(name="samples", digest="5" * 64, rows=12)
 HELDOUT = DatasetRef(name="eval_results", digest="e" * 64, rows=60)
@@ -266,7 +266,7 @@ def test_mlflow_is_quiet_and_reads_no_pickles(registry, package, capfd, caplog):
 
 
 def test_settings_and_packages_need_no_mlflow():
-    code = "import sys, clawpipe.registry.tracking, clawpipe.registry.package; print(*sys.modules)"
+    code = "import sys, clawpipe.record.registry.tracking, clawpipe.record.registry.package; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert {"mlflow", "torch", "transformers", "prefect"}.isdisjoint(loaded)
 

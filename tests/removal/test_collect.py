@@ -7,20 +7,20 @@ import os
 import pyarrow as pa
 import pytest
 
-from clawpipe.config.curation import Curation
-from clawpipe.contracts.schema import schema_of
-from clawpipe.curation.measures import NAME, measured
-from clawpipe.curation.partitions import NAME as PARTITIONS
-from clawpipe.curation.runner import wants
+from clawpipe.core.config.curation import Curation
+from clawpipe.core.contracts.schema import schema_of
+from clawpipe.core.store.artifacts import STAGING, Store
+from clawpipe.core.store.datasets import dataset_files, publish_dataset, publish_files
+from clawpipe.core.store.files import exclusive
+from clawpipe.core.store.notes import Note, Notes
+from clawpipe.core.store.refs import StepResult
+from clawpipe.core.store.replaced import note_replaced
+from clawpipe.data.curation.measures import NAME, measured
+from clawpipe.data.curation.partitions import NAME as PARTITIONS
+from clawpipe.data.curation.runner import wants
 from clawpipe.errors import BusyError
-from clawpipe.nights.record import LINEAGE
-from clawpipe.removal.collect import collect
-from clawpipe.store.artifacts import STAGING, Store
-from clawpipe.store.datasets import dataset_files, publish_dataset, publish_files
-from clawpipe.store.files import exclusive
-from clawpipe.store.notes import Note, Notes
-from clawpipe.store.refs import StepResult
-from clawpipe.store.replaced import note_replaced
+from clawpipe.record.nights.record import LINEAGE
+from clawpipe.record.removal.collect import collect
 
 
 def gc(filled, keep=None, **options):

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from clawpipe.data.forgotten.subject import Subject
 from clawpipe.errors import NotFoundError
-from clawpipe.lineage.exposure import exposure
-from clawpipe.lineage.subject import Subject
-from clawpipe.registry.client import changes
-from clawpipe.registry.forgetting import registered_versions
-from clawpipe.registry.promotions import promote, rollback
-from clawpipe.registry.runs import experiment_id
-from clawpipe.registry.versions import download
-from clawpipe.removal.collect import collect
+from clawpipe.record.lineage.exposure import exposure
+from clawpipe.record.registry.client import changes
+from clawpipe.record.registry.forgetting import registered_versions
+from clawpipe.record.registry.promotions import promote, rollback
+from clawpipe.record.registry.runs import experiment_id
+from clawpipe.record.registry.versions import download
+from clawpipe.record.removal.collect import collect
 
 pytestmark = pytest.mark.slow
 

@@ -8,22 +8,22 @@ import json
 import pyarrow.parquet as pq
 import pytest
 
-from clawpipe.config.curation import Curation
-from clawpipe.curation.measures import measured
-from clawpipe.curation.runner import wants
+from clawpipe.core.config.curation import Curation
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import dataset_files, dataset_ref, read_dataset
+from clawpipe.core.store.files import exclusive
+from clawpipe.core.store.records import find_record
+from clawpipe.core.store.refs import StepResult
+from clawpipe.data.curation.measures import measured
+from clawpipe.data.curation.runner import wants
+from clawpipe.data.forgotten.subject import Subject
+from clawpipe.data.forgotten.tombstones import read_tombstones
 from clawpipe.errors import BusyError, ConfigError
-from clawpipe.judging.exchanges import exchanges_of
-from clawpipe.judging.judge_prompt import turn_prompt
-from clawpipe.judging.votes import Vote, VoteStore
-from clawpipe.lineage.exposure import exposure
-from clawpipe.lineage.subject import Subject
-from clawpipe.lineage.tombstones import read_tombstones
-from clawpipe.removal.forget import forget
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import dataset_files, dataset_ref, read_dataset
-from clawpipe.store.files import exclusive
-from clawpipe.store.records import find_record
-from clawpipe.store.refs import StepResult
+from clawpipe.play.judging.exchanges import exchanges_of
+from clawpipe.play.judging.judge_prompt import turn_prompt
+from clawpipe.play.judging.votes import Vote, VoteStore
+from clawpipe.record.lineage.exposure import exposure
+from clawpipe.record.removal.forget import forget
 
 DAY = datetime.date(2031, 5, 4)
 ANN, SESSION = Subject(user="ann"), Subject(session="sess-a")
@@ -224,7 +224,7 @@ def test_a_try_that_was_killed_is_finished_by_the_next(filled, monkeypatch):
             raise KilledError
 
     with monkeypatch.context() as patch:
-        patch.setattr("clawpipe.faults.kill_point", die)
+        patch.setattr("clawpipe.core.system.faults.kill_point", die)
         with pytest.raises(KilledError):
             forget(filled.home, ANN, today=DAY)
     assert read_tombstones(filled.home).covers(None, "ann")  # it is not read in again meanwhile

@@ -9,11 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from clawpipe.cli.main import _outcome as main
-from clawpipe.ingest.options import Options
-from clawpipe.ingest.run import ingest
-from clawpipe.lineage.subject import Subject
-from clawpipe.lineage.tombstones import REASON, Tombstone, Tombstones
-from clawpipe.removal.forget import forget
+from clawpipe.data.forgotten.subject import Subject
+from clawpipe.data.forgotten.tombstones import REASON, Tombstone, Tombstones
+from clawpipe.data.ingest.intake.options import Options
+from clawpipe.data.ingest.intake.run import ingest
+from clawpipe.record.removal.forget import forget
 
 PREAMBLE = "You are a helpful agent that lives in a terminal."
 SECRET = "Brontosaurus-Quux-77 is the name of the cat"

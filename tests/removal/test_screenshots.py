@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from clawpipe.lineage.subject import Subject
-from clawpipe.removal.collect import collect
-from clawpipe.removal.forget import forget
+from clawpipe.data.forgotten.subject import Subject
+from clawpipe.record.removal.collect import collect
+from clawpipe.record.removal.forget import forget
 
 ANNS, BENS, SHARED, LOOSE = (hashlib.sha256(name).hexdigest() for name in (b"ann", b"ben", b"both", b"nobody"))
 

@@ -11,15 +11,15 @@ import fsspec
 import pyarrow.parquet as pq
 import pytest
 
+from clawpipe.core.store.datasets import dataset_ref, read_dataset, stored_datasets
+from clawpipe.core.store.files import MANIFEST
+from clawpipe.core.store.home import Home
+from clawpipe.data.forgotten.subject import Subject
 from clawpipe.errors import ConfigError
-from clawpipe.lineage.exposure import exposure
-from clawpipe.lineage.subject import Subject
-from clawpipe.removal import forget as forgetting
-from clawpipe.removal.collect import collect
-from clawpipe.removal.forget import forget
-from clawpipe.store.datasets import dataset_ref, read_dataset, stored_datasets
-from clawpipe.store.files import MANIFEST
-from clawpipe.store.home import Home
+from clawpipe.record.lineage.exposure import exposure
+from clawpipe.record.removal import forget as forgetting
+from clawpipe.record.removal.collect import collect
+from clawpipe.record.removal.forget import forget
 
 ANN = Subject(user="ann")
 each = pytest.mark.parametrize("storage", [pytest.param("s3", marks=pytest.mark.slow), "memory"], indirect=True)
@@ -89,7 +89,7 @@ def test_a_removal_killed_halfway_is_finished(url, filled, monkeypatch):
             raise KilledError
 
     with monkeypatch.context() as patch:
-        patch.setattr("clawpipe.faults.kill_point", die)
+        patch.setattr("clawpipe.core.system.faults.kill_point", die)
         with pytest.raises(KilledError):
             forget(filled.home, ANN)
     assert filled.refs["trajectories"].digest not in visible(url)

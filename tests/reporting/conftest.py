@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from clawpipe.evaluation.rounds import Choice, RoundRates, SliceRate
-from clawpipe.nights.record import Figures, NightStatus, RegisteredModel, StepEntry, entry
-from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.core.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.learn.evaluation.rounds import Choice, RoundRates, SliceRate
+from clawpipe.record.nights.record import Figures, NightStatus, RegisteredModel, StepEntry, entry
 
 BASE = hashlib.sha256(b"base").hexdigest()
 

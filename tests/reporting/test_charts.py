@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from clawpipe.nights.record import Figures
-from clawpipe.reporting.html import Axis, curve, interval_chart, nice_ticks, tick_labels
+from clawpipe.record.nights.record import Figures
+from clawpipe.record.reporting.html import Axis, curve, interval_chart, nice_ticks, tick_labels
 
 
 def test_an_axis_is_linear() -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from clawpipe.config.night import NightConfig
-from clawpipe.nights.record import NightStatus
-from clawpipe.reporting.html import render, write_report
-from clawpipe.reporting.transcripts import Answer, Transcript
+from clawpipe.core.config.night import NightConfig
+from clawpipe.record.nights.record import NightStatus
+from clawpipe.record.reporting.html import render, write_report
+from clawpipe.record.reporting.transcripts import Answer, Transcript
 from tests.reporting.conftest import choice
 
 VOID = {"meta", "br", "img", "link", "input", "hr"}

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.refs import DatasetRef, ModelRef
 from clawpipe.errors import DataError, NotFoundError
-from clawpipe.lineage.record import Lineage, build_lineage, read_lineage, write_lineage
-from clawpipe.nights.record import NightStatus, read_status, write_status
-from clawpipe.reporting.mermaid import graph, markdown
-from clawpipe.store.home import Home
-from clawpipe.store.refs import DatasetRef, ModelRef
+from clawpipe.record.lineage.record import Lineage, build_lineage, read_lineage, write_lineage
+from clawpipe.record.nights.record import NightStatus, read_status, write_status
+from clawpipe.record.reporting.mermaid import graph, markdown
 
 VERSION = "models:/clawpipe-agent/3"
 

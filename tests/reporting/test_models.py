@@ -7,10 +7,10 @@ import json
 import pytest
 
 from clawpipe.cli.main import run
-from clawpipe.config import NightConfig
-from clawpipe.nights.record import LINEAGE, Figures, create_record, read_status, run_dir, write_status
-from clawpipe.reporting.models import ModelStatus, model_statuses
-from clawpipe.runs.record import ProcessId, Run, write_record
+from clawpipe.core.config import NightConfig
+from clawpipe.record.nights.record import LINEAGE, Figures, create_record, read_status, run_dir, write_status
+from clawpipe.record.reporting.models import ModelStatus, model_statuses
+from clawpipe.record.runs.record import ProcessId, Run, write_record
 
 
 def ended(home, model, night, **facts):

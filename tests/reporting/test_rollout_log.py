@@ -7,12 +7,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from clawpipe.contracts.schema import schema_of
-from clawpipe.json_types import Row
-from clawpipe.reporting.rollout_log import write_rollout_log
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import publish_dataset
-from clawpipe.store.refs import DatasetRef
+from clawpipe.core.basics.json_types import Row
+from clawpipe.core.contracts.schema import schema_of
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import publish_dataset
+from clawpipe.core.store.refs import DatasetRef
+from clawpipe.record.reporting.rollout_log import write_rollout_log
 
 ROW = {
     **{"group_id": "g", "environment": "letters", "split": "train", "source": "rollout", "seed": 0, "policy_version": "4f0c"},

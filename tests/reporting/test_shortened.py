@@ -1,6 +1,6 @@
 """A night's table says what was shortened, and what could not be."""
 
-from clawpipe.reporting.wording import shortened
+from clawpipe.record.reporting.wording import shortened
 
 
 def test_what_was_shortened_is_said_in_rows_and_tokens():

@@ -1,8 +1,8 @@
 """What a round drew and weighed, in the report's words."""
 
-from clawpipe.nights.record import entry
-from clawpipe.reporting.html import signals
-from clawpipe.store.refs import StepResult
+from clawpipe.core.store.refs import StepResult
+from clawpipe.record.nights.record import entry
+from clawpipe.record.reporting.html import signals
 
 
 def test_draws_and_shares_are_said_round_by_round() -> None:

@@ -10,8 +10,8 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from clawpipe.nights.record import NightStatus, StepEntry
-from clawpipe.reporting.terminal import Progress, waiting
+from clawpipe.record.nights.record import NightStatus, StepEntry
+from clawpipe.record.reporting.terminal import Progress, waiting
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 

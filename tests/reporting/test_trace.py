@@ -14,16 +14,16 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from clawpipe.contracts.schema import schema_of
+from clawpipe.core.contracts.schema import schema_of
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import publish_dataset
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.errors import DataError, NotFoundError
-from clawpipe.lineage.record import build_lineage, write_lineage
-from clawpipe.lineage.trace import Trace, trace, trace_version
-from clawpipe.nights.record import NightStatus, entry
-from clawpipe.reporting.terminal import print_trace
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import publish_dataset
-from clawpipe.store.home import Home
-from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.record.lineage.record import build_lineage, write_lineage
+from clawpipe.record.lineage.trace import Trace, trace, trace_version
+from clawpipe.record.nights.record import NightStatus, entry
+from clawpipe.record.reporting.terminal import print_trace
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from clawpipe.contracts.schema import schema_of
-from clawpipe.nights.record import NightStatus, entry
-from clawpipe.reporting.transcripts import heldout_transcripts
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import publish_dataset
-from clawpipe.store.refs import StepResult
+from clawpipe.core.contracts.schema import schema_of
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import publish_dataset
+from clawpipe.core.store.refs import StepResult
+from clawpipe.record.nights.record import NightStatus, entry
+from clawpipe.record.reporting.transcripts import heldout_transcripts
 
 
 @pytest.fixture

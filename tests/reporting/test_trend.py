@@ -11,10 +11,10 @@ import pytest
 from starlette.testclient import TestClient
 
 from clawpipe.cli.main import run
-from clawpipe.nights.record import Figures, NightStatus, write_status
-from clawpipe.reporting.html import curve
-from clawpipe.reporting.trend import Past, past_nights, render, section, trend
-from clawpipe.store.home import Home
+from clawpipe.core.store.home import Home
+from clawpipe.record.nights.record import Figures, NightStatus, write_status
+from clawpipe.record.reporting.html import curve
+from clawpipe.record.reporting.trend import Past, past_nights, render, section, trend
 from flows.apps import NightPages
 from tests.reporting.test_html import EVIL, Element, parsed
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from clawpipe.ingest.options import Options
-from clawpipe.ingest.run import ingest
-from clawpipe.store.home import Home
+from clawpipe.core.store.home import Home
+from clawpipe.data.ingest.intake.options import Options
+from clawpipe.data.ingest.intake.run import ingest
 
 ANSWERS = {  # by session: the question, the answer, and what the user said of it
     "praised": ("What is two plus two, please?", "Four.", "Thanks, perfect!"),

@@ -9,7 +9,7 @@ import pytest
 
 from clawpipe.cli.main import app
 from clawpipe.errors import ConfigError
-from clawpipe.reviews.open import open_decisions
+from clawpipe.record.reviews.open import open_decisions
 
 
 @pytest.fixture

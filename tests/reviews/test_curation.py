@@ -3,13 +3,13 @@
 import pyarrow as pa
 import pytest
 
-from clawpipe.config.night import Curation
-from clawpipe.curation.joined_tables import stored_tables
-from clawpipe.curation.runner import curate
-from clawpipe.curation.stored_pairs import join_pairs
-from clawpipe.reviews.edits import edited_rows
-from clawpipe.reviews.table import SCHEMA, published
-from clawpipe.store.datasets import read_dataset
+from clawpipe.core.config.night import Curation
+from clawpipe.core.store.datasets import read_dataset
+from clawpipe.data.curation.joined_tables import stored_tables
+from clawpipe.data.curation.runner import curate
+from clawpipe.data.curation.stored_pairs import join_pairs
+from clawpipe.record.reviews.edits import edited_rows
+from clawpipe.record.reviews.table import SCHEMA, published
 from tests.curation.conftest import Tables, message
 
 

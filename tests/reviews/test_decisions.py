@@ -4,10 +4,10 @@ import threading
 
 import pytest
 
+from clawpipe.core.store.home import Home
 from clawpipe.errors import ConfigError, DataError
-from clawpipe.reviews.decisions import DecidedError
-from clawpipe.reviews.open import decisions_file, last_decisions, open_decisions
-from clawpipe.store.home import Home
+from clawpipe.record.reviews.decisions import DecidedError
+from clawpipe.record.reviews.open import decisions_file, last_decisions, open_decisions
 
 
 @pytest.fixture

@@ -5,13 +5,13 @@ import re
 import pytest
 from starlette.testclient import TestClient
 
-from clawpipe.ingest.options import Options
-from clawpipe.ingest.run import ingest
-from clawpipe.lineage.subject import Subject
-from clawpipe.removal.forget import forget
-from clawpipe.reviews.open import open_decisions
-from clawpipe.reviews.page import review_app
-from clawpipe.services.secret import home_secret
+from clawpipe.core.services.secret import home_secret
+from clawpipe.data.forgotten.subject import Subject
+from clawpipe.data.ingest.intake.options import Options
+from clawpipe.data.ingest.intake.run import ingest
+from clawpipe.record.removal.forget import forget
+from clawpipe.record.reviews.open import open_decisions
+from clawpipe.record.reviews.page import review_app
 from flows.review import review_queue
 from tests.reviews.conftest import line
 

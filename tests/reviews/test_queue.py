@@ -4,22 +4,22 @@ import re
 
 import pytest
 
-from clawpipe.config import NightConfig
+from clawpipe.core.config import NightConfig
+from clawpipe.core.store.datasets import dataset_ref, read_dataset, stored_datasets
+from clawpipe.core.store.open import open_store
+from clawpipe.data.forgotten.subject import Subject
+from clawpipe.data.ingest.intake.options import Options
+from clawpipe.data.ingest.intake.run import ingest
 from clawpipe.errors import ConfigError, NotFoundError
-from clawpipe.ingest.options import Options
-from clawpipe.ingest.run import ingest
-from clawpipe.judging.spending import spent_in
-from clawpipe.judging.votes import votes_file
-from clawpipe.lineage.subject import Subject
-from clawpipe.nights.record import night_id
-from clawpipe.removal.forget import forget
-from clawpipe.reviews.deciding import decide, edit
-from clawpipe.reviews.edits import edited_rows
-from clawpipe.reviews.open import open_decisions
-from clawpipe.reviews.opinions import Opinion, uncertainty
-from clawpipe.reviews.snapshot import reviews_of
-from clawpipe.store.datasets import dataset_ref, read_dataset, stored_datasets
-from clawpipe.store.open import open_store
+from clawpipe.play.judging.spending import spent_in
+from clawpipe.play.judging.votes import votes_file
+from clawpipe.record.nights.record import night_id
+from clawpipe.record.removal.forget import forget
+from clawpipe.record.reviews.deciding import decide, edit
+from clawpipe.record.reviews.edits import edited_rows
+from clawpipe.record.reviews.open import open_decisions
+from clawpipe.record.reviews.opinions import Opinion, uncertainty
+from clawpipe.record.reviews.snapshot import reviews_of
 from flows.datasets import NothingNewError, named_datasets, waiting_rows
 from flows.review import review_queue
 from tests.judging.fake_judge import fake_judge, verdict

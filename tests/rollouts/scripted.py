@@ -7,13 +7,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from clawpipe.engines.base import Completion
-from clawpipe.environments.base import Environment, TaskItem
-from clawpipe.messages import Message
-from clawpipe.policy.renderer import Renderer
-from clawpipe.policy.vocabulary import load_tokenizer
-from clawpipe.workers.chats import ChatEpisode, chat_episodes, verified
-from clawpipe.workers.episodes import EpisodeLimits, Rollout, run_episodes
+from clawpipe.core.conversation.messages import Message
+from clawpipe.model.engines.base import Completion
+from clawpipe.model.policy.renderer import Renderer
+from clawpipe.model.policy.vocabulary import load_tokenizer
+from clawpipe.play.environments.base import Environment, TaskItem
+from clawpipe.play.workers.chats import ChatEpisode, chat_episodes, verified
+from clawpipe.play.workers.episodes import EpisodeLimits, Rollout, run_episodes
 
 LIMITS = EpisodeLimits(temperature=1.0, max_new_tokens=400, max_turns=3, max_tokens=4000)
 

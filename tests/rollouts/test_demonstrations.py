@@ -9,20 +9,20 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from clawpipe.config.night import NightConfig
-from clawpipe.contracts.schema import schema_of
-from clawpipe.contracts.validate import validate
-from clawpipe.environments.base import Hindsight, TaskItem
-from clawpipe.environments.demonstration import require_demonstrations
-from clawpipe.environments.discovery import load_environment
-from clawpipe.environments.ending import messages_of
-from clawpipe.environments.several import OpenEnvironments
+from clawpipe.core.config.night import NightConfig
+from clawpipe.core.contracts.schema import schema_of
+from clawpipe.core.contracts.validate import validate
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import publish_dataset, read_dataset
+from clawpipe.core.store.refs import DatasetRef
 from clawpipe.errors import ConfigError
-from clawpipe.evaluation.draw import publish_items
-from clawpipe.rollouts.demonstrations import demonstrate
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import publish_dataset, read_dataset
-from clawpipe.store.refs import DatasetRef
+from clawpipe.learn.evaluation.heldout.draw import publish_items
+from clawpipe.play.environments.base import Hindsight, TaskItem
+from clawpipe.play.environments.demonstration import require_demonstrations
+from clawpipe.play.environments.discovery import load_environment
+from clawpipe.play.environments.ending import messages_of
+from clawpipe.play.environments.several import OpenEnvironments
+from clawpipe.play.rollouts.demonstrations import demonstrate
 
 SHOP: Any = load_environment("shop", {})
 ITEMS: list[TaskItem] = SHOP.items("train", 4, 0)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawpipe.config.generation import Difficulty
-from clawpipe.rollouts.draw import drawn, kind_of, pass_rates
+from clawpipe.core.config.generation import Difficulty
+from clawpipe.play.rollouts.draw import drawn, kind_of, pass_rates
 
 
 def items(**slices: int) -> list[dict[str, Any]]:

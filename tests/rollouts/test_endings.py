@@ -14,22 +14,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawpipe.config.environment import EnvironmentSpec
-from clawpipe.contracts.schema import schema_of
-from clawpipe.contracts.validate import validate
-from clawpipe.environments.base import Answer, Hindsight, Outcome, TaskItem, Verdict, question_item
-from clawpipe.environments.ending import COLUMNS, Ending, EpisodeTimeoutError, FailedEpisodeError, outcome_of
-from clawpipe.environments.user_errors import UserErrors
+from clawpipe.core.config.environment import EnvironmentSpec
+from clawpipe.core.contracts.schema import schema_of
+from clawpipe.core.contracts.validate import validate
+from clawpipe.core.conversation.messages import Message, ToolCall, ToolSpec
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import publish_dataset, read_dataset
+from clawpipe.core.user_code.user_errors import UserErrors
 from clawpipe.errors import BusyError
-from clawpipe.evaluation.heldout import results_of
-from clawpipe.judging.base import score_dataset
-from clawpipe.judging.verifier import VerifierScorer
-from clawpipe.messages import Message, ToolCall, ToolSpec
-from clawpipe.policy.base import resolve_base
-from clawpipe.policy.version import base_ref
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import publish_dataset, read_dataset
-from clawpipe.workers.episodes import EpisodeLimits, trajectory_rows
+from clawpipe.learn.evaluation.heldout.heldout import results_of
+from clawpipe.model.policy.base import resolve_base
+from clawpipe.model.policy.version import base_ref
+from clawpipe.play.environments.base import Answer, Hindsight, Outcome, TaskItem, Verdict, question_item
+from clawpipe.play.environments.ending import COLUMNS, Ending, EpisodeTimeoutError, FailedEpisodeError, outcome_of
+from clawpipe.play.judging.base import score_dataset
+from clawpipe.play.judging.verifier import VerifierScorer
+from clawpipe.play.workers.episodes import EpisodeLimits, trajectory_rows
 from tests.rollouts.scripted import LIMITS, chat, play
 
 SOLVES = ['bash(command="echo w0 > out.txt")', "Done."]
@@ -339,8 +339,8 @@ def test_scores_read_the_verdict_and_failures_are_counted(base, store):
 
 def test_held_out_items_are_judged_by_the_recorded_verdict(base, store, tmp_path):
     (tmp_path / "world.py").write_text(
-        "from clawpipe.environments.base import Outcome\n"
-        "from clawpipe.environments.letters import LettersEnvironment\n"
+        "from clawpipe.play.environments.base import Outcome\n"
+        "from clawpipe.play.environments.letters import LettersEnvironment\n"
         "class World(LettersEnvironment):\n"
         "    name = 'terminal'\n"
         "    def verify(self, item, messages, verdict):\n"

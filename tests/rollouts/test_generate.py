@@ -5,16 +5,16 @@ import sys
 import pyarrow as pa
 import pytest
 
-from clawpipe.config.night import EnvironmentConfig, Rollouts, Runtime
+from clawpipe.core.config.night import EnvironmentConfig, Rollouts, Runtime
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import read_dataset
 from clawpipe.errors import BusyError, NotFoundError
-from clawpipe.evaluation.draw import make_task_items
-from clawpipe.policy.base import resolve_base
-from clawpipe.policy.version import base_ref
-from clawpipe.rollouts.generate import Chunk, generate_chunk, plan_chunks, round_items, split_evenly
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import read_dataset
-from clawpipe.workers.pool import WorkerPool
-from clawpipe.workers.request import Job, ResolveRequest
+from clawpipe.learn.evaluation.heldout.draw import make_task_items
+from clawpipe.model.policy.base import resolve_base
+from clawpipe.model.policy.version import base_ref
+from clawpipe.play.rollouts.generate import Chunk, generate_chunk, plan_chunks, round_items, split_evenly
+from clawpipe.play.workers.pool import WorkerPool
+from clawpipe.play.workers.request import Job, ResolveRequest
 
 LETTERS = EnvironmentConfig(name="letters", train_items=8, heldout_items=4)
 CONFIG = Rollouts(items=6, group_size=2, temperature=1.0, max_new_tokens=6, max_turns=2, chunks=2, shard_rollouts=4)
@@ -64,7 +64,7 @@ def test_rows_hold_the_contract_and_every_token_of_both_turns(store, pool, tmp_p
 def test_another_try_reuses_shards_and_replaces_a_damaged_one(store, pool, tmp_path, items, policy, monkeypatch):
     whole = generate(store, pool, tmp_path, items, policy)
     shutil.rmtree(tmp_path / "work")
-    monkeypatch.setattr("clawpipe.rollouts.generate.publish_dataset", lambda *_, **__: 1 / 0)  # dies after the last shard
+    monkeypatch.setattr("clawpipe.play.rollouts.generate.publish_dataset", lambda *_, **__: 1 / 0)  # dies after the last shard
     with pytest.raises(ZeroDivisionError):
         generate(store, pool, tmp_path, items, policy)
     monkeypatch.undo()
@@ -147,9 +147,9 @@ WRITE_THE_SHARD_ONCE = """
 import re, sys
 from pathlib import Path
 import pyarrow as pa, pyarrow.parquet as pq
-from clawpipe.policy.spec import PolicySpec
-from clawpipe.rollouts.generate import _shard
-from clawpipe.workers.request import ShardRequest
+from clawpipe.model.policy.spec import PolicySpec
+from clawpipe.play.rollouts.generate import _shard
+from clawpipe.play.workers.request import ShardRequest
 
 work = Path(sys.argv[1])
 

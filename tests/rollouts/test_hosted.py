@@ -17,31 +17,31 @@ from typing import Any
 
 import pytest
 
-from clawpipe.config.night import EnvironmentConfig, Rollouts, Runtime
-from clawpipe.environments.base import Hindsight, Outcome, TaskItem, Verdict
-from clawpipe.environments.discovery import list_environments, load_environment
-from clawpipe.environments.ending import Ending, hindsight_of, outcome_of
-from clawpipe.environments.hosted import HostedEnvironment, open_environment
-from clawpipe.environments.letters import LettersEnvironment
-from clawpipe.environments.user_errors import UserErrors
+from clawpipe.core.config.night import EnvironmentConfig, Rollouts, Runtime
+from clawpipe.core.conversation.messages import Message
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import read_dataset
+from clawpipe.core.user_code.extensions import CallError, in_one_line
+from clawpipe.core.user_code.user_errors import UserErrors
 from clawpipe.errors import BusyError, ConfigError, NotFoundError
-from clawpipe.evaluation.draw import make_task_items
-from clawpipe.extensions import CallError, in_one_line
-from clawpipe.messages import Message
-from clawpipe.policy.base import resolve_base
-from clawpipe.policy.version import base_ref
-from clawpipe.rollouts.generate import Chunk, generate_chunk
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import read_dataset
-from clawpipe.workers.episodes import Rollout
-from clawpipe.workers.pool import WorkerPool
+from clawpipe.learn.evaluation.heldout.draw import make_task_items
+from clawpipe.model.policy.base import resolve_base
+from clawpipe.model.policy.version import base_ref
+from clawpipe.play.environments.base import Hindsight, Outcome, TaskItem, Verdict
+from clawpipe.play.environments.discovery import list_environments, load_environment
+from clawpipe.play.environments.ending import Ending, hindsight_of, outcome_of
+from clawpipe.play.environments.hosted import HostedEnvironment, open_environment
+from clawpipe.play.environments.letters import LettersEnvironment
+from clawpipe.play.rollouts.generate import Chunk, generate_chunk
+from clawpipe.play.workers.episodes import Rollout
+from clawpipe.play.workers.pool import WorkerPool
 from tests.rollouts.scripted import play
 
 SOURCE = """
 import asyncio, json, os, random, subprocess, time
-from clawpipe.environments.base import Outcome, Verdict, question_item
+from clawpipe.play.environments.base import Outcome, Verdict, question_item
 from clawpipe.errors import BusyError
-from clawpipe.messages import Message, ToolSpec
+from clawpipe.core.conversation.messages import Message, ToolSpec
 
 def hang(): time.sleep(1e6)
 def broken(): raise ValueError("broken")
@@ -262,8 +262,8 @@ def test_a_killed_host_is_started_again(base, file, mark):
 def test_nothing_is_left_when_the_parent_is_killed(file, mark):
     code = (
         "import sys, time\n"
-        "from clawpipe.environments.hosted import HostedEnvironment\n"
-        "from clawpipe.environments.discovery import load_environment\n"
+        "from clawpipe.play.environments.hosted import HostedEnvironment\n"
+        "from clawpipe.play.environments.discovery import load_environment\n"
         f"name, options = {f'{file}:Mine'!r}, {{'does': '', 'mark': {mark!r}}}\n"
         "environment = HostedEnvironment(name, options, 30.0)\n"
         "episodes = [environment.start(item, 0) for item in load_environment(name, options).items('train', 3, 0)]\n"
@@ -303,7 +303,7 @@ class Judges(Mine):
         evidence = {"verdict": verdict and verdict.evidence, "said": messages[-1].content}
         return self.do("verify") or Outcome(0.5, True, "right", evidence)
     def hindsight(self, item, messages, verdict):
-        from clawpipe.environments.base import Hindsight
+        from clawpipe.play.environments.base import Hindsight
         return Hindsight((f"Say {item.ordinal}.",), (Message("assistant", "1"),)) if item.ordinal else None
 """
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawpipe.config.generation import Difficulty
-from clawpipe.rollouts.levels import level_of, levels_reached, part_of
+from clawpipe.core.config.generation import Difficulty
+from clawpipe.play.rollouts.levels import level_of, levels_reached, part_of
 
 BY_LEVEL = Difficulty(levels=True)
 

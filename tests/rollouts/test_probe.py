@@ -6,22 +6,22 @@ from functools import partial
 import pyarrow as pa
 import pytest
 
-from clawpipe.config.night import EnvironmentConfig, NightConfig, Rollouts, Runtime
-from clawpipe.config.training import Opd
-from clawpipe.contracts.schema import schema_of
-from clawpipe.environments.letters import LettersEnvironment
-from clawpipe.evaluation.draw import draw_heldout, make_benchmark, make_task_items
-from clawpipe.evaluation.heldout import probe_policies
-from clawpipe.evaluation.probe import probe_teacher
-from clawpipe.messages import Message
-from clawpipe.policy.base import resolve_base
-from clawpipe.policy.renderer import Renderer
-from clawpipe.policy.version import base_ref
-from clawpipe.policy.vocabulary import load_tokenizer
-from clawpipe.rollouts.generate import roll_out
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import publish_dataset, read_dataset
-from clawpipe.workers.pool import WorkerPool
+from clawpipe.core.config.night import EnvironmentConfig, NightConfig, Rollouts, Runtime
+from clawpipe.core.config.training import Opd
+from clawpipe.core.contracts.schema import schema_of
+from clawpipe.core.conversation.messages import Message
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import publish_dataset, read_dataset
+from clawpipe.learn.evaluation.heldout.draw import draw_heldout, make_benchmark, make_task_items
+from clawpipe.learn.evaluation.heldout.heldout import probe_policies
+from clawpipe.learn.evaluation.probe import probe_teacher
+from clawpipe.model.policy.base import resolve_base
+from clawpipe.model.policy.renderer import Renderer
+from clawpipe.model.policy.version import base_ref
+from clawpipe.model.policy.vocabulary import load_tokenizer
+from clawpipe.play.environments.letters import LettersEnvironment
+from clawpipe.play.rollouts.generate import roll_out
+from clawpipe.play.workers.pool import WorkerPool
 
 LETTERS = EnvironmentConfig(
     name="letters", train_items=12, heldout_items=4, benchmark_items=0, options={"threshold": 0.0}

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from clawpipe.config.engine import EngineSpec
-from clawpipe.config.night import Generation, Model
-from clawpipe.engines.base import open_engine
-from clawpipe.engines.embedded import EmbeddedEngine
-from clawpipe.environments.base import TaskItem
-from clawpipe.environments.letters import LettersEnvironment, LettersEpisode
-from clawpipe.messages import Message
-from clawpipe.policy.renderer import Renderer
-from clawpipe.policy.spec import untrained_spec
-from clawpipe.policy.vocabulary import load_tokenizer
-from clawpipe.store.digests import canonical
-from clawpipe.workers.episodes import EpisodeLimits, Rollout, run_episodes
+from clawpipe.core.config.engine import EngineSpec
+from clawpipe.core.config.night import Generation, Model
+from clawpipe.core.conversation.messages import Message
+from clawpipe.core.store.digests import canonical
+from clawpipe.model.engines.base import open_engine
+from clawpipe.model.engines.embedded import EmbeddedEngine
+from clawpipe.model.policy.renderer import Renderer
+from clawpipe.model.policy.spec import untrained_spec
+from clawpipe.model.policy.vocabulary import load_tokenizer
+from clawpipe.play.environments.base import TaskItem
+from clawpipe.play.environments.letters import LettersEnvironment, LettersEpisode
+from clawpipe.play.workers.episodes import EpisodeLimits, Rollout, run_episodes
 
 LIMITS = EpisodeLimits(temperature=1.0, max_new_tokens=4, max_turns=2, max_tokens=512)
 SECONDS = 30.0

@@ -14,23 +14,23 @@ from pathlib import Path
 import psutil
 import pytest
 
+from clawpipe.core.store.home import Home
 from clawpipe.errors import BusyError, ConfigError, DataError, NotFoundError
-from clawpipe.nights.journal import Journal, NullWatcher
-from clawpipe.nights.record import NightStatus, StepEntry, run_dir, write_status
-from clawpipe.runs import listing
-from clawpipe.runs.listing import find_run, list_runs, newest_run
-from clawpipe.runs.logs import follow, last_lines, readable
-from clawpipe.runs.record import ProcessId, Run, read_record, write_record
-from clawpipe.runs.recording import recorded
-from clawpipe.runs.results import results_of
-from clawpipe.runs.stop import stop_run
-from clawpipe.store.home import Home
+from clawpipe.record.nights.journal import Journal, NullWatcher
+from clawpipe.record.nights.record import NightStatus, StepEntry, run_dir, write_status
+from clawpipe.record.runs import listing
+from clawpipe.record.runs.listing import find_run, list_runs, newest_run
+from clawpipe.record.runs.logs import follow, last_lines, readable
+from clawpipe.record.runs.record import ProcessId, Run, read_record, write_record
+from clawpipe.record.runs.recording import recorded
+from clawpipe.record.runs.results import results_of
+from clawpipe.record.runs.stop import stop_run
 
 # A run with a child in a session of its own that ignores Ctrl-C, as does the run itself if it is told to.
 _RUN = """
 import signal, subprocess, sys
-from clawpipe.runs.recording import recorded
-from clawpipe.store.home import Home
+from clawpipe.record.runs.recording import recorded
+from clawpipe.core.store.home import Home
 with recorded(Home.from_env(), {"night": "monday", "model": "shop"}) as recorder:
     if "deaf" in sys.argv:
         signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from clawpipe.sandbox.base import Limits
-from clawpipe.sandbox.bubblewrap import Bubblewrap
+from clawpipe.play.sandbox.base import Limits
+from clawpipe.play.sandbox.bubblewrap import Bubblewrap
 
 SMALL = Limits(seconds=5.0, output_bytes=1 << 16, memory_bytes=256 << 20, disk_bytes=8 << 20, files=500, processes=16)
 

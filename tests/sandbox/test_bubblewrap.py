@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clawpipe.errors import ConfigError, DataError
-from clawpipe.sandbox.base import Limits, Result, get, open_sandbox, put, restore, snapshot
-from clawpipe.sandbox.bubblewrap import Bubblewrap
+from clawpipe.play.sandbox.base import Limits, Result, get, open_sandbox, put, restore, snapshot
+from clawpipe.play.sandbox.bubblewrap import Bubblewrap
 
 
 def test_a_list_is_a_program_with_arguments(box):
@@ -182,8 +182,8 @@ def test_a_provider_is_found_by_name():
 
 OWNER = """
 import sys
-from clawpipe.sandbox.base import Limits
-from clawpipe.sandbox.bubblewrap import Bubblewrap
+from clawpipe.play.sandbox.base import Limits
+from clawpipe.play.sandbox.bubblewrap import Bubblewrap
 box = Bubblewrap(Limits(seconds=60))
 print("open", flush=True)
 while True:

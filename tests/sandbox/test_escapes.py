@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from clawpipe.sandbox.base import WORK, Limits, put, snapshot
-from clawpipe.sandbox.bubblewrap import Bubblewrap
+from clawpipe.play.sandbox.base import WORK, Limits, put, snapshot
+from clawpipe.play.sandbox.bubblewrap import Bubblewrap
 from tests.waiting import wait_until
 
 SECRET = "canary-5b1f0c"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from clawpipe.errors import ConfigError, DataError, NotFoundError
-from clawpipe.sandbox.base import Limits, Result, Sandbox, get, open_sandbox, put
+from clawpipe.play.sandbox.base import Limits, Result, Sandbox, get, open_sandbox, put
 from tests.permissions import private_files
 from tests.waiting import wait_until
 

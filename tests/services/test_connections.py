@@ -10,10 +10,10 @@ import threading
 import pytest
 import uvicorn
 
+from clawpipe.core.services import connections
+from clawpipe.core.services.connections import AT_ONCE, MOST, BoundedServer, Connection, connections_beside
 from clawpipe.errors import ConfigError
-from clawpipe.services import connections
-from clawpipe.services.connections import AT_ONCE, MOST, BoundedServer, Connection, connections_beside
-from clawpipe.serving.access import listen
+from clawpipe.serve.serving.access import listen
 
 
 def test_a_client_that_reads_nothing_is_cut_off(monkeypatch):

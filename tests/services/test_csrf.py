@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from clawpipe.services.csrf import with_token
+from clawpipe.core.services.csrf import with_token
 
 
 class Server:

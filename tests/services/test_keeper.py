@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from clawpipe.services.keeper import Keeper, ending
-from clawpipe.services.service import started
+from clawpipe.core.services.keeper import Keeper, ending
+from clawpipe.core.services.service import started
 
 SLEEPING = [sys.executable, "-S", "-c", "import time; print('up', flush=True); time.sleep(600)"]
 FAILING = [sys.executable, "-S", "-c", "raise SystemExit(3)"]

@@ -17,15 +17,15 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from clawpipe.cli.main import run
-from clawpipe.config import NightConfig
-from clawpipe.nights.record import REPORT, create_record, run_dir
-from clawpipe.services import pages as pages_
-from clawpipe.services.pages import Pages, write_links
-from clawpipe.services.prefect_server import announce
-from clawpipe.services.secret import home_secret
-from clawpipe.services.sign_in import SignIn, keep_secret, lead_on
-from clawpipe.services.web import Locked, SameOrigin
-from clawpipe.store.home import Home
+from clawpipe.core.config import NightConfig
+from clawpipe.core.services import pages as pages_
+from clawpipe.core.services.pages import Pages, write_links
+from clawpipe.core.services.prefect_server import announce
+from clawpipe.core.services.secret import home_secret
+from clawpipe.core.services.sign_in import SignIn, keep_secret, lead_on
+from clawpipe.core.services.web import Locked, SameOrigin
+from clawpipe.core.store.home import Home
+from clawpipe.record.nights.record import REPORT, create_record, run_dir
 
 PAGES = Pages("http://127.0.0.1:4200", "http://127.0.0.1:5000")
 SECRET = "clawpipe:pass-word"

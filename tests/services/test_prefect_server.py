@@ -16,10 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from clawpipe.errors import BusyError, DataError
-from clawpipe.ports import free_port
-from clawpipe.services import prefect_server
-from clawpipe.services.prefect_server import (
+from clawpipe.core.services import prefect_server
+from clawpipe.core.services.prefect_server import (
     Api,
     announce,
     announced_url,
@@ -29,8 +27,10 @@ from clawpipe.services.prefect_server import (
     prefect_api,
     server,
 )
-from clawpipe.services.secret import home_secret
-from clawpipe.store.home import Home
+from clawpipe.core.services.secret import home_secret
+from clawpipe.core.store.home import Home
+from clawpipe.core.system.ports import free_port
+from clawpipe.errors import BusyError, DataError
 
 PROFILES = """
 active = "work"
@@ -112,7 +112,7 @@ def test_a_damaged_database_is_said_before_the_server_starts(home: Home, monkeyp
 
 
 def test_import_of_prefect_leaves_no_trace(tmp_path: Path):
-    script = "from clawpipe.services.prefect_server import no_api\nwith no_api(): import prefect.tasks"
+    script = "from clawpipe.core.services.prefect_server import no_api\nwith no_api(): import prefect.tasks"
     env = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")} | {"HOME": str(tmp_path)}
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", script], env=env, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from clawpipe.core.services.prefect_server import Api, environment
+from clawpipe.core.services.secret import home_secret, secret_file
+from clawpipe.core.store.home import Home
 from clawpipe.errors import DataError
-from clawpipe.services.prefect_server import Api, environment
-from clawpipe.services.secret import home_secret, secret_file
-from clawpipe.store.home import Home
 
 
 def test_concurrent_readers_get_one_secret_others_cannot_read(home: Home):

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from clawpipe.core.services.service import answers, rotate, running
+from clawpipe.core.system.ports import free_port, is_free
 from clawpipe.errors import BusyError
-from clawpipe.ports import free_port, is_free
-from clawpipe.services.service import answers, rotate, running
 
 
 def serve(port: int) -> list[str]:
@@ -103,7 +103,7 @@ def test_nothing_outlives_a_killed_owner(tmp_path: Path):
     os.mkfifo(up)
     child = f"import fcntl, signal; f = open({str(lock)!r}, 'w'); fcntl.flock(f, 2); open({str(up)!r}, 'w').close(); signal.pause()"
     owner = (
-        "import signal, sys; from pathlib import Path; from clawpipe.services.service import running\n"
+        "import signal, sys; from pathlib import Path; from clawpipe.core.services.service import running\n"
         f"with running('child', [sys.executable, '-c', {child!r}], Path({str(tmp_path / 'log')!r}), {{}}): signal.pause()"
     )
     process = subprocess.Popen([sys.executable, "-c", owner])

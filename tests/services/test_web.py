@@ -8,7 +8,7 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
 
-from clawpipe.services.web import Locked, SameOrigin
+from clawpipe.core.services.web import Locked, SameOrigin
 
 APP = PlainTextResponse("in")
 

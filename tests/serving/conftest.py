@@ -13,18 +13,18 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
-from clawpipe.engines.embedded import EmbeddedEngine
-from clawpipe.messages import Message, ToolCall, ToolSpec, WrittenFormat
-from clawpipe.policy.base import BaseModel, resolve_base
-from clawpipe.policy.renderer import Renderer
-from clawpipe.policy.spec import PolicySpec
-from clawpipe.policy.vocabulary import load_tokenizer
-from clawpipe.serving.access import listen
-from clawpipe.serving.found import Served
-from clawpipe.serving.live import Live
-from clawpipe.serving.policy import ServedPolicy
-from clawpipe.serving.server import Server
-from clawpipe.serving.versions import Versions
+from clawpipe.core.conversation.messages import Message, ToolCall, ToolSpec, WrittenFormat
+from clawpipe.model.engines.embedded import EmbeddedEngine
+from clawpipe.model.policy.base import BaseModel, resolve_base
+from clawpipe.model.policy.renderer import Renderer
+from clawpipe.model.policy.spec import PolicySpec
+from clawpipe.model.policy.vocabulary import load_tokenizer
+from clawpipe.serve.serving.access import listen
+from clawpipe.serve.serving.found import Served
+from clawpipe.serve.serving.live import Live
+from clawpipe.serve.serving.policy import ServedPolicy
+from clawpipe.serve.serving.server import Server
+from clawpipe.serve.serving.versions import Versions
 
 KEY = "sk-a-test-key"
 TOOLS = (ToolSpec("stock", "Pieces in stock.", {"item": "string"}),)

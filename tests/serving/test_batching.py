@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from clawpipe.engines.base import Sampling
-from clawpipe.messages import Message
-from clawpipe.policy.renderer import Renderer
+from clawpipe.core.conversation.messages import Message
+from clawpipe.model.engines.base import Sampling
+from clawpipe.model.policy.renderer import Renderer
 
 SCHEMA = {
     "type": "object",

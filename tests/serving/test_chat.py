@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from clawpipe.engines.base import Sampling
-from clawpipe.messages import Message
-from clawpipe.policy.renderer import Renderer
+from clawpipe.core.conversation.messages import Message
+from clawpipe.model.engines.base import Sampling
+from clawpipe.model.policy.renderer import Renderer
 
 SEEN = {"temperature": 0.7, "seed": 11, "logprobs": True, "top_logprobs": 3}
 

@@ -17,28 +17,28 @@ import torch
 from transformers import AutoModelForCausalLM
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-from clawpipe.capture.records import Turn
-from clawpipe.capture.segments import read_segment, segments, segments_dir
 from clawpipe.cli.main import app
-from clawpipe.config.night import Gate
-from clawpipe.engines.base import Sampling
-from clawpipe.engines.embedded import EmbeddedEngine
-from clawpipe.environments.shop import ShopEnvironment
+from clawpipe.core.config.night import Gate
+from clawpipe.core.conversation.messages import Message
+from clawpipe.core.services.service import Service
+from clawpipe.core.services.stack import project_directory
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.system.ports import free_port
+from clawpipe.data.capture.records import Turn
+from clawpipe.data.capture.segments import read_segment, segments, segments_dir
 from clawpipe.errors import BusyError, ConfigError, DataError, NotFoundError
-from clawpipe.evaluation.gate import decide
-from clawpipe.evaluation.verdict import Evidence, ItemOutcome, ModelOutcomes
-from clawpipe.messages import Message
-from clawpipe.policy.renderer import Renderer
-from clawpipe.policy.spec import policy_spec
-from clawpipe.policy.version import adapter_ref, base_ref, quantized_ref, weights_ref
-from clawpipe.ports import free_port
-from clawpipe.services.service import Service
-from clawpipe.services.stack import project_directory
-from clawpipe.serving.access import api_key, listen
-from clawpipe.serving.found import find
-from clawpipe.store.artifacts import Store
-from clawpipe.training.model.adapter import save_adapter
-from clawpipe.workers.merge import merge
+from clawpipe.learn.evaluation.verdict.gate import decide
+from clawpipe.learn.evaluation.verdict.verdict import Evidence, ItemOutcome, ModelOutcomes
+from clawpipe.learn.training.model.adapter import save_adapter
+from clawpipe.model.engines.base import Sampling
+from clawpipe.model.engines.embedded import EmbeddedEngine
+from clawpipe.model.policy.renderer import Renderer
+from clawpipe.model.policy.spec import policy_spec
+from clawpipe.model.policy.version import adapter_ref, base_ref, quantized_ref, weights_ref
+from clawpipe.play.environments.shop import ShopEnvironment
+from clawpipe.play.workers.merge import merge
+from clawpipe.serve.serving.access import api_key, listen
+from clawpipe.serve.serving.found import find
 
 MLFLOW = "ignore:The ``noload`` loader strategy is deprecated:DeprecationWarning"  # its own use of SQLAlchemy 2.1
 TINY = project_directory() / "configs" / "tiny.yaml"
@@ -89,11 +89,11 @@ def merged_champion(home, champion, base, tmp_path):
 
 
 def put_in_service(home, policy, directory):
-    from clawpipe.registry.package import Package, write_package
-    from clawpipe.registry.promotions import promote
-    from clawpipe.registry.runs import NightRun
-    from clawpipe.registry.tracking import Tracking
-    from clawpipe.registry.versions import register
+    from clawpipe.record.registry.package import Package, write_package
+    from clawpipe.record.registry.promotions import promote
+    from clawpipe.record.registry.runs import NightRun
+    from clawpipe.record.registry.tracking import Tracking
+    from clawpipe.record.registry.versions import register
 
     store, tracking, shop = Store(home.store), Tracking.of(home, "clawpipe-agent"), ShopEnvironment()
     outcome = ModelOutcomes(policy_version="a" * 16, items={f"{n}": ItemOutcome(success=n < 10, slice="s") for n in range(60)})
@@ -280,9 +280,9 @@ def await_version(port, version, digest):
 @pytest.mark.slow
 @pytest.mark.filterwarnings(MLFLOW, PEFT)
 def test_a_server_that_goes_back_says_so_in_the_promotion_log(home, champion, base, tmp_path, monkeypatch):
-    from clawpipe.registry.promotions import history
-    from clawpipe.registry.tracking import Tracking
-    from clawpipe.serving.found import Alias
+    from clawpipe.record.registry.promotions import history
+    from clawpipe.record.registry.tracking import Tracking
+    from clawpipe.serve.serving.found import Alias
 
     monkeypatch.setenv("CLAWPIPE_MODEL_CACHE", str(base.path.parent))
     worse = publish_adapter(Store(home.store), base_ref("random", base.digest, "pythonic", "float32"), base.path, seed=1)
@@ -412,8 +412,8 @@ def test_an_address_that_is_not_ours():
 def test_the_start_is_told_before_libraries_load(monkeypatch, capsys):
     """On a busy machine they took a minute, in which nothing was said."""
     monkeypatch.setenv("CLAWPIPE_API_KEY", "a-key")
-    monkeypatch.setattr("clawpipe.serving.access.listen", lambda host, port: None)
-    monkeypatch.setitem(sys.modules, "clawpipe.serving.follow", None)
+    monkeypatch.setattr("clawpipe.serve.serving.access.listen", lambda host, port: None)
+    monkeypatch.setitem(sys.modules, "clawpipe.serve.serving.follow", None)
     with pytest.raises(ImportError):
         app(["serve", "random"], standalone_mode=False)
     assert capsys.readouterr().err == "loading random\n"

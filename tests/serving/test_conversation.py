@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawpipe.environments.shop import ShopEnvironment
-from clawpipe.messages import Message, ToolCall, ToolSpec
-from clawpipe.serving.conversation import message_body, to_messages, to_tools
-from clawpipe.serving.protocol import ApiError, parse_request
+from clawpipe.core.conversation.messages import Message, ToolCall, ToolSpec
+from clawpipe.play.environments.shop import ShopEnvironment
+from clawpipe.serve.serving.conversation import message_body, to_messages, to_tools
+from clawpipe.serve.serving.protocol import ApiError, parse_request
 
 
 def parsed(messages, tools=()):

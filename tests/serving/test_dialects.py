@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from clawpipe.serving.dialects import counted_translation, message_translation, response_translation
-from clawpipe.serving.errors import ApiError
-from clawpipe.wire.dialects.kept import KeptResponses
+from clawpipe.data.wire.dialects.kept import KeptResponses
+from clawpipe.serve.serving.dialects import counted_translation, message_translation, response_translation
+from clawpipe.serve.serving.errors import ApiError
 from tests.serving.conftest import KEY, TALK, TOOLS, Running
 from tests.wire.dialects.strictly import message, message_events, response, response_events, strictly
 

@@ -16,16 +16,16 @@ from openai.types.chat import ChatCompletionFunctionToolParam
 from pydantic import TypeAdapter
 
 from clawpipe.cli.main import app
-from clawpipe.config.engine import EngineSpec
-from clawpipe.engines.chat import ChatModel
-from clawpipe.engines.servers import Servers
-from clawpipe.environments.base import Environment, Episode, TaskItem
-from clawpipe.environments.prompts import UNCHECKED, PromptsEnvironment
+from clawpipe.core.basics.json_types import Row
+from clawpipe.core.config.engine import EngineSpec
+from clawpipe.core.conversation.messages import Message, ToolSpec
 from clawpipe.errors import BusyError, ConfigError
-from clawpipe.json_types import Row
-from clawpipe.messages import Message, ToolSpec
-from clawpipe.policy.renderer import Renderer
-from clawpipe.workers.chats import chat_episodes, endpoint_rows, verified
+from clawpipe.model.engines.chat import ChatModel
+from clawpipe.model.engines.servers import Servers
+from clawpipe.model.policy.renderer import Renderer
+from clawpipe.play.environments.base import Environment, Episode, TaskItem
+from clawpipe.play.environments.prompts import UNCHECKED, PromptsEnvironment
+from clawpipe.play.workers.chats import chat_episodes, endpoint_rows, verified
 from tests.importers.reading import read_files
 from tests.serving.conftest import Running
 

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from clawpipe.serving.policy import ServedPolicy
+from clawpipe.serve.serving.policy import ServedPolicy
 
 END, PAD, ORDINARY = 257, 258, 7
 

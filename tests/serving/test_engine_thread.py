@@ -5,13 +5,13 @@ import threading
 
 import pytest
 
-from clawpipe.engines.base import Likelihood
-from clawpipe.engines.rows import Row
-from clawpipe.engines.sampling import Token, TurnSampling
 from clawpipe.errors import BusyError
-from clawpipe.serving.choice import Ending
-from clawpipe.serving.engine_thread import EngineThread
-from clawpipe.serving.turn import Delta
+from clawpipe.model.engines.base import Likelihood
+from clawpipe.model.engines.rows import Row
+from clawpipe.model.engines.sampling import Token, TurnSampling
+from clawpipe.serve.serving.choice import Ending
+from clawpipe.serve.serving.engine_thread import EngineThread
+from clawpipe.serve.serving.turn import Delta
 
 
 class Numbers:

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawpipe.gateway.adapters import AdapterVersion
-from clawpipe.gateway.answers import Collected
-from clawpipe.serving.evidence import Answers, Asker, Evidence, worse
-from clawpipe.serving.follow import is_worse
+from clawpipe.serve.gateway.adapters import AdapterVersion
+from clawpipe.serve.gateway.answers import Collected
+from clawpipe.serve.serving.evidence import Answers, Asker, Evidence, worse
+from clawpipe.serve.serving.follow import is_worse
 
 GOOD = {"total": True, "failed": False, "empty": False, "runaway": False, "cut": False}
 

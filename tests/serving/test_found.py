@@ -8,9 +8,9 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM
 
-from clawpipe.engines.embedded import EmbeddedEngine
 from clawpipe.errors import ConfigError, NotFoundError
-from clawpipe.serving.found import find_local
+from clawpipe.model.engines.embedded import EmbeddedEngine
+from clawpipe.serve.serving.found import find_local
 
 IDS = [*range(97, 123)]
 

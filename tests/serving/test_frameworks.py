@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from clawpipe.messages import ToolSpec
-from clawpipe.serving.answering import MAX_BODY
-from clawpipe.serving.turn import Rules, WithTools
+from clawpipe.core.conversation.messages import ToolSpec
+from clawpipe.serve.serving.answering import MAX_BODY
+from clawpipe.serve.serving.turn import Rules, WithTools
 
 QUESTION = {"role": "user", "content": "How many mugs?"}
 HEADERS = {"authorization": "Bearer sk-a-test-key"}

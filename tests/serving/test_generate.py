@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from clawpipe.engines.base import Sampling
+from clawpipe.model.engines.base import Sampling
 
 KEY = {"authorization": "Bearer sk-a-test-key"}
 

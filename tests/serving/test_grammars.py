@@ -6,14 +6,14 @@ import random
 import numpy as np
 import pytest
 
-from clawpipe.messages import ToolSpec
-from clawpipe.policy.calls import codec
-from clawpipe.policy.formats.harmony import MARKERS
-from clawpipe.policy.tiny import byte_tokenizer
-from clawpipe.schemas import argument_error
-from clawpipe.serving.errors import ApiError
-from clawpipe.serving.grammars.matching import Grammars, Held
-from clawpipe.serving.grammars.rules import closed
+from clawpipe.core.basics.schemas import argument_error
+from clawpipe.core.conversation.messages import ToolSpec
+from clawpipe.model.policy.calls import codec
+from clawpipe.model.policy.formats.harmony import MARKERS
+from clawpipe.model.policy.tiny import byte_tokenizer
+from clawpipe.serve.serving.errors import ApiError
+from clawpipe.serve.serving.grammars.matching import Grammars, Held
+from clawpipe.serve.serving.grammars.rules import closed
 
 FORMATS = ("hermes", "llama3", "mistral", "pythonic", "qwen3-coder", "harmony")
 SIZE = {

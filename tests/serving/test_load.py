@@ -7,10 +7,10 @@ import openai
 import pytest
 from transformers import AutoModelForCausalLM
 
-from clawpipe.engines.rows import AT_ONCE
-from clawpipe.serving.engine_thread import WAITING
-from clawpipe.serving.fields import MOST_CHOICES
-from clawpipe.serving.policy import ServedPolicy
+from clawpipe.model.engines.rows import AT_ONCE
+from clawpipe.serve.serving.engine_thread import WAITING
+from clawpipe.serve.serving.fields import MOST_CHOICES
+from clawpipe.serve.serving.policy import ServedPolicy
 
 LONG = {"model": "agent", "messages": [{"role": "user", "content": "Hello"}], "temperature": 0}
 SHORT = LONG | {"max_completion_tokens": 1}
@@ -79,7 +79,7 @@ def test_a_full_queue_asks_to_come_back(server, http):
 
 
 def test_a_server_that_stops_gives_up_long_answers_and_says_so(endless, served_as, start, monkeypatch):
-    monkeypatch.setattr("clawpipe.serving.server.GRACE_SECONDS", 0.1)
+    monkeypatch.setattr("clawpipe.serve.serving.server.GRACE_SECONDS", 0.1)
     with contextlib.ExitStack() as clients:
         with start(ServedPolicy(served_as(endless), "cpu")) as running:
             client = clients.enter_context(running.client())

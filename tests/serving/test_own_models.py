@@ -11,16 +11,16 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 
-from clawpipe.config.registry import model_of_user, user_digest
+from clawpipe.core.config.registry import model_of_user, user_digest
 from clawpipe.errors import BusyError, NotFoundError
-from clawpipe.policy.load import load_base
-from clawpipe.serving.access import USER, listen
-from clawpipe.serving.live import Live
-from clawpipe.serving.other_models import OtherModels
-from clawpipe.serving.own_models import OwnModels
-from clawpipe.serving.policy import ServedPolicy
-from clawpipe.serving.server import Server
-from clawpipe.serving.versions import Versions
+from clawpipe.model.policy.load import load_base
+from clawpipe.serve.serving.access import USER, listen
+from clawpipe.serve.serving.live import Live
+from clawpipe.serve.serving.other_models import OtherModels
+from clawpipe.serve.serving.own_models import OwnModels
+from clawpipe.serve.serving.policy import ServedPolicy
+from clawpipe.serve.serving.server import Server
+from clawpipe.serve.serving.versions import Versions
 
 KEY = {"authorization": "Bearer sk-a-test-key"}
 ASKED = {"model": "agent", "messages": [{"role": "user", "content": "hello"}], "temperature": 0, "max_tokens": 8}

@@ -17,21 +17,21 @@ import httpx
 import pytest
 from transformers import AutoModelForCausalLM
 
-from clawpipe.services import connections
-from clawpipe.serving import answering
+from clawpipe.core.services import connections
+from clawpipe.serve.serving import answering
 
 KEY = {"authorization": "Bearer sk-a-test-key"}
 CONTEXT = 600_000  # tokens, of which each is a byte
 SERVE = """
 import resource, sys, torch
 resource.setrlimit(resource.RLIMIT_NOFILE, (512, 512))  # as many for each connection as a usual process has for 512 more
-from clawpipe.policy.spec import PolicySpec
-from clawpipe.serving.access import listen
-from clawpipe.serving.found import Served
-from clawpipe.serving.policy import ServedPolicy
-from clawpipe.serving.server import serve
-from clawpipe.serving.live import Live, loader
-from clawpipe.serving.versions import Versions
+from clawpipe.model.policy.spec import PolicySpec
+from clawpipe.serve.serving.access import listen
+from clawpipe.serve.serving.found import Served
+from clawpipe.serve.serving.policy import ServedPolicy
+from clawpipe.serve.serving.server import serve
+from clawpipe.serve.serving.live import Live, loader
+from clawpipe.serve.serving.versions import Versions
 torch.set_num_threads(1)
 spec = PolicySpec(base=sys.argv[1], adapter=None, dtype="float32", tool_call_format="pythonic", policy_version="f" * 16)
 listener = listen("127.0.0.1", 0)

@@ -6,7 +6,7 @@ import httpx
 import openai
 import pytest
 
-from clawpipe.serving.answering import MAX_BODY
+from clawpipe.serve.serving.answering import MAX_BODY
 
 QUESTION = {"role": "user", "content": "Hello"}
 CALL = {"id": "c1", "type": "function", "function": {"name": "stock", "arguments": "{}"}}

@@ -2,14 +2,14 @@
 
 import pytest
 
-from clawpipe.environments.shop import ShopEnvironment
-from clawpipe.messages import Message
-from clawpipe.policy.base import resolve_base
-from clawpipe.policy.renderer import Renderer
-from clawpipe.policy.spec import PolicySpec
-from clawpipe.policy.vocabulary import load_tokenizer
-from clawpipe.serving.found import Served
-from clawpipe.serving.policy import ServedPolicy
+from clawpipe.core.conversation.messages import Message
+from clawpipe.model.policy.base import resolve_base
+from clawpipe.model.policy.renderer import Renderer
+from clawpipe.model.policy.spec import PolicySpec
+from clawpipe.model.policy.vocabulary import load_tokenizer
+from clawpipe.play.environments.shop import ShopEnvironment
+from clawpipe.serve.serving.found import Served
+from clawpipe.serve.serving.policy import ServedPolicy
 
 SHOP = ShopEnvironment()
 QUESTION = "How is the weather in Lima?"

@@ -17,16 +17,16 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from clawpipe.engines.embedded import EmbeddedEngine
 from clawpipe.errors import BusyError
-from clawpipe.serving import follow
-from clawpipe.serving.access import CLIENT, listen
-from clawpipe.serving.evidence import Least
-from clawpipe.serving.follow import Follower
-from clawpipe.serving.live import Live, loader
-from clawpipe.serving.policy import ServedPolicy
-from clawpipe.serving.server import Server
-from clawpipe.serving.versions import Versions
+from clawpipe.model.engines.embedded import EmbeddedEngine
+from clawpipe.serve.serving import follow
+from clawpipe.serve.serving.access import CLIENT, listen
+from clawpipe.serve.serving.evidence import Least
+from clawpipe.serve.serving.follow import Follower
+from clawpipe.serve.serving.live import Live, loader
+from clawpipe.serve.serving.policy import ServedPolicy
+from clawpipe.serve.serving.server import Server
+from clawpipe.serve.serving.versions import Versions
 
 SWAPS = 15
 KEY = {"authorization": "Bearer sk-a-test-key"}

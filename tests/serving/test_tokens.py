@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from clawpipe.policy.tiny import byte_tokenizer
-from clawpipe.serving.tokens import TextStream, TokenSpelling
+from clawpipe.model.policy.tiny import byte_tokenizer
+from clawpipe.serve.serving.tokens import TextStream, TokenSpelling
 
 BYTES = byte_tokenizer().backend_tokenizer
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from clawpipe.messages import ToolSpec
-from clawpipe.policy.formats.harmony import MARKERS
-from clawpipe.policy.renderer import Renderer
-from clawpipe.policy.tiny import byte_tokenizer
-from clawpipe.serving.policy import ServedPolicy
+from clawpipe.core.conversation.messages import ToolSpec
+from clawpipe.model.policy.formats.harmony import MARKERS
+from clawpipe.model.policy.renderer import Renderer
+from clawpipe.model.policy.tiny import byte_tokenizer
+from clawpipe.serve.serving.policy import ServedPolicy
 from tests.serving.conftest import memorise, served, serving
 
 QUESTION = {"role": "user", "content": "How many mugs?"}

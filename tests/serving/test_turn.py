@@ -6,13 +6,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from clawpipe.engines.base import Likelihood
-from clawpipe.engines.sampling import Token
-from clawpipe.messages import ToolSpec, WrittenFormat
-from clawpipe.policy.renderer import Renderer
-from clawpipe.policy.tiny import byte_tokenizer
-from clawpipe.serving.tokens import TextStream
-from clawpipe.serving.turn import Plain, Turn, WithTools
+from clawpipe.core.conversation.messages import ToolSpec, WrittenFormat
+from clawpipe.model.engines.base import Likelihood
+from clawpipe.model.engines.sampling import Token
+from clawpipe.model.policy.renderer import Renderer
+from clawpipe.model.policy.tiny import byte_tokenizer
+from clawpipe.serve.serving.tokens import TextStream
+from clawpipe.serve.serving.turn import Plain, Turn, WithTools
 
 TOOLS = (ToolSpec("stock", "Pieces in stock.", {"item": "string"}), ToolSpec("add", "Sum.", {"a": "number", "b": "number"}))
 TOKENIZER = byte_tokenizer()

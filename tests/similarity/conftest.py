@@ -8,11 +8,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from clawpipe.contracts.schema import schema_of
-from clawpipe.similarity.duplicates import Signed
-from clawpipe.similarity.signatures import sign
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import publish_dataset
+from clawpipe.core.contracts.schema import schema_of
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import publish_dataset
+from clawpipe.data.similarity.duplicates import Signed
+from clawpipe.data.similarity.signatures import sign
 
 
 def text(seed, words=80):

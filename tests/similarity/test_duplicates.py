@@ -4,10 +4,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from clawpipe.similarity.duplicates import near_duplicates
-from clawpipe.similarity.signatures import BANDS, SCHEMA, band_keys, sign
-from clawpipe.similarity.words import word_hashes
-from clawpipe.store.datasets import read_dataset
+from clawpipe.core.store.datasets import read_dataset
+from clawpipe.data.similarity.duplicates import near_duplicates
+from clawpipe.data.similarity.signatures import BANDS, SCHEMA, band_keys, sign
+from clawpipe.data.similarity.words import word_hashes
 
 
 def found(shelf, new, earlier=(), **settings_):

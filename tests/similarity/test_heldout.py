@@ -2,10 +2,10 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawpipe.config.curation import Near
-from clawpipe.contracts.schema import schema_of
-from clawpipe.similarity.heldout import asked_item, near_heldout, prepare, quoted_item
-from clawpipe.store.datasets import publish_dataset, read_dataset
+from clawpipe.core.config.curation import Near
+from clawpipe.core.contracts.schema import schema_of
+from clawpipe.core.store.datasets import publish_dataset, read_dataset
+from clawpipe.data.similarity.heldout import asked_item, near_heldout, prepare, quoted_item
 
 SHORT = "What does the iron kettle cost today?"
 WORDS = st.lists(st.sampled_from(["a", "b", "c"]), max_size=30)

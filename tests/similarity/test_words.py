@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawpipe.similarity.words import dialogue_text, jaccard, runs_of, shingles, word_hashes
-from clawpipe.words import words_of
+from clawpipe.core.basics.words import words_of
+from clawpipe.data.similarity.words import dialogue_text, jaccard, runs_of, shingles, word_hashes
 
 WORDS = st.lists(st.sampled_from(["a", "b", "c", "dd"]), max_size=25)
 

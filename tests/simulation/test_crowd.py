@@ -5,9 +5,9 @@ from collections import Counter
 
 import pytest
 
-from clawpipe.environments.shop import ShopEnvironment
-from clawpipe.simulation.conversation import FailedRequestError, Talk
-from clawpipe.simulation.crowd import Crowd
+from clawpipe.play.environments.shop import ShopEnvironment
+from clawpipe.start.simulation.conversation import FailedRequestError, Talk
+from clawpipe.start.simulation.crowd import Crowd
 
 GOALS = ShopEnvironment().items("train", 40, 0)
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from clawpipe.core.services.service import running
+from clawpipe.core.store.home import Home
 from clawpipe.errors import BusyError
-from clawpipe.nights.record import list_nights
-from clawpipe.services.service import running
-from clawpipe.simulation.hours import LiveDemo, Plan, patience
-from clawpipe.store.home import Home
+from clawpipe.record.nights.record import list_nights
+from clawpipe.start.simulation.hours import LiveDemo, Plan, patience
 
 CONFIG = """
 night: live-1

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from clawpipe.simulation.headline import Headline
-from clawpipe.simulation.report import LiveNight, LiveReport, gain_of, hours_of, plot, table
+from clawpipe.start.simulation.headline import Headline
+from clawpipe.start.simulation.report import LiveNight, LiveReport, gain_of, hours_of, plot, table
 from tests.simulation.test_crowd import talk
 
 NIGHT = LiveNight(

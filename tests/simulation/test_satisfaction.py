@@ -2,9 +2,9 @@
 
 import pytest
 
-from clawpipe.environments.tastes import PEOPLE, TastesEnvironment
 from clawpipe.errors import ConfigError
-from clawpipe.simulation.satisfaction import sessions_until_satisfied
+from clawpipe.play.environments.tastes import PEOPLE, TastesEnvironment
+from clawpipe.start.simulation.satisfaction import sessions_until_satisfied
 
 YES, NO = True, False
 

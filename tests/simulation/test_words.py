@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from clawpipe.judging.reactions.reader import read_reaction
-from clawpipe.simulation.words import ATTACKERS, attacks, reaction, said
+from clawpipe.play.judging.reactions.reader import read_reaction
+from clawpipe.start.simulation.words import ATTACKERS, attacks, reaction, said
 
 KEPT = Path(__file__).parents[2] / "benchmarks" / "reactions" / "kept.jsonl"
 READ = KEPT.with_name("read.jsonl")

@@ -1,10 +1,10 @@
 import pyarrow as pa
 import pytest
 
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import dataset_files, dataset_ref, publish_dataset, publish_files, read_dataset
+from clawpipe.core.store.refs import DatasetRef
 from clawpipe.errors import DataError
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import dataset_files, dataset_ref, publish_dataset, publish_files, read_dataset
-from clawpipe.store.refs import DatasetRef
 
 TABLE = pa.table({"id": ["a", "b"], "logprobs": pa.array([[-0.5, 0.0], [-1.25]], pa.list_(pa.float32()))})
 

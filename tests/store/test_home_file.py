@@ -6,12 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from clawpipe.core.store import home_file
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.home_file import ChangedError, HomeFile, shared_files
+from clawpipe.core.store.machines import VARIABLE
+from clawpipe.core.store.objects import Objects
 from clawpipe.errors import ConfigError
-from clawpipe.store import home_file
-from clawpipe.store.home import Home
-from clawpipe.store.home_file import ChangedError, HomeFile, shared_files
-from clawpipe.store.machines import VARIABLE
-from clawpipe.store.objects import Objects
 
 PATH = "ingest/log.json"
 

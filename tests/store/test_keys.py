@@ -1,9 +1,9 @@
 import pytest
 
-from clawpipe.config.night import Curation
-from clawpipe.config.training import Train
-from clawpipe.store.keys import step_key
-from clawpipe.store.refs import DatasetRef
+from clawpipe.core.config.night import Curation
+from clawpipe.core.config.training import Train
+from clawpipe.core.store.keys import step_key
+from clawpipe.core.store.refs import DatasetRef
 
 REF = DatasetRef(name="samples", digest="ab", rows=3)
 

@@ -4,9 +4,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from clawpipe.curation.measures import SCHEMA as MEASURES
-from clawpipe.store.datasets import write_parquet
-from clawpipe.store.duck import have_different_columns
+from clawpipe.core.store.datasets import write_parquet
+from clawpipe.core.store.duck import have_different_columns
+from clawpipe.data.curation.measures import SCHEMA as MEASURES
 
 NUMBERS = pa.table({"number": pa.array(range(3000))})
 

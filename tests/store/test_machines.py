@@ -8,14 +8,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from clawpipe.core.store.datasets import publish_dataset
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.identity import home_id
+from clawpipe.core.store.machines import VARIABLE, shared_objects
+from clawpipe.core.store.open import open_store
+from clawpipe.core.store.records import drop_dead_records, find_record, share_records
+from clawpipe.core.store.refs import StepResult
 from clawpipe.errors import ConfigError
-from clawpipe.store.datasets import publish_dataset
-from clawpipe.store.home import Home
-from clawpipe.store.identity import home_id
-from clawpipe.store.machines import VARIABLE, shared_objects
-from clawpipe.store.open import open_store
-from clawpipe.store.records import drop_dead_records, find_record, share_records
-from clawpipe.store.refs import StepResult
 
 TABLE = pa.table({"number": [1, 2, 3]})
 
@@ -28,7 +28,7 @@ def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Home, Hom
 
 def recorded(home: Home, key: str, result: StepResult) -> StepResult:
     home.steps.mkdir(parents=True, exist_ok=True)
-    body = {"__class__": "clawpipe.store.refs.StepResult", "data": result.model_dump(mode="json")}
+    body = {"__class__": "clawpipe.core.store.refs.StepResult", "data": result.model_dump(mode="json")}
     record = {"metadata": {"serializer": {"type": "json"}}, "result": json.dumps(body)}
     (home.steps / key).write_text(json.dumps(record))
     share_records(home, key)

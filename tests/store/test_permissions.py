@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from clawpipe.store import permissions
-from clawpipe.store.artifacts import Store
-from clawpipe.store.home import Home
-from clawpipe.store.permissions import close, give_to_user, keep_private
-from clawpipe.store.remote import Remote
+from clawpipe.core.store import permissions
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.permissions import close, give_to_user, keep_private
+from clawpipe.core.store.remote import Remote
 from tests.permissions import bits, open_to_others
 
 

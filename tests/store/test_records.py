@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import publish_dataset
-from clawpipe.store.home import Home
-from clawpipe.store.records import find_record, live_record, parse_record
-from clawpipe.store.refs import DatasetRef, StepResult
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import publish_dataset
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.records import find_record, live_record, parse_record
+from clawpipe.core.store.refs import DatasetRef, StepResult
 
 RESULT = StepResult(output=DatasetRef(name="numbers", digest="ab" * 32, rows=3), rows_in=4, rows_out=3, filtered={"odd": 1})
 
 
 def record(
-    result: object = RESULT.model_dump(mode="json"), class_name: str = "clawpipe.store.refs.StepResult", kind: str = "json"
+    result: object = RESULT.model_dump(mode="json"), class_name: str = "clawpipe.core.store.refs.StepResult", kind: str = "json"
 ) -> bytes:
     """As Prefect 3.8 writes one with its JSON serializer."""
     body = {"metadata": {"serializer": {"type": kind}}, "result": json.dumps({"__class__": class_name, "data": result})}

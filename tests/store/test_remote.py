@@ -11,17 +11,17 @@ import fsspec
 import pyarrow as pa
 import pytest
 
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import dataset_ref, publish_dataset, read_dataset, stored_datasets
+from clawpipe.core.store.digests import canonical_json, sha256_bytes
+from clawpipe.core.store.files import MANIFEST
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.open import open_store
+from clawpipe.core.store.records import find_record
+from clawpipe.core.store.refs import DatasetRef, StepResult
+from clawpipe.core.store.remote import Remote
+from clawpipe.core.store.replaced import current_digest, note_replaced, replaced
 from clawpipe.errors import BusyError, ConfigError, DataError
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import dataset_ref, publish_dataset, read_dataset, stored_datasets
-from clawpipe.store.digests import canonical_json, sha256_bytes
-from clawpipe.store.files import MANIFEST
-from clawpipe.store.home import Home
-from clawpipe.store.open import open_store
-from clawpipe.store.records import find_record
-from clawpipe.store.refs import DatasetRef, StepResult
-from clawpipe.store.remote import Remote
-from clawpipe.store.replaced import current_digest, note_replaced, replaced
 
 each = pytest.mark.parametrize("storage", ["s3", "file", "memory"], indirect=True)
 TABLE = pa.table({"id": ["a", "b"]})
@@ -177,7 +177,7 @@ def test_a_slow_writer_whose_files_were_swept_writes_them_again(shared, monkeypa
         if name == "store.before_manifest":
             Remote(shared.url).sweep(settling=0.0)
 
-    monkeypatch.setattr("clawpipe.faults.kill_point", point)
+    monkeypatch.setattr("clawpipe.core.system.faults.kill_point", point)
     ref = put(shared.home("one"))
     assert contents(shared.home("other").require(ref)) == FILES
 
@@ -280,7 +280,7 @@ def test_a_step_stays_cached_when_only_the_copy_is_gone(home, tmp_path, monkeypa
     monkeypatch.setenv("CLAWPIPE_STORE", f"file://{tmp_path}/share")
     store = open_store(home)
     ref = publish_dataset(store, "samples", [TABLE])
-    body = {"__class__": "clawpipe.store.refs.StepResult", "data": StepResult(output=ref).model_dump(mode="json")}
+    body = {"__class__": "clawpipe.core.store.refs.StepResult", "data": StepResult(output=ref).model_dump(mode="json")}
     home.steps.mkdir(parents=True)
     (home.steps / "curate-1").write_text(json.dumps({"metadata": {"serializer": {"type": "json"}}, "result": json.dumps(body)}))
     store.evict(ref)

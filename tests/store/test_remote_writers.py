@@ -12,16 +12,16 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from clawpipe.store.artifacts import Store
-from clawpipe.store.refs import DatasetRef
-from clawpipe.store.remote import Remote
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.refs import DatasetRef
+from clawpipe.core.store.remote import Remote
 
 pytestmark = [pytest.mark.slow, pytest.mark.parametrize("storage", ["s3", "file"], indirect=True)]
 _CODE = """
     import sys
     from pathlib import Path
-    from clawpipe.store.artifacts import Store
-    from clawpipe.store.remote import Remote
+    from clawpipe.core.store.artifacts import Store
+    from clawpipe.core.store.remote import Remote
     store, numbers = Store(Path(sys.argv[1]), Remote(sys.argv[2])), sys.argv[3:]
     def fill(number):
         def write(directory):

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import dataset_files, publish_dataset, read_dataset
+from clawpipe.core.store.rewrite import compact, without_rows
 from clawpipe.errors import DataError
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import dataset_files, publish_dataset, read_dataset
-from clawpipe.store.rewrite import compact, without_rows
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from types import ModuleType
 
 import pytest
 
-from clawpipe.store import source
-from clawpipe.store.source import code_digest, file_digest, function_digest, import_closure, reached_modules
+from clawpipe.core.store import source
+from clawpipe.core.store.source import code_digest, file_digest, function_digest, import_closure, reached_modules
 
 FILES = {
     "__init__.py": "",
@@ -147,6 +147,8 @@ def test_a_broken_file_has_a_digest_too(tmp_path: Path):
 
 
 def test_strings_with_names_of_objects_or_packages_count():
-    from clawpipe.store.source import import_closure
+    from clawpipe.core.store.source import import_closure
 
-    assert "clawpipe.engines.embedded" in import_closure("clawpipe.engines.base")  # "clawpipe.engines.embedded:EmbeddedEngine"
+    assert "clawpipe.model.engines.embedded" in import_closure(
+        "clawpipe.model.engines.base"
+    )  # "clawpipe.model.engines.embedded:EmbeddedEngine"

@@ -9,7 +9,7 @@ from contextlib import closing
 
 import pytest
 
-from clawpipe.store.sqlite import closed_with, open_shared
+from clawpipe.core.store.sqlite import closed_with, open_shared
 
 
 def test_those_who_make_a_file_at_once_all_open_it(tmp_path):

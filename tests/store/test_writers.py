@@ -12,19 +12,19 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from clawpipe.store.artifacts import STAGING, Store, staging
-from clawpipe.store.datasets import publish_dataset, read_dataset, stored_datasets
-from clawpipe.store.replaced import current_digest, note_replaced, replaced
+from clawpipe.core.store.artifacts import STAGING, Store, staging
+from clawpipe.core.store.datasets import publish_dataset, read_dataset, stored_datasets
+from clawpipe.core.store.replaced import current_digest, note_replaced, replaced
 
 TABLE = pa.table({"id": list(range(1000))})
 _BEGIN = """
     import resource, sys
     from pathlib import Path
     import pyarrow as pa
-    from clawpipe.store.artifacts import Store, staging
-    from clawpipe.store.files import write_atomic
-    from clawpipe.store.datasets import publish_dataset
-    from clawpipe.store.replaced import note_replaced
+    from clawpipe.core.store.artifacts import Store, staging
+    from clawpipe.core.store.files import write_atomic
+    from clawpipe.core.store.datasets import publish_dataset
+    from clawpipe.core.store.replaced import note_replaced
     root = Path(sys.argv[1])
     store = Store(root)
 """

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from optuna import create_study
 
-from clawpipe.config import NightConfig, load_config
-from clawpipe.config.load import with_settings
+from clawpipe.core.config import NightConfig, load_config
+from clawpipe.core.config.load import with_settings
+from clawpipe.core.services.stack import project_directory
 from clawpipe.errors import ConfigError, NotFoundError
-from clawpipe.services.stack import project_directory
-from clawpipe.sweeping.space import Range, draw, read_space
+from clawpipe.start.sweeping.space import Range, draw, read_space
 
 PROJECT = project_directory()
 

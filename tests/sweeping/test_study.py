@@ -10,13 +10,13 @@ import pytest
 import yaml
 from rich.console import Console
 
-from clawpipe.config import NightConfig, load_config
-from clawpipe.nights.record import Figures, NightStatus
-from clawpipe.store.home import Home
-from clawpipe.sweeping.results import BEST, report, table, write_best
-from clawpipe.sweeping.space import Choices, Range
-from clawpipe.sweeping.study import Study
-from clawpipe.sweeping.sweep import Sweep, slot_home, trial_environment
+from clawpipe.core.config import NightConfig, load_config
+from clawpipe.core.store.home import Home
+from clawpipe.record.nights.record import Figures, NightStatus
+from clawpipe.start.sweeping.results import BEST, report, table, write_best
+from clawpipe.start.sweeping.space import Choices, Range
+from clawpipe.start.sweeping.study import Study
+from clawpipe.start.sweeping.sweep import Sweep, slot_home, trial_environment
 
 SPACE = {
     "train.learning_rate": Range(low=1e-4, high=1e-2, log=True),

@@ -8,9 +8,9 @@ import httpx
 import pytest
 
 from clawpipe.errors import NotFoundError
-from clawpipe.talking.bench import bench_of
-from clawpipe.talking.line import Card, Line, card_of
-from clawpipe.talking.terminal import HELP, Speaker, Talk
+from clawpipe.start.talking.bench import bench_of
+from clawpipe.start.talking.line import Card, Line, card_of
+from clawpipe.start.talking.terminal import HELP, Speaker, Talk
 
 CARD = Card("shop-agent", "3", tools=[{"type": "function", "function": {"name": "calc"}}], preamble=[])
 

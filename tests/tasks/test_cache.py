@@ -12,15 +12,15 @@ import pytest
 from prefect import State, flow
 from prefect.client.schemas.actions import GlobalConcurrencyLimitUpdate
 
-from clawpipe.config.block import Block
-from clawpipe.config.night import Runtime
+from clawpipe.core.config.block import Block
+from clawpipe.core.config.night import Runtime
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import publish_dataset, read_dataset
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.records import find_record
+from clawpipe.core.store.refs import DatasetRef, StepResult
+from clawpipe.core.store.source import function_digest
 from clawpipe.errors import BusyError, DataError
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import publish_dataset, read_dataset
-from clawpipe.store.home import Home
-from clawpipe.store.records import find_record
-from clawpipe.store.refs import DatasetRef, StepResult
-from clawpipe.store.source import function_digest
 from tasks import cluster
 from tasks.step import step
 

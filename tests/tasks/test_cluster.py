@@ -12,13 +12,13 @@ from contextlib import contextmanager
 
 import pytest
 
-from clawpipe.config.runtime import Runtime
-from clawpipe.devices import metered
+from clawpipe.core.config.runtime import Runtime
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.identity import home_id
+from clawpipe.core.store.refs import StepResult
+from clawpipe.core.system.devices import metered
 from clawpipe.errors import ConfigError, DataError
-from clawpipe.store.home import Home
-from clawpipe.store.identity import home_id
-from clawpipe.store.refs import StepResult
-from clawpipe.workers.pool import open_workers
+from clawpipe.play.workers.pool import open_workers
 from tasks import cluster
 from tasks.cluster import on_cluster, placed, run_step
 from tasks.step import step

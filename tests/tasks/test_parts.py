@@ -9,18 +9,18 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from clawpipe.config.night import Curation, EnvironmentConfig, Rollouts, Runtime
-from clawpipe.curation import measures, partitions
-from clawpipe.policy.base import resolve_base
-from clawpipe.policy.version import base_ref
-from clawpipe.progress import reporting_to
-from clawpipe.rollouts import generate
-from clawpipe.store.datasets import dataset_files, write_parquet
-from clawpipe.store.home import Home
-from clawpipe.store.notes import Notes
-from clawpipe.store.open import open_store
-from clawpipe.store.refs import ModelRef, StepResult
-from clawpipe.workers.request import ShardRequest
+from clawpipe.core.config.night import Curation, EnvironmentConfig, Rollouts, Runtime
+from clawpipe.core.store.datasets import dataset_files, write_parquet
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.notes import Notes
+from clawpipe.core.store.open import open_store
+from clawpipe.core.store.refs import ModelRef, StepResult
+from clawpipe.core.system.progress import reporting_to
+from clawpipe.data.curation import measures, partitions
+from clawpipe.model.policy.base import resolve_base
+from clawpipe.model.policy.version import base_ref
+from clawpipe.play.rollouts import generate
+from clawpipe.play.workers.request import ShardRequest
 from tasks.cluster import on_cluster
 from tasks.data import curate
 from tasks.evaluation import _rolled_out_by

@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
-from clawpipe.config import NightConfig, load_config
-from clawpipe.environments.discovery import source_digest
-from clawpipe.ingest.options import Options
-from clawpipe.ingest.run import ingest as ingest_files
-from clawpipe.json_types import JsonObject
-from clawpipe.nights.journal import Journal, NullWatcher
-from clawpipe.nights.record import NightStatus, create_record, entry, run_dir
-from clawpipe.policy.base import resolve_base
-from clawpipe.services.stack import project_directory
-from clawpipe.store.home import Home
-from clawpipe.store.refs import DatasetRef, StepResult
-from clawpipe.store.source import import_closure, reached_modules
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.core.config import NightConfig, load_config
+from clawpipe.core.services.stack import project_directory
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.refs import DatasetRef, StepResult
+from clawpipe.core.store.source import import_closure, reached_modules
+from clawpipe.data.ingest.intake.options import Options
+from clawpipe.data.ingest.intake.run import ingest as ingest_files
+from clawpipe.model.policy.base import resolve_base
+from clawpipe.play.environments.discovery import source_digest
+from clawpipe.record.nights.journal import Journal, NullWatcher
+from clawpipe.record.nights.record import NightStatus, create_record, entry, run_dir
 from flows.datasets import named_datasets
 from flows.nightly import the_night
 from flows.opening import dry_run_night
@@ -155,7 +155,7 @@ def watch(home: Home, config: NightConfig) -> Watched:
 
 def unknown(watched: Watched, environment: str) -> dict[str, set[str]]:
     """The modules that ran in a step and are not in its key, nor in the environment's or the judge's, which the key has by name."""
-    named = import_closure(f"clawpipe.environments.{environment}") | import_closure("clawpipe.judging.prm")
+    named = import_closure(f"clawpipe.play.environments.{environment}") | import_closure("clawpipe.play.judging.prm")
     found = {name: modules - reached_modules(STEPS[name].function) - named for name, modules in watched.ran.items()}
     return {name: modules for name, modules in found.items() if modules}
 
@@ -164,22 +164,26 @@ def unknown(watched: Watched, environment: str) -> dict[str, set[str]]:
     "name", ["generate_chunk", "evaluate", "probe_teacher", "recompute_logprobs", "check_recorded", "export", "register"]
 )
 def test_a_step_with_workers_counts_what_they_run(name: str):
-    assert {"clawpipe.workers.worker", "clawpipe.engines.embedded"} <= reached_modules(STEPS[name].function)
+    assert {"clawpipe.play.workers.worker", "clawpipe.model.engines.embedded"} <= reached_modules(STEPS[name].function)
 
 
 def test_training_and_annotation_count_their_child_processes():
-    assert {"clawpipe.training.__main__", "clawpipe.training.losses.policy"} <= reached_modules(STEPS["train"].function)
-    assert "clawpipe.annotation.child" in reached_modules(STEPS["annotate"].function)
+    assert {"clawpipe.learn.training.__main__", "clawpipe.learn.training.losses.policy"} <= reached_modules(STEPS["train"].function)
+    assert "clawpipe.learn.annotation.child" in reached_modules(STEPS["annotate"].function)
 
 
 def test_the_gate_counts_its_evidence():
-    assert {"clawpipe.evaluation.evidence", "clawpipe.evaluation.gate"} <= reached_modules(STEPS["gate"].function)
+    assert {"clawpipe.learn.evaluation.verdict.evidence", "clawpipe.learn.evaluation.verdict.gate"} <= reached_modules(
+        STEPS["gate"].function
+    )
 
 
 def test_what_decides_nothing_is_in_no_key_of_what_comes_before():
-    assert not {"clawpipe.evaluation.gate", "clawpipe.nights.record", "clawpipe.reporting.html"} & reached_modules(
-        STEPS["train"].function
-    )
+    assert not {
+        "clawpipe.learn.evaluation.verdict.gate",
+        "clawpipe.record.nights.record",
+        "clawpipe.record.reporting.html",
+    } & reached_modules(STEPS["train"].function)
 
 
 WORKERS = "contracts engines environments policy wire workers"
@@ -286,10 +290,10 @@ def _python(folder: Path, version: str) -> str:
 
 
 def _key(name: str, file: Path, python: str | None = None, other: dict[str, str] | None = None) -> str | None:
-    from clawpipe.config.environment import Environments
-    from clawpipe.config.night import EnvironmentSpec, Generation, Runtime
-    from clawpipe.policy.version import base_ref
-    from clawpipe.rollouts.generate import Chunk
+    from clawpipe.core.config.environment import Environments
+    from clawpipe.core.config.night import EnvironmentSpec, Generation, Runtime
+    from clawpipe.model.policy.version import base_ref
+    from clawpipe.play.rollouts.generate import Chunk
 
     rows, policy = DatasetRef(name="rows", digest="d", rows=1), base_ref("random", "b", "pythonic", "float32")
     own_spec = {"name": f"{file}:Mine", "python": python}
@@ -307,10 +311,10 @@ def _key(name: str, file: Path, python: str | None = None, other: dict[str, str]
 @pytest.mark.parametrize("name", ["train", "score", "generate_chunk"])
 def test_an_edited_loss_scorer_or_engine_is_another_key(name: str, tmp_path: Path):
     """As an edited environment is; what does not use it keeps its key."""
-    from clawpipe.config.night import EngineSpec, EnvironmentSpec, Generation, Runtime, ScorerSpec
-    from clawpipe.config.training import Loss, Train
-    from clawpipe.policy.version import base_ref
-    from clawpipe.rollouts.generate import Chunk
+    from clawpipe.core.config.night import EngineSpec, EnvironmentSpec, Generation, Runtime, ScorerSpec
+    from clawpipe.core.config.training import Loss, Train
+    from clawpipe.model.policy.version import base_ref
+    from clawpipe.play.rollouts.generate import Chunk
 
     file = tmp_path / "own.py"
     rows, policy = DatasetRef(name="rows", digest="d", rows=1), base_ref("random", "b", "pythonic", "float32")
@@ -335,11 +339,11 @@ def test_an_edited_loss_scorer_or_engine_is_another_key(name: str, tmp_path: Pat
 )
 def test_an_edited_server_engine_is_another_key_where_it_samples(name: str, file: str, monkeypatch: pytest.MonkeyPatch):
     """No step reaches it but through its settings."""
-    from clawpipe import engines
-    from clawpipe.config.night import EngineSpec, EnvironmentSpec, Generation, Runtime
-    from clawpipe.policy.version import base_ref
-    from clawpipe.rollouts.generate import Chunk
-    from clawpipe.store import source
+    from clawpipe.core.config.night import EngineSpec, EnvironmentSpec, Generation, Runtime
+    from clawpipe.core.store import source
+    from clawpipe.model import engines
+    from clawpipe.model.policy.version import base_ref
+    from clawpipe.play.rollouts.generate import Chunk
 
     items, policy = DatasetRef(name="rows", digest="d", rows=1), base_ref("random", "b", "pythonic", "float32")
     config = Generation(engine=EngineSpec(name=name, url=("http://127.0.0.1:1",), model="m"))
@@ -353,7 +357,7 @@ def test_an_edited_server_engine_is_another_key_where_it_samples(name: str, file
 @pytest.mark.parametrize("options", ['{"model": "MODEL"}', f'{{"jury": [{{"model": "{"long " * 100}"}}, {{"model": "MODEL"}}]}}'])
 def test_other_weights_in_the_same_folder_are_another_key(tmp_path: Path, options: str):
     """A reward model was known by its path: another checkpoint there would have been the old one's scores."""
-    from clawpipe.config.night import EnvironmentSpec, ScorerSpec
+    from clawpipe.core.config.night import EnvironmentSpec, ScorerSpec
 
     rows = DatasetRef(name="rows", digest="d", rows=1)
     judge = ScorerSpec(name="prm", options=json.loads(options.replace("MODEL", str(tmp_path))))

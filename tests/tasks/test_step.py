@@ -9,8 +9,8 @@ import pytest
 from prefect.client.schemas.objects import TaskRun
 from prefect.states import Failed
 
+from clawpipe.core.store.refs import StepResult
 from clawpipe.errors import BusyError, ClawpipeError, ConfigError, DataError, TrainingError
-from clawpipe.store.refs import StepResult
 from tasks.step import GPU_LIMIT, RETRY_DELAYS, Call, part, run_by, step, together
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from clawpipe.config.night import EnvironmentSpec
-from clawpipe.store.refs import DatasetRef
+from clawpipe.core.config.night import EnvironmentSpec
+from clawpipe.core.store.refs import DatasetRef
 from tasks.data import score
 
 

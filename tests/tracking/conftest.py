@@ -11,19 +11,19 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from clawpipe.config.night import Gate
-from clawpipe.contracts import schema_of
-from clawpipe.evaluation.gate import decide
-from clawpipe.evaluation.verdict import Evidence, ItemOutcome, ModelOutcomes, Verdict
-from clawpipe.nights.record import StepEntry
-from clawpipe.policy.version import adapter_ref, base_ref
-from clawpipe.registry.tracking import Tracking
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import publish_dataset
-from clawpipe.store.home import Home
-from clawpipe.store.refs import DatasetRef, ModelRef, StepResult
-from clawpipe.tracking.sinks import Sink
-from clawpipe.tracking.tracker import NightTracker
+from clawpipe.core.config.night import Gate
+from clawpipe.core.contracts import schema_of
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import publish_dataset
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.learn.evaluation.verdict.gate import decide
+from clawpipe.learn.evaluation.verdict.verdict import Evidence, ItemOutcome, ModelOutcomes, Verdict
+from clawpipe.model.policy.version import adapter_ref, base_ref
+from clawpipe.record.nights.record import StepEntry
+from clawpipe.record.registry.tracking import Tracking
+from clawpipe.record.tracking.sinks import Sink
+from clawpipe.record.tracking.tracker import NightTracker
 
 NIGHT = "2030-01-02-abc"
 NOLOAD = "ignore:The ``noload`` loader strategy is deprecated:DeprecationWarning"  # MLflow 3.17 with SQLAlchemy 2.1

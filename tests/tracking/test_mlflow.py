@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from clawpipe.registry.runs import NightRun, record_night
-from clawpipe.registry.tracking import Tracking
-from clawpipe.tracking.mlflow_sink import MlflowSink
+from clawpipe.record.registry.runs import NightRun, record_night
+from clawpipe.record.registry.tracking import Tracking
+from clawpipe.record.tracking.mlflow_sink import MlflowSink
 
 ONE, TWO, THREE = ({"step": step, "loss": 1.0 / step, "lp": -1.0} for step in (1, 2, 3))
 NIGHT = "2030-01-02-abc"

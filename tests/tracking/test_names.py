@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawpipe.services.stack import project_directory
-from clawpipe.tracking.names import PREDECESSORS, names, tables, tracked
-from clawpipe.training.metrics import METRICS
+from clawpipe.core.services.stack import project_directory
+from clawpipe.learn.training.metrics import METRICS
+from clawpipe.record.tracking.names import PREDECESSORS, names, tables, tracked
 
 DOCS = project_directory() / "docs" / "tracking.md"
 
@@ -21,7 +21,7 @@ DOCS = project_directory() / "docs" / "tracking.md"
 def test_the_tables_in_the_docs_are_the_ones_that_apply():
     text = DOCS.read_text()
     for table in tables().split("\n\n"):
-        assert table.strip() in text, "print them with: python -m clawpipe.tracking.names"
+        assert table.strip() in text, "print them with: python -m clawpipe.record.tracking.names"
 
 
 @pytest.mark.parametrize("name", PREDECESSORS)
@@ -51,6 +51,6 @@ def test_metrics_of_earlier_systems_keep_their_names():
 
 
 def test_names_need_no_heavy_library():
-    code = "import sys, clawpipe.tracking.names; print(*sys.modules)"
+    code = "import sys, clawpipe.record.tracking.names; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert {"mlflow", "torch", "transformers", "prefect", "wandb", "pyarrow"}.isdisjoint(loaded)

@@ -16,12 +16,12 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from clawpipe.nights.journal import Journal, NullWatcher
-from clawpipe.nights.record import NightStatus, entry, read_status
-from clawpipe.ports import LOOPBACK, free_port
-from clawpipe.store.home import Home
-from clawpipe.store.refs import DatasetRef, StepResult
-from clawpipe.tracking.spans import spans_of
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.refs import DatasetRef, StepResult
+from clawpipe.core.system.ports import LOOPBACK, free_port
+from clawpipe.record.nights.journal import Journal, NullWatcher
+from clawpipe.record.nights.record import NightStatus, entry, read_status
+from clawpipe.record.tracking.spans import spans_of
 
 ROWS = DatasetRef(name="samples", digest="d" * 64, rows=3, parents=())
 
@@ -134,7 +134,7 @@ def collecting() -> Iterator[tuple[str, SimpleQueue[tuple[str | None, bytes]]]]:
 
 @pytest.mark.slow
 def test_nights_without_traces_load_no_exporter():
-    wrong = "name.startswith('opentelemetry.exporter') or name == 'clawpipe.tracking.spans'"
+    wrong = "name.startswith('opentelemetry.exporter') or name == 'clawpipe.record.tracking.spans'"
     look = f"import sys, flows.nightly; print([name for name in sys.modules if {wrong}])"
     done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout.strip() == "[]"

@@ -10,7 +10,7 @@ from pathlib import Path
 import openai  # noqa: F401  # beside such libraries W&B would advertise itself
 import pytest
 
-from clawpipe.tracking.wandb_sink import WandbSink, run_id
+from clawpipe.record.tracking.wandb_sink import WandbSink, run_id
 
 wandb = pytest.importorskip("wandb")
 
@@ -134,7 +134,7 @@ def test_without_a_key_the_night_goes_on(tell, new_sink, memory, monkeypatch):
 def test_a_server_that_is_away_does_not_hold_the_night_up(tell, new_sink, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "online")
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")  # the discard port: nobody listens
-    monkeypatch.setattr("clawpipe.tracking.wandb_sink._INIT_SECONDS", 1.0)
+    monkeypatch.setattr("clawpipe.record.tracking.wandb_sink._INIT_SECONDS", 1.0)
     night = tell(new_sink())
     night.trained("round-1", [ONE])
     [warning] = night.warnings

@@ -12,15 +12,15 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, TrainingArguments
 
-from clawpipe.config.training import Lora, Loss, Opd, Train
-from clawpipe.contracts.schema import schema_of
-from clawpipe.store.datasets import write_parquet
-from clawpipe.training.checkpoint.files import Checkpoints
-from clawpipe.training.data.samples import Sample
-from clawpipe.training.losses.batch import PolicyObjective
-from clawpipe.training.request import TrainRequest
-from clawpipe.training.run import train
-from clawpipe.training.trainers.base import PackDataset, PackedTrainer, Rhythm
+from clawpipe.core.config.training import Lora, Loss, Opd, Train
+from clawpipe.core.contracts.schema import schema_of
+from clawpipe.core.store.datasets import write_parquet
+from clawpipe.learn.training.checkpoint.files import Checkpoints
+from clawpipe.learn.training.data.samples import Sample
+from clawpipe.learn.training.losses.batch import PolicyObjective
+from clawpipe.learn.training.request import TrainRequest
+from clawpipe.learn.training.run import train
+from clawpipe.learn.training.trainers.base import PackDataset, PackedTrainer, Rhythm
 
 QUICK = Train(
     optimizer_steps=3,
@@ -212,7 +212,7 @@ def cut(here, monkeypatch):
 
     def run(request):
         with monkeypatch.context() as patched:
-            patched.setattr("clawpipe.training.run.commit", end)
+            patched.setattr("clawpipe.learn.training.run.commit", end)
             with contextlib.suppress(PowerCutError):
                 here(request)
         return Path(request.output).parent

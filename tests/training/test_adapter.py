@@ -10,9 +10,9 @@ from peft.tuners.lora import LoraLayer
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from clawpipe.config.training import Lora
+from clawpipe.core.config.training import Lora
 from clawpipe.errors import ConfigError
-from clawpipe.training.model.adapter import attach_trainable, unfreeze
+from clawpipe.learn.training.model.adapter import attach_trainable, unfreeze
 
 ONE = {"optimizer_steps": 1, "epochs": 1}
 

@@ -9,8 +9,8 @@ import torch
 from trl import GRPOTrainer
 from trl.experimental.sdpo.loss_utils import compute_sampled_token_self_distillation_loss, compute_topk_self_distillation_loss
 
-from clawpipe.config.training import Loss
-from clawpipe.training.losses.policy import policy_loss, topk_divergence
+from clawpipe.core.config.training import Loss
+from clawpipe.learn.training.losses.policy import policy_loss, topk_divergence
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from clawpipe.config import NightConfig
-from clawpipe.config.backend import BackendSpec
-from clawpipe.config.training import Train
+from clawpipe.core.config import NightConfig
+from clawpipe.core.config.backend import BackendSpec
+from clawpipe.core.config.training import Train
+from clawpipe.core.store.digests import sha256_json
 from clawpipe.errors import ConfigError, TrainingError
-from clawpipe.store.digests import sha256_json
-from clawpipe.training.backends import BACKENDS, require_backend
-from clawpipe.training.produce import run_training
+from clawpipe.learn.training.backends import BACKENDS, require_backend
+from clawpipe.learn.training.produce import run_training
 from tasks.keys import content_key, extensions_of
 
 PAGE = Path("docs/extending.md").read_text(encoding="utf-8")
@@ -24,8 +24,8 @@ PAGE = Path("docs/extending.md").read_text(encoding="utf-8")
 PROGRAM = """
 import json, shutil, sys
 from pathlib import Path
-from clawpipe.training.request import TrainRequest
-from clawpipe.training.run import train
+from clawpipe.learn.training.request import TrainRequest
+from clawpipe.learn.training.run import train
 
 request, adapter = TrainRequest.model_validate_json(Path(sys.argv[1]).read_bytes()), Path(sys.argv[2])
 there = adapter.with_name("there")
@@ -65,7 +65,7 @@ def test_a_users_backend_trains_as_the_local_one_does(request_for, tmp_path, her
 @pytest.mark.usefixtures("quick_scripts")
 def test_a_backend_without_an_outcome_is_an_error(request_for, tmp_path):
     (tmp_path / "idle.py").write_text(
-        "from clawpipe.training.backends import Capabilities\n"
+        "from clawpipe.learn.training.backends import Capabilities\n"
         "class Idle:\n"
         "    can = Capabilities()\n"
         "    def __init__(self, url, model): ...\n"

@@ -8,8 +8,8 @@ import sys
 import pytest
 import torch
 
-from clawpipe.training.checkpoint.files import Checkpoints
-from clawpipe.training.checkpoint.state import load_optimizer, load_random, load_weights, save_state
+from clawpipe.learn.training.checkpoint.files import Checkpoints
+from clawpipe.learn.training.checkpoint.state import load_optimizer, load_random, load_weights, save_state
 
 IDENTITY = {"config": "c", "data": "d"}
 
@@ -73,7 +73,7 @@ def test_a_kill_while_saving_leaves_the_one_before(store, moment):
     code = (
         "import pathlib\n"
         "from clawpipe import faults\n"
-        "from clawpipe.training.checkpoint.files import Checkpoints\n"
+        "from clawpipe.learn.training.checkpoint.files import Checkpoints\n"
         "def fill(directory):\n"
         "    (directory / 'weights').write_bytes(b'half')\n"
         "    faults.kill_point('checkpoint.after_fill')\n"

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from scipy.signal import lfilter
 
-from clawpipe.config.training import Loss, Ppo
-from clawpipe.store.digests import canonical
-from clawpipe.training.data.packing import plan_packs
-from clawpipe.training.losses.gae import estimates, gae, with_advantages
-from clawpipe.training.losses.policy import value_loss
-from clawpipe.training.model.value_head import VALUE_HEAD, add_value_head, predict_values
+from clawpipe.core.config.training import Loss, Ppo
+from clawpipe.core.store.digests import canonical
+from clawpipe.learn.training.data.packing import plan_packs
+from clawpipe.learn.training.losses.gae import estimates, gae, with_advantages
+from clawpipe.learn.training.losses.policy import value_loss
+from clawpipe.learn.training.model.value_head import VALUE_HEAD, add_value_head, predict_values
 
 
 @given(st.integers(1, 20), st.floats(0.1, 1), st.floats(0, 1), st.integers(0, 1000))

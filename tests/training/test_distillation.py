@@ -8,10 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawpipe.config.training import Combine, Loss, Opd
-from clawpipe.training.data.packing import build_pack
-from clawpipe.training.losses.policy import topk_divergence
-from clawpipe.training.model.scoring_head import install_scoring_head, score_pack
+from clawpipe.core.config.training import Combine, Loss, Opd
+from clawpipe.learn.training.data.packing import build_pack
+from clawpipe.learn.training.losses.policy import topk_divergence
+from clawpipe.learn.training.model.scoring_head import install_scoring_head, score_pack
 
 
 def draw(seed, rows=5, vocabulary=12):
@@ -62,7 +62,7 @@ def test_a_step_down_moves_mass_to_what_the_teacher_prefers():
 
 def test_the_head_gives_each_row_the_tokens_it_asked_for(tiny_llama, make_sample, monkeypatch):
     """Two rows ask the same position about the same token, but compare it with others; chunks do not matter."""
-    monkeypatch.setattr("clawpipe.training.model.scoring_head._CHUNK", 3)
+    monkeypatch.setattr("clawpipe.learn.training.model.scoring_head._CHUNK", 3)
     model = tiny_llama()
     install_scoring_head(model)
     samples = [make_sample([1, 2, 3, 4], [2, 3], temperature=0.7) for _ in range(3)]

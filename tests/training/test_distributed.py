@@ -14,8 +14,8 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from clawpipe.errors import BusyError, ConfigError, DataError
-from clawpipe.training.process.collectives import pad_plan
-from clawpipe.training.produce import run_training
+from clawpipe.learn.training.process.collectives import pad_plan
+from clawpipe.learn.training.produce import run_training
 
 PLAIN = {"lora": {"rank": 4, "alpha": 8, "dropout": 0.0}}  # each process draws its own dropout
 FSDP, ZERO = (str(Path(f"configs/accelerate/{name}.yaml").resolve()) for name in ("fsdp2", "zero3"))
@@ -140,7 +140,7 @@ def test_accelerate_that_starts_too_few_processes_is_noticed(request_for, tmp_pa
 def test_fewer_processes_than_asked_for_are_noticed(request_for, tmp_path):
     file = tmp_path / "request.json"
     file.write_text(request_for("two", processes=2).model_dump_json())
-    ended = subprocess.run([sys.executable, "-m", "clawpipe.training", str(file)], capture_output=True, check=False)
+    ended = subprocess.run([sys.executable, "-m", "clawpipe.learn.training", str(file)], capture_output=True, check=False)
     assert ended.returncode == 2
     assert b"2 training processes were asked for, and 1 run" in ended.stderr
 

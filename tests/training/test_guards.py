@@ -7,13 +7,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from clawpipe.children import memory
-from clawpipe.config.training import Lora
+from clawpipe.core.config.training import Lora
 from clawpipe.errors import BusyError, DataError
-from clawpipe.training import produce as launch
-from clawpipe.training.request import is_finished
-from clawpipe.training.trainers.base import PackedTrainer
-from clawpipe.training.trainers.early_stopping import Limits, best_step, hold_out, stop_reason
+from clawpipe.learn.children import memory
+from clawpipe.learn.training import produce as launch
+from clawpipe.learn.training.request import is_finished
+from clawpipe.learn.training.trainers.base import PackedTrainer
+from clawpipe.learn.training.trainers.early_stopping import Limits, best_step, hold_out, stop_reason
 
 STEADY = {"lora": Lora(rank=4, alpha=8)}  # no dropout, whose draws depend on the packs
 

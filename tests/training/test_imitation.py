@@ -10,17 +10,17 @@ import pyarrow as pa
 import pytest
 import torch
 
-from clawpipe.config.training import Loss, Opd, Ppo, Train
-from clawpipe.contracts.schema import schema_of
-from clawpipe.recorded.compare import _chosen
-from clawpipe.store.artifacts import Store
-from clawpipe.store.datasets import publish_dataset, write_parquet
-from clawpipe.training.data.samples import Sample, _marked, load_samples
-from clawpipe.training.losses.batch import PolicyObjective
-from clawpipe.training.losses.gae import with_advantages
-from clawpipe.training.model.likelihoods import require_likely_zeros
-from clawpipe.training.trainers.base import PackedTrainer
-from clawpipe.training.trainers.policy import require_applied_ratios
+from clawpipe.core.config.training import Loss, Opd, Ppo, Train
+from clawpipe.core.contracts.schema import schema_of
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import publish_dataset, write_parquet
+from clawpipe.learn.training.data.samples import Sample, _marked, load_samples
+from clawpipe.learn.training.losses.batch import PolicyObjective
+from clawpipe.learn.training.losses.gae import with_advantages
+from clawpipe.learn.training.model.likelihoods import require_likely_zeros
+from clawpipe.learn.training.trainers.base import PackedTrainer
+from clawpipe.learn.training.trainers.policy import require_applied_ratios
+from clawpipe.play.recorded.compare import _chosen
 from tests.training.test_samples import GOOD, SCHEMA
 
 

@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trl import KTOTrainer
 
-from clawpipe.config.methods import Kto
+from clawpipe.core.config.methods import Kto
 from clawpipe.errors import DataError
-from clawpipe.training.data.pairs import plan_pairs
-from clawpipe.training.data.samples import Sample
-from clawpipe.training.losses.batch import KtoObjective
-from clawpipe.training.losses.kto import kto_loss, reference_point, row_sums
-from clawpipe.training.trainers.kto import KtoTrainer, one_label_each, require_both_labels, with_mismatched
+from clawpipe.learn.training.data.pairs import plan_pairs
+from clawpipe.learn.training.data.samples import Sample
+from clawpipe.learn.training.losses.batch import KtoObjective
+from clawpipe.learn.training.losses.kto import kto_loss, reference_point, row_sums
+from clawpipe.learn.training.trainers.kto import KtoTrainer, one_label_each, require_both_labels, with_mismatched
 
 LABELS = torch.tensor([True, False, False, True, True])
 

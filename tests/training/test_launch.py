@@ -11,12 +11,12 @@ import torch
 from peft import PeftModel, get_peft_model_state_dict
 from safetensors.torch import load_file
 
-from clawpipe.config.training import Lora, Loss
+from clawpipe.core.config.training import Lora, Loss
+from clawpipe.core.store.files import exclusive
 from clawpipe.errors import BusyError, ConfigError, TrainingError
-from clawpipe.store.files import exclusive
-from clawpipe.training.__main__ import _run
-from clawpipe.training.losses.policy import policy_loss
-from clawpipe.training.produce import run_training
+from clawpipe.learn.training.__main__ import _run
+from clawpipe.learn.training.losses.policy import policy_loss
+from clawpipe.learn.training.produce import run_training
 
 pytestmark = pytest.mark.usefixtures("quick_scripts")
 
@@ -79,7 +79,7 @@ def test_a_whole_run_of_ignored_log_probs_fails(request_for, tmp_path, here, mon
     def ignore(logprobs, behaviour, *streams, **more):
         return policy_loss(logprobs, logprobs.detach(), *streams, **more)
 
-    monkeypatch.setattr("clawpipe.training.losses.batch.policy_loss", ignore)
+    monkeypatch.setattr("clawpipe.learn.training.losses.batch.policy_loss", ignore)
     with pytest.raises(TrainingError, match="recorded log-probs were ignored"):
         here(request_for("ignored", train={"epochs": 1}))
     assert not (tmp_path / "ignored" / "outcome").exists()
@@ -101,7 +101,7 @@ def test_memory_that_ran_out_means_try_again(request_for, tmp_path, monkeypatch)
     def run_out(*arguments):
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
 
-    monkeypatch.setattr("clawpipe.training.run.build_model", run_out)
+    monkeypatch.setattr("clawpipe.learn.training.run.build_model", run_out)
     file = tmp_path / "request.json"
     file.write_text(request_for("big").model_dump_json())
     with pytest.raises(BusyError, match="even with one row per pack"):
@@ -121,7 +121,7 @@ def test_a_run_that_takes_too_long_is_stopped(request_for, tmp_path):
 def test_a_request_that_makes_no_sense_is_a_config_error(tmp_path):
     (tmp_path / "request.json").write_text("{}")
     ended = subprocess.run(
-        [sys.executable, "-m", "clawpipe.training", str(tmp_path / "request.json")], capture_output=True, check=False
+        [sys.executable, "-m", "clawpipe.learn.training", str(tmp_path / "request.json")], capture_output=True, check=False
     )
     assert ended.returncode == 2
     assert ended.stdout == b""
@@ -137,5 +137,5 @@ def test_where_it_runs_is_not_what_it_computes(request_for):
 
 def test_the_parents_side_loads_no_heavy_library():
     heavy = ("torch", "transformers", "peft")
-    code = f"import sys, clawpipe.training.produce; print([name for name in {heavy} if name in sys.modules])"
+    code = f"import sys, clawpipe.learn.training.produce; print([name for name in {heavy} if name in sys.modules])"
     assert subprocess.check_output([sys.executable, "-c", code], env=dict(os.environ), text=True).strip() == "[]"

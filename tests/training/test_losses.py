@@ -7,9 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawpipe.config.training import Loss
+from clawpipe.core.config.training import Loss
 from clawpipe.errors import ConfigError
-from clawpipe.training.losses.policy import policy_loss
+from clawpipe.learn.training.losses.policy import policy_loss
 
 PLAIN = Loss(dual_clip=None)
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from clawpipe.config.training import Loss, Opd
-from clawpipe.training.metrics import METRICS
+from clawpipe.core.config.training import Loss, Opd
+from clawpipe.learn.training.metrics import METRICS
 
 KINDS = {
     "grpo": {"loss": Loss(kl_coef=0.1, icepop=(0.5, 2.0), opsm_delta=0.0), "validation": 0.25},

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
-from clawpipe.config.training import Lora, Loss
-from clawpipe.training.data.packing import TokenTree, build_pack, inputs_of, plan_packs
-from clawpipe.training.data.samples import Sample
-from clawpipe.training.losses.policy import policy_loss
-from clawpipe.training.model.adapter import attach_trainable
-from clawpipe.training.model.scoring_head import install_scoring_head, score_pack
-from clawpipe.training.model.tree_attention import BLOCKS, blocks, blocks_work, tree_of, use_packs, visible
+from clawpipe.core.config.training import Lora, Loss
+from clawpipe.learn.training.data.packing import TokenTree, build_pack, inputs_of, plan_packs
+from clawpipe.learn.training.data.samples import Sample
+from clawpipe.learn.training.losses.policy import policy_loss
+from clawpipe.learn.training.model.adapter import attach_trainable
+from clawpipe.learn.training.model.scoring_head import install_scoring_head, score_pack
+from clawpipe.learn.training.model.tree_attention import BLOCKS, blocks, blocks_work, tree_of, use_packs, visible
 
 OF_TORCH = "ignore:.torch.jit.script_method. is deprecated:DeprecationWarning"  # as its compiler loads
 SHORT_ROWS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=6), min_size=1, max_size=6)
@@ -272,7 +272,7 @@ def test_packs_of_whole_rows_are_planned_by_their_whole_length():
 def test_scores_do_not_depend_on_the_chunk(scoring_model, rollouts, monkeypatch):
     samples = rollouts()
     _, whole, _ = _packed(scoring_model, samples)
-    monkeypatch.setattr("clawpipe.training.model.scoring_head._CHUNK", 7)
+    monkeypatch.setattr("clawpipe.learn.training.model.scoring_head._CHUNK", 7)
     _, chunked, _ = _packed(scoring_model, samples)
     torch.testing.assert_close(chunked, whole, rtol=0, atol=1e-6)
 

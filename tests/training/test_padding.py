@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from clawpipe.core.store.datasets import write_parquet
 from clawpipe.errors import DataError
-from clawpipe.store.datasets import write_parquet
-from clawpipe.training.model.build import build_model
-from clawpipe.training.model.likelihoods import require_likely_zeros
-from clawpipe.training.run import score_rows
+from clawpipe.learn.training.model.build import build_model
+from clawpipe.learn.training.model.likelihoods import require_likely_zeros
+from clawpipe.learn.training.run import score_rows
 
 
 def test_zeros_that_were_filled_in_are_bad_data(here, tmp_path, request_for):

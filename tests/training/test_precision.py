@@ -10,16 +10,16 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from clawpipe.config.training import Lora
+from clawpipe.core.config.training import Lora
 from clawpipe.errors import ConfigError, TrainingError
-from clawpipe.policy.weights import finite
-from clawpipe.training.checkpoint.moments import trainable
-from clawpipe.training.checkpoint.state import Movement
-from clawpipe.training.model.build import build_model
-from clawpipe.training.outcome import nothing_learnt
-from clawpipe.training.produce import run_training
-from clawpipe.training.trainers.base import PackedTrainer
-from clawpipe.training.trainers.optimizer import MasterAdamW
+from clawpipe.learn.training.checkpoint.moments import trainable
+from clawpipe.learn.training.checkpoint.state import Movement
+from clawpipe.learn.training.model.build import build_model
+from clawpipe.learn.training.outcome import nothing_learnt
+from clawpipe.learn.training.produce import run_training
+from clawpipe.learn.training.trainers.base import PackedTrainer
+from clawpipe.learn.training.trainers.optimizer import MasterAdamW
+from clawpipe.model.policy.weights import finite
 
 FULL = {"adapter": "full", "learning_rate": 3e-5, "epochs": 4}
 

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawpipe.config.training import Dpo
-from clawpipe.training.losses.preference import preference_loss
+from clawpipe.core.config.training import Dpo
+from clawpipe.learn.training.losses.preference import preference_loss
 
 VARIANTS = ("sigmoid", "ipo", "sigmoid_norm")
 

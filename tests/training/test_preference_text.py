@@ -10,22 +10,22 @@ import torch
 from peft import get_peft_model_state_dict
 from transformers import TrainingArguments
 
-from clawpipe.config.environment import EnvironmentSpec
-from clawpipe.config.training import Dpo, Lora, Train
-from clawpipe.contracts.schema import schema_of
-from clawpipe.environments.openings import openings
+from clawpipe.core.config.environment import EnvironmentSpec
+from clawpipe.core.config.training import Dpo, Lora, Train
+from clawpipe.core.contracts.schema import schema_of
+from clawpipe.core.conversation.messages import Message, ToolCall, ToolSpec
+from clawpipe.core.store.datasets import write_parquet
 from clawpipe.errors import ConfigError, DataError, TrainingError
-from clawpipe.messages import Message, ToolCall, ToolSpec
-from clawpipe.policy.renderer import Renderer
-from clawpipe.policy.text import renderers
-from clawpipe.policy.tiny import byte_tokenizer
-from clawpipe.store.datasets import write_parquet
-from clawpipe.training.data.text_pairs import load_text_pairs
-from clawpipe.training.losses.preference import preference_loss
-from clawpipe.training.metrics import METRICS
-from clawpipe.training.model.adapter import attach_trainable, save_adapter
-from clawpipe.training.request import Reference, Rendering
-from clawpipe.training.trainers.trl_dpo import pairs_per_step, train_text_preferences
+from clawpipe.learn.training.data.text_pairs import load_text_pairs
+from clawpipe.learn.training.losses.preference import preference_loss
+from clawpipe.learn.training.metrics import METRICS
+from clawpipe.learn.training.model.adapter import attach_trainable, save_adapter
+from clawpipe.learn.training.request import Reference, Rendering
+from clawpipe.learn.training.trainers.trl_dpo import pairs_per_step, train_text_preferences
+from clawpipe.model.policy.renderer import Renderer
+from clawpipe.model.policy.text import renderers
+from clawpipe.model.policy.tiny import byte_tokenizer
+from clawpipe.play.environments.openings import openings
 
 TOOLS = (ToolSpec("stock", "How many are left.", {"item": "string"}),)
 PREAMBLE = (Message("system", "You keep a shop."),)
@@ -362,9 +362,9 @@ def test_text_pairs_without_an_environment_are_refused(request_for, here, stored
 
 def test_only_a_trainer_that_reads_text_pairs_gets_them(stored, tmp_path, monkeypatch):
     """Any other method on pairs trained with the loss of dpo."""
-    from clawpipe.config import training as settings
-    from clawpipe.training.request import TrainRequest
-    from clawpipe.training.run import train
+    from clawpipe.core.config import training as settings
+    from clawpipe.learn.training.request import TrainRequest
+    from clawpipe.learn.training.run import train
 
     paths = stored(((Message("user", "q"),), (Message("assistant", "a"),), (Message("assistant", "b"),)))
     another = replace(settings.METHODS["kto"], pairs=True)

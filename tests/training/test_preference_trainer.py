@@ -10,14 +10,14 @@ from datasets import Dataset
 from transformers import TrainingArguments
 from trl import DPOConfig, DPOTrainer
 
-from clawpipe.config.training import Dpo, Lora
-from clawpipe.policy.tiny import byte_tokenizer
-from clawpipe.training.checkpoint.files import Checkpoints
-from clawpipe.training.data.pairs import plan_pairs
-from clawpipe.training.data.samples import Sample
-from clawpipe.training.losses.batch import PairObjective
-from clawpipe.training.model.adapter import attach_trainable
-from clawpipe.training.trainers.base import PackDataset, PackedTrainer, Rhythm
+from clawpipe.core.config.training import Dpo, Lora
+from clawpipe.learn.training.checkpoint.files import Checkpoints
+from clawpipe.learn.training.data.pairs import plan_pairs
+from clawpipe.learn.training.data.samples import Sample
+from clawpipe.learn.training.losses.batch import PairObjective
+from clawpipe.learn.training.model.adapter import attach_trainable
+from clawpipe.learn.training.trainers.base import PackDataset, PackedTrainer, Rhythm
+from clawpipe.model.policy.tiny import byte_tokenizer
 
 QUIET = {
     "use_cpu": True,

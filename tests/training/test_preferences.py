@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawpipe.contracts.schema import schema_of
+from clawpipe.core.contracts.schema import schema_of
+from clawpipe.core.store.datasets import write_parquet
 from clawpipe.errors import ConfigError, DataError
-from clawpipe.store.datasets import write_parquet
-from clawpipe.training.data.packing import build_pack
-from clawpipe.training.data.pairs import are_text_only, load_pairs, plan_pairs
-from clawpipe.training.data.samples import Sample
-from clawpipe.training.metrics import METRICS
+from clawpipe.learn.training.data.packing import build_pack
+from clawpipe.learn.training.data.pairs import are_text_only, load_pairs, plan_pairs
+from clawpipe.learn.training.data.samples import Sample
+from clawpipe.learn.training.metrics import METRICS
 
 SIDES = ("chosen", "rejected")
 GOOD = {

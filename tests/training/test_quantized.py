@@ -11,11 +11,11 @@ import torch
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
 
-from clawpipe.config.training import Lora
-from clawpipe.engines.embedded import EmbeddedEngine
+from clawpipe.core.config.training import Lora
 from clawpipe.errors import ConfigError
-from clawpipe.policy.load import load_base
-from clawpipe.training.produce import run_training
+from clawpipe.learn.training.produce import run_training
+from clawpipe.model.engines.embedded import EmbeddedEngine
+from clawpipe.model.policy.load import load_base
 
 HELD = ["nf4", "int8", "int8-torchao"]
 VARIANTS = ["lora", "rslora", "dora"]

@@ -8,21 +8,21 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from clawpipe.config.training import Lora
+from clawpipe.core.config.training import Lora
+from clawpipe.core.store.refs import OptimizerRef
 from clawpipe.errors import BusyError, ConfigError
-from clawpipe.policy.version import base_ref
-from clawpipe.store.refs import OptimizerRef
-from clawpipe.training.course import Course
-from clawpipe.training.data.samples import load_samples
-from clawpipe.training.model.build import build_model
-from clawpipe.training.model.likelihoods import likelihoods
-from clawpipe.training.model.reference import reference_model
-from clawpipe.training.model.scoring_head import base_of
-from clawpipe.training.produce import run_training
-from clawpipe.training.request import Reference
-from clawpipe.training.run import score_rows
-from clawpipe.training.trainers.base import PackedTrainer
-from clawpipe.training.trainers.kto import training_job
+from clawpipe.learn.training.course import Course
+from clawpipe.learn.training.data.samples import load_samples
+from clawpipe.learn.training.model.build import build_model
+from clawpipe.learn.training.model.likelihoods import likelihoods
+from clawpipe.learn.training.model.reference import reference_model
+from clawpipe.learn.training.model.scoring_head import base_of
+from clawpipe.learn.training.produce import run_training
+from clawpipe.learn.training.request import Reference
+from clawpipe.learn.training.run import score_rows
+from clawpipe.learn.training.trainers.base import PackedTrainer
+from clawpipe.learn.training.trainers.kto import training_job
+from clawpipe.model.policy.version import base_ref
 
 STEADY = {"lora": Lora(rank=4, alpha=8), "epochs": 1, "optimizer_steps": 3}
 METHODS = ["sft", "grpo", "ppo", "kto", "opd", "combine"]

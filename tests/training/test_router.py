@@ -9,14 +9,14 @@ import torch
 from transformers import AutoModelForCausalLM, MixtralConfig, OlmoeConfig, Qwen3MoeConfig
 from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
 
-from clawpipe.config.training import Lora
-from clawpipe.training.losses.batch import Part
-from clawpipe.training.model.adapter import attach_trainable
-from clawpipe.training.model.router import balance_coefficient
-from clawpipe.training.model.scoring_head import install_scoring_head, score_pack
-from clawpipe.training.model.tree_attention import use_packs
-from clawpipe.training.trainers.accumulator import Accumulator
-from clawpipe.training.trainers.base import PackedTrainer
+from clawpipe.core.config.training import Lora
+from clawpipe.learn.training.losses.batch import Part
+from clawpipe.learn.training.model.adapter import attach_trainable
+from clawpipe.learn.training.model.router import balance_coefficient
+from clawpipe.learn.training.model.scoring_head import install_scoring_head, score_pack
+from clawpipe.learn.training.model.tree_attention import use_packs
+from clawpipe.learn.training.trainers.accumulator import Accumulator
+from clawpipe.learn.training.trainers.base import PackedTrainer
 
 SIZES = {
     "vocab_size": 64,

@@ -5,10 +5,10 @@ import math
 import pyarrow as pa
 import pytest
 
-from clawpipe.config.training import Train
+from clawpipe.core.config.training import Train
+from clawpipe.core.store.datasets import write_parquet
 from clawpipe.errors import DataError
-from clawpipe.store.datasets import write_parquet
-from clawpipe.training.data.samples import load_samples
+from clawpipe.learn.training.data.samples import load_samples
 
 SCHEMA = pa.schema(
     [

@@ -6,10 +6,10 @@ import pytest
 import torch
 from transformers import get_constant_schedule_with_warmup, get_cosine_schedule_with_warmup, get_linear_schedule_with_warmup
 
-from clawpipe.config.training import Lora, Train
-from clawpipe.training.checkpoint.files import Checkpoints
-from clawpipe.training.trainers.base import PackedTrainer
-from clawpipe.training.trainers.schedule import rate_factor
+from clawpipe.core.config.training import Lora, Train
+from clawpipe.learn.training.checkpoint.files import Checkpoints
+from clawpipe.learn.training.trainers.base import PackedTrainer
+from clawpipe.learn.training.trainers.schedule import rate_factor
 
 UPDATES = {"optimizer_steps": 4, "epochs": 3, "learning_rate": 1e-3}
 ORACLES = {

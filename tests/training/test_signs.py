@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clawpipe.training.signs import signs_of
+from clawpipe.learn.training.signs import signs_of
 
 
 def steps(**metrics: list[float]) -> list[dict[str, float]]:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from clawpipe.config.training import Train
-from clawpipe.training.request import SNAPSHOTS
-from clawpipe.training.run import train
+from clawpipe.core.config.training import Train
+from clawpipe.learn.training.request import SNAPSHOTS
+from clawpipe.learn.training.run import train
 
 
 def files(directory: Path) -> dict[str, bytes]:

@@ -4,12 +4,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from clawpipe.config.training import Combine, Loss, Opd, Train
-from clawpipe.contracts.schema import schema_of
+from clawpipe.core.config.training import Combine, Loss, Opd, Train
+from clawpipe.core.contracts.schema import schema_of
+from clawpipe.core.store.datasets import write_parquet
 from clawpipe.errors import ConfigError
-from clawpipe.store.datasets import write_parquet
-from clawpipe.training.data.samples import load_samples
-from clawpipe.training.methods import needs, require_token_scores, weights_of
+from clawpipe.learn.training.data.samples import load_samples
+from clawpipe.learn.training.methods import needs, require_token_scores, weights_of
 
 BEHAVIOUR, TEACHER = [-1.0, -2.0], [-0.5, -9.0]
 ROW = {

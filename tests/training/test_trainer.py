@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from clawpipe.config.training import Lora, Loss
+from clawpipe.core.config.training import Lora, Loss
 from clawpipe.errors import TrainingError
-from clawpipe.training.data.packing import build_pack
-from clawpipe.training.model.adapter import attach_trainable
-from clawpipe.training.model.scoring_head import install_scoring_head, learn_entropy, score_pack
-from clawpipe.training.trainers.policy import require_applied_ratios
+from clawpipe.learn.training.data.packing import build_pack
+from clawpipe.learn.training.model.adapter import attach_trainable
+from clawpipe.learn.training.model.scoring_head import install_scoring_head, learn_entropy, score_pack
+from clawpipe.learn.training.trainers.policy import require_applied_ratios
 
 
 def true_logprobs(model, sample):

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawpipe.importers.message import read_messages
-from clawpipe.messages import ToolCall, ToolSpec
-from clawpipe.policy.calls import codec
-from clawpipe.serving.conversation import to_messages
-from clawpipe.serving.protocol import RequestMessage
-from clawpipe.wire.arguments import arguments_of, comparable, comparable_json, listed_calls, tool_call
-from clawpipe.wire.spelled import spelled_call, spelled_object
+from clawpipe.core.conversation.messages import ToolCall, ToolSpec
+from clawpipe.data.importers.message import read_messages
+from clawpipe.data.wire.arguments import arguments_of, comparable, comparable_json, listed_calls, tool_call
+from clawpipe.data.wire.spelled import spelled_call, spelled_object
+from clawpipe.model.policy.calls import codec
+from clawpipe.serve.serving.conversation import to_messages
+from clawpipe.serve.serving.protocol import RequestMessage
 
 MEANT = [
     ("", "{}"),

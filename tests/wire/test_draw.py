@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clawpipe.wire.draw import NEUTRAL, changes_the_draw, is_constrained, sampling_settings
+from clawpipe.data.wire.draw import NEUTRAL, changes_the_draw, is_constrained, sampling_settings
 
 TOOL = {"type": "function", "function": {"name": "look", "strict": True, "parameters": {"type": "object"}}}
 SCHEMA = {"type": "json_schema", "json_schema": {"name": "answer", "schema": {"type": "object"}}}

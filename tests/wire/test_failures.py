@@ -4,16 +4,16 @@ import json
 
 import pytest
 
-from clawpipe.importers.chat import read_chat
-from clawpipe.importers.message import read_messages
-from clawpipe.ingest.options import Options
-from clawpipe.ingest.run import ingest
-from clawpipe.judging.exchanges import exchanges_of
-from clawpipe.judging.rules import RulesJudge
-from clawpipe.judging.turn_faults import FAILED, signs_of_fault
-from clawpipe.store.datasets import read_dataset
-from clawpipe.store.open import open_store
-from clawpipe.wire.failures import call_failed, failed_results, mark_of, reports_failure
+from clawpipe.core.store.datasets import read_dataset
+from clawpipe.core.store.open import open_store
+from clawpipe.data.importers.formats.chat import read_chat
+from clawpipe.data.importers.message import read_messages
+from clawpipe.data.ingest.intake.options import Options
+from clawpipe.data.ingest.intake.run import ingest
+from clawpipe.data.wire.failures import call_failed, failed_results, mark_of, reports_failure
+from clawpipe.play.judging.exchanges import exchanges_of
+from clawpipe.play.judging.rules import RulesJudge
+from clawpipe.play.judging.turn_faults import FAILED, signs_of_fault
 
 FAILURES = [
     '{"error": "no such file"}',

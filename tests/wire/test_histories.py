@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from clawpipe.capture.chains import chains_of
-from clawpipe.capture.sessions import sessions_of
-from clawpipe.ingest.options import Options
-from clawpipe.ingest.run import ingest
-from clawpipe.messages import Message, ToolCall
-from clawpipe.wire.histories import history_digest
+from clawpipe.core.conversation.messages import Message, ToolCall
+from clawpipe.data.capture.chains import chains_of
+from clawpipe.data.capture.sessions import sessions_of
+from clawpipe.data.ingest.intake.options import Options
+from clawpipe.data.ingest.intake.run import ingest
+from clawpipe.data.wire.histories import history_digest
 from tests.capture.test_sessions import turn
 
 USER = {"role": "user", "content": "q1"}

@@ -4,16 +4,16 @@ import json
 
 import pytest
 
-from clawpipe.capture.records import line_of
-from clawpipe.importers.record import MALFORMED
-from clawpipe.ingest.options import Options
-from clawpipe.ingest.report import ingest_report
-from clawpipe.ingest.run import ingest
-from clawpipe.messages import Message
-from clawpipe.policy.text import render_row, renderers
-from clawpipe.policy.tiny import byte_tokenizer
-from clawpipe.store.datasets import read_dataset
-from clawpipe.store.open import open_store
+from clawpipe.core.conversation.messages import Message
+from clawpipe.core.store.datasets import read_dataset
+from clawpipe.core.store.open import open_store
+from clawpipe.data.capture.records import line_of
+from clawpipe.data.importers.record import MALFORMED
+from clawpipe.data.ingest.intake.options import Options
+from clawpipe.data.ingest.intake.run import ingest
+from clawpipe.model.policy.text import render_row, renderers
+from clawpipe.model.policy.tiny import byte_tokenizer
+from clawpipe.start.proposing.report import ingest_report
 from tests.capture.test_sessions import turn
 
 GOOD = ["", " ", None, "null", "{}", json.dumps("{}")]

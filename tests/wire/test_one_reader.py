@@ -10,7 +10,7 @@ import clawpipe
 
 ROOT = Path(clawpipe.__file__).parent
 SOURCES = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in ROOT.rglob("*.py")}
-OUTSIDE = {name: text for name, text in SOURCES.items() if not name.startswith("wire/")}
+OUTSIDE = {name: text for name, text in SOURCES.items() if not name.startswith("data/wire/")}
 
 
 def constants(text):
@@ -35,8 +35,8 @@ def test_nobody_else_knows_the_markers_of_thoughts():
 
 def test_nobody_else_parses_arguments():
     found = {name for name, text in OUTSIDE.items() if re.search(r"json\.loads\([^()]*arguments", text)}
-    renames_keys, is_for_people_to_change = "ingest/clean.py", "environments/scaffold.py"
-    has_no_other_library = "environments/libraries/bfcl.py"  # in the Python of the library that it plays
+    renames_keys, is_for_people_to_change = "data/ingest/intake/clean.py", "play/environments/scaffold.py"
+    has_no_other_library = "play/environments/libraries/bfcl.py"  # in the Python of the library that it plays
     assert found == {renames_keys, is_for_people_to_change, has_no_other_library}
 
 
@@ -46,4 +46,4 @@ def test_nobody_else_reads_marks_of_failures():
 
 
 def test_nobody_else_looks_for_blocks_of_calls():
-    assert with_constant(r"<tool_call>\(") == {"policy/formats/qwen3_coder.py"}  # whose blocks hold no JSON
+    assert with_constant(r"<tool_call>\(") == {"model/policy/formats/qwen3_coder.py"}  # whose blocks hold no JSON

@@ -10,21 +10,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawpipe.capture.chains import chains_of
-from clawpipe.capture.sessions import sessions_of
-from clawpipe.importers.capture import conversation_of
-from clawpipe.importers.chat import read_chat
-from clawpipe.importers.hermes import write_hermes
-from clawpipe.importers.message import read_messages, write_chat
-from clawpipe.importers.responses import read_responses
-from clawpipe.importers.sharegpt import read_dialogue
-from clawpipe.messages import Message, ToolCall, ToolSpec, WrittenFormat
-from clawpipe.policy.calls import codec
-from clawpipe.serving.conversation import message_body, to_messages
-from clawpipe.serving.protocol import RequestMessage
-from clawpipe.wire.arguments import comparable
-from clawpipe.wire.dialects.responses_in import messages_of as messages_of_items
-from clawpipe.wire.thoughts import split_thought, with_thoughts, words_of
+from clawpipe.core.conversation.messages import Message, ToolCall, ToolSpec, WrittenFormat
+from clawpipe.data.capture.chains import chains_of
+from clawpipe.data.capture.sessions import sessions_of
+from clawpipe.data.importers.formats.capture import conversation_of
+from clawpipe.data.importers.formats.chat import read_chat
+from clawpipe.data.importers.formats.hermes import write_hermes
+from clawpipe.data.importers.formats.responses import read_responses
+from clawpipe.data.importers.formats.sharegpt import read_dialogue
+from clawpipe.data.importers.message import read_messages, write_chat
+from clawpipe.data.wire.arguments import comparable
+from clawpipe.data.wire.dialects.responses_in import messages_of as messages_of_items
+from clawpipe.data.wire.thoughts import split_thought, with_thoughts, words_of
+from clawpipe.model.policy.calls import codec
+from clawpipe.serve.serving.conversation import message_body, to_messages
+from clawpipe.serve.serving.protocol import RequestMessage
 from tests.capture.test_sessions import turn
 
 SCHEMA = {"item": {"type": "string"}, "count": {"type": "number"}, "express": {"type": "boolean"}, "more": {"type": "object"}}

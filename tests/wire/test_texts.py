@@ -2,12 +2,12 @@
 
 import pytest
 
-from clawpipe.capture.sessions import sessions_of
-from clawpipe.importers.message import read_messages
-from clawpipe.serving.conversation import to_messages
-from clawpipe.serving.protocol import RequestMessage
-from clawpipe.wire.dialects.responses_in import messages_of
-from clawpipe.wire.texts import joined_texts, texts_of
+from clawpipe.data.capture.sessions import sessions_of
+from clawpipe.data.importers.message import read_messages
+from clawpipe.data.wire.dialects.responses_in import messages_of
+from clawpipe.data.wire.texts import joined_texts, texts_of
+from clawpipe.serve.serving.conversation import to_messages
+from clawpipe.serve.serving.protocol import RequestMessage
 from tests.capture.test_sessions import turn
 
 CALL = {

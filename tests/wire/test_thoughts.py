@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawpipe.importers.toolcalls import split_calls
-from clawpipe.messages import Message, ToolCall, ToolSpec, WrittenFormat
-from clawpipe.policy.calls import codec
-from clawpipe.serving.turn import WithTools
-from clawpipe.wire.thoughts import split_thought, spoken, with_thoughts
+from clawpipe.core.conversation.messages import Message, ToolCall, ToolSpec, WrittenFormat
+from clawpipe.data.importers.toolcalls import split_calls
+from clawpipe.data.wire.thoughts import split_thought, spoken, with_thoughts
+from clawpipe.model.policy.calls import codec
+from clawpipe.serve.serving.turn import WithTools
 
 FORMATS = get_args(WrittenFormat)
 TOOLS = (ToolSpec("wipe", "", {"disk": "string"}), ToolSpec("note", "", {"text": "string"}))

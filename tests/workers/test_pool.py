@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from clawpipe.config.night import Runtime
+from clawpipe.core.config.night import Runtime
 from clawpipe.errors import BusyError, ClawpipeError
-from clawpipe.workers.pool import WorkerPool
-from clawpipe.workers.request import Job, ResolveRequest
+from clawpipe.play.workers.pool import WorkerPool
+from clawpipe.play.workers.request import Job, ResolveRequest
 
 JOB = Job(request=ResolveRequest(name="random"))
 
@@ -28,7 +28,7 @@ def test_half_an_answer_is_the_death_of_its_worker(tmp_path: Path, monkeypatch: 
     (tmp_path / "mute").write_text("#!/bin/sh\nprintf '{\"ok\": [1.5, 2'\nkill -9 $$\n")
     (tmp_path / "mute").chmod(0o700)
     monkeypatch.setattr("sys.executable", str(tmp_path / "mute"))
-    monkeypatch.setattr("clawpipe.processes.spawn", spawn_unguarded)
+    monkeypatch.setattr("clawpipe.core.system.processes.spawn", spawn_unguarded)
     with WorkerPool(Runtime(workers=1, device="cpu"), tmp_path / "logs") as pool, pytest.raises(BusyError, match="was killed"):
         pool.run(JOB)
 

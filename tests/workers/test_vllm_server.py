@@ -9,11 +9,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from clawpipe.config.engine import EngineSpec
-from clawpipe.config.night import Model
+from clawpipe.core.config.engine import EngineSpec
+from clawpipe.core.config.night import Model
 from clawpipe.errors import BusyError, ConfigError
-from clawpipe.policy.spec import PolicySpec, untrained_spec
-from clawpipe.workers.vllm_server import VllmServer
+from clawpipe.model.policy.spec import PolicySpec, untrained_spec
+from clawpipe.play.workers.vllm_server import VllmServer
 
 SERVER = """#!{python}
 import http.server, json, os, sys

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from clawpipe.environments.libraries.asking import Asked, AskingEpisode, first_request, read, written
-from clawpipe.messages import Message, ToolCall
+from clawpipe.core.conversation.messages import Message, ToolCall
+from clawpipe.play.environments.libraries.asking import Asked, AskingEpisode, first_request, read, written
 
 ASKED = [{"role": "system", "content": "Count."}, {"role": "user", "content": [{"type": "text", "text": "One?"}]}]
 

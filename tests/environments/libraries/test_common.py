@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from clawpipe.environments.base import Verdict
-from clawpipe.environments.libraries.byte_tokenizer import ByteTokenizer
-from clawpipe.environments.libraries.common import LibraryEnvironment, Scale, chosen, first, numbers, sided, text_of
-from clawpipe.environments.libraries.gymnasium import observed
-from clawpipe.environments.libraries.openenv import Actions
-from clawpipe.environments.libraries.openenv import observed as seen
+from clawpipe.core.conversation.messages import Message, ToolCall
 from clawpipe.errors import ConfigError, DataError
-from clawpipe.messages import Message, ToolCall
+from clawpipe.play.environments.base import Verdict
+from clawpipe.play.environments.libraries.byte_tokenizer import ByteTokenizer
+from clawpipe.play.environments.libraries.common import LibraryEnvironment, Scale, chosen, first, numbers, sided, text_of
+from clawpipe.play.environments.libraries.gymnasium import observed
+from clawpipe.play.environments.libraries.openenv import Actions
+from clawpipe.play.environments.libraries.openenv import observed as seen
 
 
 class Plain(LibraryEnvironment):

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from clawpipe.environments.discovery import (
+from clawpipe.errors import ConfigError
+from clawpipe.play.environments.discovery import (
     environment_name,
     is_built_in,
     list_libraries,
@@ -14,8 +15,7 @@ from clawpipe.environments.discovery import (
     show_environment,
     source_digest,
 )
-from clawpipe.environments.libraries.naming import LIBRARIES, file_in, install_words, name_of
-from clawpipe.errors import ConfigError
+from clawpipe.play.environments.libraries.naming import LIBRARIES, file_in, install_words, name_of
 
 
 @pytest.mark.parametrize(
@@ -85,5 +85,5 @@ def test_an_edited_file_is_another_source(tmp_path):
 
 def test_another_version_of_the_library_is_another_source(monkeypatch):
     before = source_digest("gymnasium:X")
-    monkeypatch.setattr("clawpipe.environments.discovery.installed_version", lambda library: "9.9")
+    monkeypatch.setattr("clawpipe.play.environments.discovery.installed_version", lambda library: "9.9")
     assert source_digest("gymnasium:X") != before

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from clawpipe.environments.base import TaskItem
-from clawpipe.environments.ending import outcome_of
-from clawpipe.environments.hosted import open_environment
-from clawpipe.environments.play import Play
-from clawpipe.json_types import JsonObject, Options
-from clawpipe.messages import Message, ToolCall
-from clawpipe.ports import free_port
+from clawpipe.core.basics.json_types import JsonObject, Options
+from clawpipe.core.conversation.messages import Message, ToolCall
+from clawpipe.core.system.ports import free_port
+from clawpipe.play.environments.base import TaskItem
+from clawpipe.play.environments.ending import outcome_of
+from clawpipe.play.environments.hosted import open_environment
+from clawpipe.play.environments.play import Play
 
 pytestmark = pytest.mark.foreign
 ITEMS = 50

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from clawpipe.environments.swe.environment import Config, SweEnvironment
-from clawpipe.json_types import JsonObject
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.play.environments.swe.environment import Config, SweEnvironment
 
 SOURCE = """\
 def largest(numbers):

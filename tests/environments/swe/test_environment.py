@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from clawpipe.environments.demonstration import play_out, play_solution, solution_of
-from clawpipe.environments.discovery import has_own_process, inputs_digest, load_environment, source_digest
-from clawpipe.environments.ending import outcome_of
-from clawpipe.environments.swe.environment import SweEnvironment
-from clawpipe.environments.swe.grading import is_kept
-from clawpipe.environments.swe.tasks import task_of
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.core.conversation.messages import Message, ToolCall
 from clawpipe.errors import ConfigError, DataError
-from clawpipe.json_types import JsonObject
-from clawpipe.messages import Message, ToolCall
+from clawpipe.play.environments.demonstration import play_out, play_solution, solution_of
+from clawpipe.play.environments.discovery import has_own_process, inputs_digest, load_environment, source_digest
+from clawpipe.play.environments.ending import outcome_of
+from clawpipe.play.environments.swe.environment import SweEnvironment
+from clawpipe.play.environments.swe.grading import is_kept
+from clawpipe.play.environments.swe.tasks import task_of
 from tests.environments.swe.conftest import FAILING, PATCH, SOURCE, TESTS, opened, row, write_repository, write_rows
 
 MEND = "sed -i 's/number < best/number > best/' tally/__init__.py"
@@ -272,7 +272,7 @@ def test_it_has_own_process_and_its_packages_are_in_the_key(monkeypatch: pytest.
     assert has_own_process("swe")
     assert not has_own_process("shop")
     before = source_digest("swe")
-    monkeypatch.setattr("clawpipe.environments.discovery.sys.executable", "/usr/bin/python3")
+    monkeypatch.setattr("clawpipe.play.environments.discovery.sys.executable", "/usr/bin/python3")
     assert source_digest("swe") != before
 
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from clawpipe.environments.swe.reports import key_of, read_report, statuses
+from clawpipe.play.environments.swe.reports import key_of, read_report, statuses
 
 TESTS = """\
 import unittest

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from clawpipe.environments.swe.tasks import paths_of, read_tasks, task_of
 from clawpipe.errors import DataError, NotFoundError
+from clawpipe.play.environments.swe.tasks import paths_of, read_tasks, task_of
 from tests.environments.swe.conftest import FAILING, PASSING, PATCH, row, write_rows
 
 SHA = "a" * 40

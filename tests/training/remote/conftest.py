@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from clawpipe.config.backend import BackendSpec
-from clawpipe.store.datasets import write_parquet
+from clawpipe.core.config.backend import BackendSpec
+from clawpipe.core.store.datasets import write_parquet
 from tests.fake_tinker import KEY, FakeTinker, fake_tinker
 
 LORA = {"rank": 4, "alpha": 32}

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 import torch
 
-from clawpipe.contracts.schema import schema_of
-from clawpipe.policy.spec import PolicySpec
-from clawpipe.policy.tiny import byte_tokenizer
-from clawpipe.store.datasets import write_parquet
-from clawpipe.training.check_request import TrainerCheckRequest
-from clawpipe.training.check_run import check_trainer
+from clawpipe.core.contracts.schema import schema_of
+from clawpipe.core.store.datasets import write_parquet
+from clawpipe.learn.training.check_request import TrainerCheckRequest
+from clawpipe.learn.training.check_run import check_trainer
+from clawpipe.model.policy.spec import PolicySpec
+from clawpipe.model.policy.tiny import byte_tokenizer
 from tests.training.remote.trained import away, steps_of, weights_of
 from tests.training.test_preferences import GOOD as PAIR
 

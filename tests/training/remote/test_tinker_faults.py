@@ -12,11 +12,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from clawpipe.core.store.datasets import write_parquet
 from clawpipe.errors import BusyError, ClawpipeError, ConfigError, DataError, TrainingError
-from clawpipe.store.datasets import write_parquet
-from clawpipe.training.backends import require_request
-from clawpipe.training.produce import run_training
-from clawpipe.training.remote.journal import Journal
+from clawpipe.learn.training.backends import require_request
+from clawpipe.learn.training.produce import run_training
+from clawpipe.learn.training.remote.journal import Journal
 from tests.fake_tinker import KEY, Fault
 from tests.training.remote.trained import away, steps_of
 
@@ -47,7 +47,7 @@ def test_a_cut_at_every_call_changes_nothing(job, fake, monkeypatch):
             seen.add(place)
             raise PowerCutError
 
-    monkeypatch.setattr("clawpipe.faults.kill_point", cut)
+    monkeypatch.setattr("clawpipe.core.system.faults.kill_point", cut)
     outcome = None
     while outcome is None:
         try:
@@ -93,7 +93,7 @@ def cut_at(monkeypatch):
                 raise PowerCutError
 
         with monkeypatch.context() as patched:
-            patched.setattr("clawpipe.faults.kill_point", cut)
+            patched.setattr("clawpipe.core.system.faults.kill_point", cut)
             with pytest.raises(PowerCutError):
                 away(request)
 
@@ -300,7 +300,7 @@ def test_the_key_is_asked_for_before_anything_is_spent(job, monkeypatch):
 
 
 def test_a_later_round_goes_on_with_the_weights_and_moments(job, fake, here, request_for):
-    from clawpipe.training.course import Course
+    from clawpipe.learn.training.course import Course
 
     night = Course(seed=1, start="s", rounds=2)
     finals = []

@@ -6,7 +6,7 @@ import json
 
 from safetensors.torch import load_file
 
-from clawpipe.training.backends import open_backend
+from clawpipe.learn.training.backends import open_backend
 
 
 def away(request, on_step=lambda step: None):

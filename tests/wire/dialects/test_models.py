@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from anthropic.types import ModelInfo
 
-from clawpipe.wire.dialects.models import in_form
+from clawpipe.data.wire.dialects.models import in_form
 
 OURS = {"anthropic-version": "2023-06-01"}
 CARD = {"id": "agent", "object": "model", "created": 0, "owned_by": "me", "max_model_len": 4096}

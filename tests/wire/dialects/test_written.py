@@ -11,9 +11,9 @@ from anthropic.lib.streaming._messages import accumulate_event
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawpipe.wire.dialects.calls import UnheldError
-from clawpipe.wire.dialects.messages_out import MessageWriter, messages_error
-from clawpipe.wire.dialects.responses_out import ResponseWriter
+from clawpipe.data.wire.dialects.calls import UnheldError
+from clawpipe.data.wire.dialects.messages_out import MessageWriter, messages_error
+from clawpipe.data.wire.dialects.responses_out import ResponseWriter
 from tests.wire.dialects.strictly import message, message_events, response, response_events, strictly
 
 USAGE = {"prompt_tokens": 7, "completion_tokens": 4, "total_tokens": 11, "prompt_tokens_details": {"cached_tokens": 5}}

@@ -1,0 +1,57 @@
+"""The base classes of all blocks of settings."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
+
+from clawpipe.core.basics.json_types import Options
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+def renamed(old: str, new: str, **field: Any) -> Any:
+    """Return a field that was called `old` before; configs and stored records may still use that name."""
+    return Field(validation_alias=AliasChoices(new, old), **field)
+
+
+def plain_url(url: str, keys: str) -> str:
+    """Return a server's URL as it is.
+
+    Args:
+        keys: the environment variables in which its key belongs, for the message.
+
+    Raises:
+        ValueError: it is none, or it holds a secret.
+    """
+    if "@" in url or "?" in url:  # before it is parsed: a message of the parser may hold a part of it
+        raise ValueError(f"a URL in the settings holds no secret: put the key in {keys}")
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"{url!r} is no URL: write http://HOST:PORT")
+    return url
+
+
+class Block(BaseModel):
+    """A block of settings: immutable; unknown keys, infinities and NaN are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    def result_fields(self) -> frozenset[str]:
+        """Return the fields that can change a result; the others are in no step's key and no night's name."""
+        return frozenset(type(self).model_fields)
+
+
+class Extension(Block):
+    """Something that `user_code.extensions` finds by name, called with `options`. The name alone can be written for it."""
+
+    name: str
+    options: Options = Field(default_factory=dict, description="arguments, by name, of what the name stands for")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value

@@ -1,0 +1,1 @@
+"""Messages of a conversation, and how an answer ended."""

@@ -1,0 +1,135 @@
+"""Write files that survive a kill or a power cut, and read the names and manifests of artifacts."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.core.system import faults
+from clawpipe.errors import BusyError
+
+MANIFEST = "manifest.json"
+
+
+class InUseError(BusyError):
+    """Another process holds what this one needs alone."""
+
+
+def is_name(part: str) -> bool:
+    """Whether a text can name an artifact: its path stays below the store."""
+    return part.replace("_", "").replace("-", "").isalnum()
+
+
+def read_manifest(directory: Path) -> JsonObject:
+    """Read the manifest of an artifact: kind, name, files."""
+    return json.loads((directory / MANIFEST).read_bytes())
+
+
+def fsync_tree(directory: Path) -> None:
+    """Force a directory and all below it to disk."""
+    for path in (*directory.rglob("*"), directory):
+        fsync(path)
+
+
+def fsync(path: Path) -> None:
+    """Force a file or a directory's entries to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_atomic(path: Path, data: bytes, mode: int = 0o666) -> None:
+    """Replace the content of `path` atomically. `mode` is that of the new file, before the umask."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    hidden = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        hidden.touch(mode)
+        hidden.write_bytes(data)
+        fsync(hidden)
+        faults.kill_point("write_atomic.before_rename", path.name)
+        os.replace(hidden, path)
+    except OSError:
+        with suppress(OSError):
+            hidden.unlink()
+        raise
+    fsync(path.parent)
+
+
+@contextmanager
+def exclusive(path: Path, what: str, *, wait: bool = False, waits: Callable[[str], None] | None = None) -> Iterator[None]:
+    """Hold `path` for the length of the block.
+
+    Args:
+        waits: called with the holder's name if it has to wait.
+
+    Raises:
+        InUseError: another process holds it and `wait` is False; the message names the process.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            busy = _in_use(descriptor, path, what)
+            if not wait:
+                raise busy from None
+            if waits:
+                waits(busy.what)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        _sign(descriptor)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def together(path: Path, what: str) -> Iterator[None]:
+    """Hold `path` with others that hold it together, and against `exclusive`, for the length of the block.
+
+    Raises:
+        InUseError: a process holds it alone.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise _in_use(descriptor, path, what) from None
+        _sign(descriptor)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def is_held(path: Path) -> bool:
+    """Whether a process holds `path`, a file or a directory. For a moment nobody else can, so ask where nobody else may want to."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def _in_use(descriptor: int, path: Path, what: str) -> InUseError:
+    busy = f"{what} is in use by process {os.pread(descriptor, 32, 0).decode() or 'unknown'}"
+    return InUseError(busy, str(path), "wait until it ends, then try again")
+
+
+def _sign(descriptor: int) -> None:
+    """Write who holds the file."""
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, str(os.getpid()).encode(), 0)

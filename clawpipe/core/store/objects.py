@@ -1,0 +1,91 @@
+"""Small objects in the shared store that are no artifacts: created unless they exist, read, listed and removed."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import cast
+from urllib.parse import urlsplit
+
+from clawpipe.core.store.remote import Remote
+
+CONDITIONAL = {"s3", "s3a", "file", "local", "memory"}  # schemes whose `create` is tested to fail where an object exists
+
+
+def is_conditional(url: str) -> bool:
+    """Whether a storage at this URL creates an object only if it is absent."""
+    return urlsplit(url).scheme in CONDITIONAL
+
+
+class Objects(Remote):
+    """Objects below one URL, by paths relative to it. Raises what `Remote` raises."""
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Create an object whole. False if it exists."""
+        with self._asked(), tempfile.TemporaryDirectory() as directory:
+            file = Path(directory) / "object"
+            file.write_bytes(data)
+            return self._create(file, self._at(path))
+
+    def put(self, path: str, data: bytes) -> None:
+        """Create or replace an object."""
+        with self._asked(), tempfile.TemporaryDirectory() as directory:
+            file = Path(directory) / "object"
+            file.write_bytes(data)
+            self._write(file, self._at(path))
+
+    def get(self, path: str) -> bytes | None:
+        """Read an object; None if there is none."""
+        with self._asked(), suppress(FileNotFoundError):
+            return self._read(self._at(path))
+        return None
+
+    def all_in(self, folder: str) -> dict[str, bytes]:
+        """Read the objects of a folder, by names; one that somebody removes meanwhile may be missing."""
+        read: dict[str, bytes] = {}
+        with self._asked():
+            paths = self._names(folder)
+            found = cast("dict[str, bytes | Exception]", self._fs.cat(paths, on_error="return") if paths else {})
+            for path, data in sorted(found.items()):
+                if isinstance(data, bytes):
+                    read[path.rpartition("/")[2]] = data
+                elif not isinstance(data, FileNotFoundError):
+                    raise data
+        return read
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names of the objects in a folder, sorted."""
+        with self._asked():
+            return [path.rpartition("/")[2] for path in self._names(folder)]
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Return the sizes in bytes of the objects in a folder, by names."""
+        with self._asked():
+            found = cast("dict[str, dict[str, int]]", self._fs.find(self._at(folder), detail=True))
+        return {path.rpartition("/")[2]: entry["size"] for path, entry in found.items()}
+
+    def paths(self, folder: str) -> list[str]:
+        """Return the paths of the objects below a folder, relative to it, sorted."""
+        with self._asked():
+            return [path.removeprefix(f"{self._at(folder)}/") for path in self._names(folder)]
+
+    def folders(self, folder: str) -> list[str]:
+        """Return the names of the folders in a folder, sorted."""
+        return sorted({path.partition("/")[0] for path in self.paths(folder)})
+
+    def drop(self, path: str) -> None:
+        """Remove an object, if there is one."""
+        with self._asked(), suppress(FileNotFoundError):
+            self._fs.rm_file(self._at(path))
+
+    def flock(self, path: str) -> Path | None:
+        """Return a path on the disk whose lock other machines see, too; None if the objects lie elsewhere."""
+        return Path(self._at(path)) if self._on_disk else None
+
+    def _names(self, folder: str) -> list[str]:
+        paths = sorted(self._fs.find(self._at(folder)))
+        return [path for path in paths if not path.rpartition("/")[2].startswith(".")]  # files that are being written
+
+    def _at(self, path: str) -> str:
+        return f"{self._root}/{path}"

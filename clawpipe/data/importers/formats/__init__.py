@@ -1,0 +1,1 @@
+"""The formats: how a record of each is recognised, and read."""

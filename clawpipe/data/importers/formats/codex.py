@@ -1,0 +1,114 @@
+"""Read sessions of Codex, `sessions/YYYY/MM/DD/rollout-*.jsonl`: a line for each item of the Responses API, and for each event.
+
+    {"timestamp", "type": "session_meta", "payload": {"id", "cwd", "instructions", ...}}
+    {"timestamp", "type": "turn_context", "payload": {"model", ...}}
+    {"timestamp", "type": "response_item", "payload": {"type": "message" | "reasoning" | "function_call" | ..., ...}}
+    {"timestamp", "type": "event_msg", "payload": {"type": "thread_rolled_back", "num_turns": 1}}
+
+A compaction and a rollback of turns each begin a new branch of the session, which becomes a conversation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.data.importers.formats.branches import Branch, branches_with_replies, read_branch
+from clawpipe.data.importers.formats.responses import messages_of
+from clawpipe.data.importers.record import Conversation, Fields, counted
+from clawpipe.data.importers.strict_json import RefusedError
+
+_INJECTED = ("# AGENTS.md", "<environment_context>", "<user_instructions>", "<permissions", "<INSTRUCTIONS>")  # no person typed it
+
+
+def is_codex(record: JsonObject) -> bool:
+    return isinstance(record.get("type"), str) and isinstance(record.get("payload"), dict) and "timestamp" in record
+
+
+def join_codex(records: Sequence[JsonObject], _session: str) -> Iterator[Conversation]:
+    """Yield the conversations of a session file.
+
+    Raises:
+        RefusedError: it holds no assistant message.
+    """
+    meta = Fields(next((record["payload"] for record in records if record["type"] == "session_meta"), {}))
+    model = next((model for record in records if (model := _model(record))), None)
+    branches = list(branches_with_replies(_branches(records)))
+    if not branches:
+        raise RefusedError("no assistant message")
+    others = [record for record in records if record["type"] != "response_item"]
+    session, instructions = meta.take("id", str, default=None), _instructions(meta)
+    for number, branch in enumerate(branches):
+        branch.messages[:0] = instructions
+        branch.known += len(instructions) if branch.known else 0
+        yield _conversation(branch, session, model, {"lines": others} if number == 0 and others else {})
+
+
+def _model(record: JsonObject) -> str | None:
+    model = record["payload"].get("model") if record["type"] == "turn_context" else None
+    return model if isinstance(model, str) else None
+
+
+def _instructions(meta: Fields) -> list[JsonObject]:
+    """Return the system message: `instructions` in older versions, `base_instructions` in newer ones."""
+    for name in ("base_instructions", "instructions"):
+        value = meta.peek(name)
+        text = value.get("text") if isinstance(value, dict) else value
+        if isinstance(text, str) and text:
+            return [{"role": "system", "content": text}]
+    return []
+
+
+def _branches(records: Sequence[JsonObject]) -> Iterator[Branch]:
+    items: list[JsonObject] = []
+    known = 0
+    for record in records:
+        payload = record["payload"]
+        if record["type"] == "response_item":
+            items.append(payload)
+        elif record["type"] == "compacted":
+            yield _branch(items, known)
+            items = _replaced(payload)
+            known = len(items)
+        elif payload.get("type") == "thread_rolled_back":
+            yield _branch(items, known)
+            items = _rolled_back(items, payload.get("num_turns"))
+            known = len(items)
+    yield _branch(items, known)
+
+
+def _branch(items: Sequence[JsonObject], known: int) -> Branch:
+    before = list(messages_of(items[:known]))
+    return Branch([*before, *messages_of(items[known:])], len(before))
+
+
+def _replaced(payload: JsonObject) -> list[JsonObject]:
+    history = payload.get("replacement_history")
+    if isinstance(history, list) and all(isinstance(item, dict) for item in history):
+        return list(history)
+    return [{"type": "message", "role": "user", "content": str(payload.get("message") or "")}]
+
+
+def _rolled_back(items: list[JsonObject], turns: Any) -> list[JsonObject]:
+    """Return the items before the last `turns` requests."""
+    asked = [place for place, item in enumerate(items) if item.get("role") == "user"]
+    count = turns if type(turns) is int and turns > 0 else 0
+    return items[: asked[-count]] if 0 < count <= len(asked) else items if not count else []
+
+
+def _conversation(branch: Branch, session: str | None, model: str | None, others: JsonObject) -> Conversation:
+    read, kinds = read_branch(branch)
+    asked = [message.content for message in read.messages if message.role == "user"]
+    if not asked:
+        raise RefusedError("no user message")
+    return Conversation(
+        read.messages,
+        kinds,
+        next((text for text in asked if not text.lstrip().startswith(_INJECTED)), asked[0]),
+        session=session,
+        model=model,
+        extra=others | ({"messages": read.unknown} if read.unknown else {}),
+        unread=read.unread,
+        **counted(read.messages, read.failed),
+    )

@@ -1,0 +1,47 @@
+"""Read what Langfuse exports: traces, and their observations.
+
+    {"type": "GENERATION", "traceId", "sessionId", "model", "input": [messages], "output": {message}}    an observation
+    {"id", "timestamp", "sessionId", "userId", "input", "output", "observations": [...]}                 a trace
+
+One with messages, or texts, in `input` and `output` is read as a log of a request and its response. A trace is read by its own
+input and output; where these are neither, by the generations among its observations.
+"""
+
+from __future__ import annotations
+
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.data.importers.formats.chat import read_chat
+from clawpipe.data.importers.formats.traces.sides import answered_of, asked_of
+from clawpipe.data.importers.record import Conversation
+from clawpipe.data.importers.strict_json import RefusedError
+from clawpipe.data.importers.values import objects_of
+
+_SPEAKING = ("GENERATION", "AGENT")
+_KINDS = (*_SPEAKING, "SPAN", "EVENT", "TOOL", "CHAIN", "RETRIEVER", "EVALUATOR", "EMBEDDING", "GUARDRAIL")
+_NAMES = {"sessionId": "session_id", "userId": "user_id"}
+
+
+def is_langfuse(record: JsonObject) -> bool:
+    kind, has_sides = record.get("type"), "input" in record and "output" in record
+    is_observation = kind in _KINDS and any(name in record for name in ("traceId", "sessionId", "parentObservationId"))
+    return has_sides and (is_observation or (isinstance(record.get("observations"), list) and "timestamp" in record))
+
+
+def read_langfuse(record: JsonObject) -> list[Conversation]:
+    """Read a trace, or an observation of what a model said.
+
+    Raises:
+        RefusedError: another observation, or no messages in its input and output.
+    """
+    kind = record.get("type")
+    if kind is not None and kind not in _SPEAKING:
+        raise RefusedError(f"a Langfuse observation of the kind {kind}, which is no answer of a model")
+    asked, answer = asked_of(record["input"]), answered_of(record["output"])
+    spoken = [one for one in objects_of(record.get("observations")) if one.get("type") in _SPEAKING]
+    if (asked is None or answer is None) and spoken:
+        kept = {name: record[name] for name in _NAMES if record.get(name) is not None}
+        return [conversation for one in spoken for conversation in read_langfuse(kept | one)]
+    if asked is None or answer is None:
+        raise RefusedError("a Langfuse record without messages in its input and output")
+    rest = {_NAMES.get(name, name): value for name, value in record.items() if name not in ("input", "output", "type")}
+    return read_chat(rest | {"request": asked, "response": answer})

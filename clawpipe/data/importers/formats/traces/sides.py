@@ -1,0 +1,100 @@
+"""The two sides of a model's call in foreign records, what was asked and what was answered, as a log of the chat API.
+
+Programs that watch models keep what a client sent and what it got back, in whatever form the library of the client had: messages of
+the chat API, of LangChain, a text, a response with choices, a list with one message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.data.importers.formats.chat import read_chat
+from clawpipe.data.importers.formats.frameworks.langchain import is_message, message_of
+from clawpipe.data.importers.record import Conversation
+from clawpipe.data.importers.strict_json import RefusedError
+from clawpipe.data.importers.values import object_of, unspelled
+
+_SAYS = ("role", "content", "tool_calls", "choices", "message", "candidates")
+_INNER = ("messages", "input", "prompt", "question", "inputs")  # fields of a request with what was asked
+_OUTER = ("output", "outputs", "answer", "response", "text", "completion", "result", "content")  # fields with what was answered
+
+
+def asked_of(given: Any) -> JsonObject | None:
+    """Return a request with the messages of an input: a text, a list, or an object with them, perhaps as a JSON text."""
+    value = unspelled(given)
+    if isinstance(value, str) and value:
+        return {"messages": [{"role": "user", "content": value}]}
+    if isinstance(value, dict):
+        if isinstance(value.get("contents"), list):
+            return value
+        found = next((asked for name in _INNER if name in value and (asked := asked_of(value[name]))), None)
+        return {name: part for name, part in value.items() if name not in _INNER} | found if found else None
+    listed = value[0] if isinstance(value, list) and len(value) == 1 and isinstance(value[0], list) else value
+    messages = [_message(part) for part in listed] if isinstance(listed, list) else []
+    return {"messages": messages} if messages and all(messages) else None
+
+
+def answered_of(given: Any) -> JsonObject | None:
+    """Return a response with the message of an output: a text, an object, or a list with one, perhaps as a JSON text."""
+    value = unspelled(given)
+    if isinstance(value, list) and len(value) == 1:
+        return {"choices": value} if "message" in object_of(value[0]) else answered_of(value[0])
+    if isinstance(value, str) and value:
+        return {"message": {"content": value}}
+    if not isinstance(value, dict):
+        return None
+    if "generations" in value:
+        return _generated(value["generations"])
+    if message := _message(value):
+        reason = {"finish_reason": message["finish_reason"]} if message.get("finish_reason") else {}
+        return {"choices": [{"message": message} | reason]} if reason else {"message": message}
+    if any(name in value for name in _SAYS):
+        return value
+    messages = value.get("messages")
+    if isinstance(messages, list) and messages:
+        return answered_of(messages[-1])
+    inner = [value[name] for name in _OUTER if name in value]
+    return answered_of(inner[0]) if inner else None
+
+
+def _message(value: Any) -> JsonObject | None:
+    """Return a message in the form of the chat API; None for anything else."""
+    if is_message(value):
+        return message_of(value)
+    part = object_of(value)
+    return part if isinstance(part.get("role"), str) else None
+
+
+def _generated(generations: Any) -> JsonObject | None:
+    """Return LangChain's generations as a response: a list of lists, one for each prompt."""
+    first = generations[0] if isinstance(generations, list) and generations else None
+    listed = first if isinstance(first, list) else generations if isinstance(generations, list) else []
+    choices = [_choice(object_of(one)) for one in listed]
+    return {"choices": choices} if choices and all("message" in choice for choice in choices) else None
+
+
+def _choice(one: JsonObject) -> JsonObject:
+    message = _message(one.get("message")) or ({"content": one["text"]} if isinstance(one.get("text"), str) else None)
+    info = object_of(one.get("generation_info"))
+    reason = info.get("finish_reason") or object_of(message).get("finish_reason")
+    return ({"message": message} if message else {}) | ({"finish_reason": reason} if isinstance(reason, str) else {})
+
+
+def read_sides(who: str, asked: Any, answered: Any, known: Mapping[str, Any], rest: JsonObject) -> list[Conversation]:
+    """Read a call as a log of a request and its response.
+
+    Args:
+        who: name of the record, for the reason of a refusal.
+        known: session_id, user, model, tools and temperature, where the record says them.
+        rest: all other fields of the record.
+
+    Raises:
+        RefusedError: there are no messages in its sides.
+    """
+    request, response = asked_of(asked), answered_of(answered)
+    if request is None or response is None:
+        raise RefusedError(f"{who} without messages in its {'input' if request is None else 'output'}")
+    named = {name: value for name, value in known.items() if value not in (None, "", [], {})}
+    return read_chat(named | {"request": request, "response": response} | ({"export": rest} if rest else {}))

@@ -1,0 +1,42 @@
+"""Values of foreign records: objects, lists and texts, which may be absent, of another type, or spelled as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.data.wire.arguments import parsed
+
+
+def object_of(value: Any) -> JsonObject:
+    """Return an object, also from its JSON text; an empty one for any other value."""
+    found = unspelled(value)
+    return found if isinstance(found, dict) else {}
+
+
+def objects_of(value: Any) -> list[JsonObject]:
+    """Return the objects in a list, also from its JSON text; none for any other value."""
+    found = unspelled(value)
+    return [part for part in found if isinstance(part, dict)] if isinstance(found, list) else []
+
+
+def text_of(value: Any) -> str | None:
+    """Return a text that is not empty; None for any other value."""
+    return value if isinstance(value, str) and value else None
+
+
+def name_of(record: JsonObject, *names: str) -> str | None:
+    """Return the first of these fields that holds a name: a text or a whole number."""
+    found = (record.get(name) for name in names)
+    return next((str(value) for value in found if value not in (None, "") and type(value) in (str, int)), None)
+
+
+def unspelled(value: Any) -> Any:
+    """Return the object or list that a JSON text spells; any other value as it is."""
+    found = parsed(value) if isinstance(value, str) and value.lstrip()[:1] in ("{", "[") else None
+    return value if found is None else found
+
+
+def without(record: JsonObject, *names: str) -> JsonObject:
+    """Return the fields of a record that have none of these names."""
+    return {name: value for name, value in record.items() if name not in names}

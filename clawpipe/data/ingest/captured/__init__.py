@@ -1,0 +1,1 @@
+"""Captured turns and sessions: what is stored of them, and judgements that come later."""

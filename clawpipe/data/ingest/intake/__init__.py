@@ -1,0 +1,1 @@
+"""One run of ingest: from pieces of files to datasets."""

@@ -1,0 +1,1 @@
+"""A policy is trained, measured on held-out items, and passed or stopped by the gate."""

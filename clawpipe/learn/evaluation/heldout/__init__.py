@@ -1,0 +1,1 @@
+"""Held-out items, conversations and pairs: drawn, answered and scored."""

@@ -1,0 +1,1 @@
+"""A policy acts: environments, sandboxes, rollouts, and the judges of what came of it."""

@@ -1,0 +1,135 @@
+"""Play an episode: ask its environment for answers, and at its end for a verdict, whatever the environment's code does."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Protocol, TypeVar
+
+from clawpipe.core.conversation.messages import Message, ToolSpec
+from clawpipe.core.user_code.extensions import in_one_line
+from clawpipe.errors import ClawpipeError
+from clawpipe.play.environments.base import Answer, Finishes, Reason, TaskItem, Verdict
+from clawpipe.play.environments.calling import CallTimeoutError, EndedError, called
+from clawpipe.play.environments.ending import Ending, written
+
+T = TypeVar("T")
+_LOG = logging.getLogger(__name__)
+_OVER = Answer(done=True)
+
+
+class Plays(Protocol):
+    """What episodes are played in: an environment, here or in a process of its own. `start` takes the item, and may take a seed."""
+
+    def tools(self) -> list[ToolSpec]: ...
+
+    def preamble(self) -> list[Message]: ...
+
+    @property
+    def start(self) -> Callable[..., Any]: ...
+
+
+class Play:
+    """An episode in play. What the environment raises ends this episode, and no other; errors of clawpipe's own are raised.
+
+    Args:
+        seed: of the episode, for `start`.
+    """
+
+    def __init__(self, environment: Plays, item: TaskItem, seed: int) -> None:
+        self._timed_out = False
+        self._reason: Reason | None = None
+        self._verdict: Verdict | None = None
+        self._error = ""
+        self._rewards: list[float | None] = []
+        self._episode = self._asked("start", lambda: called(environment.start, item, seed=seed))
+        if self._episode is None:
+            self._reason = self._failure
+
+    @property
+    def over(self) -> bool:
+        """Whether the episode has ended."""
+        return self._reason is not None
+
+    @property
+    def ending(self) -> Ending:
+        """What is recorded of the episode's end."""
+        return Ending(self._reason, self._verdict, self._error, tuple(self._rewards))
+
+    def answer(self, messages: Sequence[Message]) -> Answer:
+        """Return the environment's answer to a turn of the policy, the last message. One that is done has to be followed by
+        `end`."""
+        episode = self._episode
+        assert episode
+        answer = self._asked("respond", lambda: answer_of(episode.respond(messages)))
+        self._rewards.append(answer.reward if answer else None)
+        if answer is None:
+            self.end(self._failure)
+        return answer or _OVER
+
+    def end(self, reason: Reason) -> None:
+        """End the episode: ask for its verdict while its world still stands, and close it. The first reason counts."""
+        if self.over:
+            return
+        self._reason = reason
+        episode = self._episode
+        if isinstance(episode, Finishes):
+            self._verdict = self._asked("finish", lambda: verdict_of(episode.finish(reason)))
+        self.close()
+
+    @property
+    def _failure(self) -> Literal["timeout", "error"]:
+        return "timeout" if self._timed_out else "error"
+
+    def close(self) -> None:
+        """Close the episode, if it is open. An error of that is for the log: what is recorded is right without it."""
+        episode, self._episode = self._episode, None
+        if episode is not None:
+            try:
+                episode.close()
+            except (ClawpipeError, MemoryError):
+                raise
+            except Exception as error:
+                _LOG.warning("an episode did not close: %s", _told(error))
+
+    def _asked(self, member: str, function: Callable[[], T]) -> T | None:
+        """Call a member of the user's class; None, and the first error is recorded, if it raises."""
+        try:
+            return function()
+        except (ClawpipeError, MemoryError):
+            raise
+        except Exception as error:
+            self._timed_out = isinstance(error, CallTimeoutError)
+            self._error = self._error or f"{member}: {_told(error)}"
+            return None
+
+
+def _told(error: Exception) -> str:
+    return str(error) if isinstance(error, CallTimeoutError | EndedError) else in_one_line(error)
+
+
+def answer_of(said: Any) -> Answer:
+    """Return what `respond` has returned as an answer.
+
+    Raises:
+        TypeError, ValueError: it is none.
+    """
+    answer = said if isinstance(said, Answer) else Answer(said if said is not None else (), done=said is None)
+    if not isinstance(answer.messages, list | tuple) or not all(isinstance(message, Message) for message in answer.messages):
+        raise TypeError(f"respond returns a list of messages, an Answer or None, not {said!r:.80}")
+    if answer.reward is not None and not math.isfinite(answer.reward):
+        raise ValueError(f"the reward of a turn is a finite number, not {answer.reward}")
+    return answer
+
+
+def verdict_of(said: Any) -> Verdict | None:
+    """Return what `finish` has returned as a verdict; None if it is None.
+
+    Raises:
+        TypeError, ValueError: it is none, or no JSON.
+    """
+    if said is not None and not isinstance(said, Verdict):
+        raise TypeError(f"finish returns a Verdict or None, not {said!r:.80}")
+    return Verdict(json.loads(written(said))) if said is not None else None  # as it will be read, a tuple as a list

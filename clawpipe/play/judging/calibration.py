@@ -1,0 +1,108 @@
+"""Calibrate a judge: let it judge conversations on which people have spoken; one that does not agree with them stops the night."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+from clawpipe.core.basics.json_types import JsonObject, Row
+from clawpipe.core.conversation.messages import Message
+from clawpipe.core.store.digests import sha256_json
+from clawpipe.data.importers.read.read import read_stream
+from clawpipe.data.importers.record import Conversation, Judgement
+from clawpipe.errors import ConfigError
+from clawpipe.play.judging.base import ROLLOUT
+from clawpipe.play.judging.report import kappa_of
+
+FEWEST = 10  # verdicts of a judge, below which nothing is known of it
+_FIX = "choose another judge, write a rubric, or look at the file: `clawpipe judge try FILE` shows what a judge says of it"
+
+
+class Calibrated(NamedTuple):
+    """A conversation with a person's verdict on the whole, good or not."""
+
+    row: JsonObject
+    good: bool
+
+
+def calibration_of(file: str) -> list[Calibrated]:
+    """Return the conversations of a file, in any format that `clawpipe ingest` reads, with a person's verdict.
+
+    Raises:
+        ConfigError: too few have one.
+    """
+    read = (record for record in read_stream([file]) if isinstance(record, Conversation))
+    found = [Calibrated(_row(number, one), good) for number, one in enumerate(read) if (good := _verdict(one)) is not None]
+    if len(found) < FEWEST:
+        raise ConfigError(f"{len(found)} conversations have a person's verdict, and {FEWEST} are needed", file, "docs/judges.md")
+    return found
+
+
+def require_agreement(name: str, known: Sequence[tuple[bool, bool]], asked: int, floor: float, what: str) -> None:
+    """Check that a judge agrees with people.
+
+    Args:
+        known: what the judge says and what people say, of each of `asked` that the judge has a verdict on.
+        what: these are, in the plural.
+
+    Raises:
+        ConfigError: its kappa is below the floor.
+    """
+    if len(known) < FEWEST:
+        what = f"the judge has a verdict on {len(known)} of {asked} calibration {what}, and {FEWEST} are needed"
+        raise ConfigError(what, name, _FIX)
+    n, agree, kappa = kappa_of(known)
+    if kappa is None or kappa < floor:
+        said = "none, since one side always says the same" if kappa is None else f"{kappa:.2f}"
+        what = f"the judge agrees with people on {agree:.2f} of {n} calibration {what}: kappa {said}, and the floor is {floor:g}"
+        raise ConfigError(what, name, _FIX)
+
+
+def ordered_pairs(known: Sequence[Calibrated], value: Callable[[Row], float | None]) -> Iterator[tuple[bool, bool]]:
+    """Yield each pair of attempts at one question of which people and the judge prefer one: who prefers the first."""
+    groups: defaultdict[str, list[Calibrated]] = defaultdict(list)
+    for one in known:
+        groups[one.row["group_id"]].append(one)
+    for members in groups.values():
+        for place, (one, other) in enumerate(combinations(members, 2)):
+            mine, theirs = value(one.row), value(other.row)
+            if one.good != other.good and mine is not None and theirs is not None and mine != theirs:
+                pair = (mine > theirs, one.good)
+                yield pair if place % 2 else (not pair[0], not pair[1])  # neither side always prefers the first
+
+
+def _verdict(conversation: Conversation) -> bool | None:
+    """Return whether people said that a conversation was good: of the whole, else of its turns; None if they said neither."""
+    said = [one for one in conversation.judgements if one.origin == "user"]
+    signs = [_sign(one) for one in [one for one in said if one.turn is None] or said]
+    return sum(signs) > 0 if sum(signs) else None
+
+
+def _sign(judgement: Judgement) -> int:
+    if judgement.success is not None:
+        return 1 if judgement.success else -1
+    return (judgement.value > 0) - (judgement.value < 0)
+
+
+def _row(number: int, one: Conversation) -> JsonObject:
+    return {
+        "trajectory_id": f"calibration-{number}",
+        "group_id": sha256_json([message.as_dict() for message in _question(one.messages)]),
+        "source": "imported",
+        "messages": [message.as_dict() for message in one.messages],
+        "turns": [],
+        "kinds": list(one.kinds),
+        "tokens": "none",
+        "tools": one.tools,
+    }
+
+
+def as_rollouts(known: Sequence[Calibrated]) -> list[Row]:
+    return [one.row | {"source": ROLLOUT} for one in known]
+
+
+def _question(messages: Sequence[Message]) -> Sequence[Message]:
+    end = next((place for place, message in enumerate(messages) if message.role == "assistant"), len(messages))
+    return messages[:end]

@@ -1,0 +1,318 @@
+"""Ask a judge at an OpenAI-compatible endpoint: each try has a deadline and is paid for, and a dead endpoint is left alone."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self, TypeVar
+
+import anyio
+import httpx
+
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.core.conversation.messages import Message
+from clawpipe.data.importers.message import write_chat
+from clawpipe.data.wire.texts import joined_texts
+from clawpipe.data.wire.thoughts import FIELDS
+from clawpipe.errors import BusyError, ConfigError
+from clawpipe.model.engines.servers import RefusedRequestError
+from clawpipe.play.judging.breaker import Breaker
+from clawpipe.play.judging.spending import Budget, Ledger, Tokens, estimated
+
+TRIES = 6  # of one question
+_LONGEST_WAIT = 60.0  # seconds between two tries
+_BUSY = (408, 409, 425, 429, 503, 529)  # statuses of an endpoint that will answer later, as any other failure of a server
+_THIS_ONE = (400, 413, 422)  # of one request: it is too long, say
+_FLAGGED = 403  # of one request where others were answered: its content is not allowed; else the key is wrong
+_NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+_LARGEST = 8 << 20  # bytes of an answer
+_MOST_COUNTED = 1 << 40  # tokens of an answer that can be true
+_LONGEST_TOKEN = 32  # bytes: of less tokens than that says no text of a question consists
+_TEMPLATE = 32  # tokens that a chat template adds to two messages
+_KEY_NAME = "OPENAI_API_KEY"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Said:
+    """An answer.
+
+    Attributes:
+        text: what stands in its `content`, or its thoughts where that is empty.
+        finish_reason: why it ended; "": it does not say.
+        tokens: of request and reply.
+        passing: whether it may be another one tomorrow: it is empty or filtered, or no chat completion.
+    """
+
+    text: str
+    finish_reason: str
+    tokens: Tokens
+    passing: bool = False
+    estimated: bool = False
+
+
+@dataclass
+class Meter:
+    """The most that a request can cost: a token has a byte or more. Once an endpoint has counted, twice its own ratio is enough."""
+
+    max_tokens: int
+    _per_byte: float = 0.0  # the largest ratio so far
+    _longest: int = 0  # reply so far: some count hidden thoughts that no limit holds
+
+    def most(self, size: int) -> Tokens:
+        prompt = size if not self._per_byte else min(size, 2 * self._per_byte * size)
+        return Tokens(int(max(prompt, self._per_byte * size)) + _TEMPLATE, max(self.max_tokens, self._longest))
+
+    def counted(self, size: int, tokens: Tokens) -> None:
+        self._per_byte = max(self._per_byte, tokens.prompt / size)
+        self._longest = max(self._longest, tokens.reply)
+
+
+@dataclass
+class Endpoint:
+    """A judge's endpoint, for the tasks of one event loop.
+
+    Attributes:
+        url: up to and with /v1.
+        judge: name under which it spends.
+        timeout: seconds of a whole try, from the connection to the last byte.
+        concurrency: requests at once.
+    """
+
+    url: str
+    model: str
+    judge: str
+    temperature: float
+    max_tokens: int
+    timeout: float
+    concurrency: int
+    ledger: Ledger
+    budget: Budget
+    key: str = field(default="", repr=False)
+
+    def __post_init__(self) -> None:
+        headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
+        limits = httpx.Limits(max_connections=self.concurrency, max_keepalive_connections=self.concurrency)
+        self._client = httpx.AsyncClient(headers=headers, timeout=self.timeout, limits=limits)
+        self._breaker, self._meter = Breaker(self.url), Meter(self.max_tokens)
+        self._formatted: bool | None = None  # whether it takes response_format; None: not known yet
+        self._under_way, self._settled = 0, anyio.Event()
+
+    @property
+    def is_dead(self) -> bool:
+        return self._breaker.is_open
+
+    async def ask(self, messages: Sequence[Message], seed: int, form: JsonObject) -> Said:
+        """Return the answer to a question.
+
+        Args:
+            form: JSON Schema of the answer, for an endpoint that has `response_format`.
+
+        Raises:
+            RefusedRequestError: it does not answer this question.
+            ConfigError: it answers none.
+            BusyError: it does not answer, after all tries; or the budget does not suffice.
+        """
+        body: JsonObject = {"model": self.model, "messages": write_chat(messages), "seed": seed}
+        body |= {"temperature": self.temperature, "max_tokens": self.max_tokens}
+        if self._formatted is not False:
+            try:
+                said = await self._tried(body | {"response_format": _response_format(form)})
+                self._formatted = True
+                return said
+            except RefusedRequestError:
+                if self._formatted:
+                    raise
+        said = await self._tried(body)
+        self._formatted = bool(self._formatted)
+        return said
+
+    async def _tried(self, body: JsonObject) -> Said:
+        failed, wait = "", 0.0
+        for number in range(TRIES):
+            await anyio.sleep(wait)
+            self._breaker.require()
+            wait = random.uniform(0.5, 1) * min(0.5 * 2**number, _LONGEST_WAIT)
+            answer = await self._paid(body)
+            if isinstance(answer, Said):
+                return answer
+            failed, wait = answer.why, answer.wait or wait
+        raise BusyError(f"{failed}, {TRIES} times", self.url, "start it, or try again later: what was answered is kept")
+
+    async def _paid(self, body: JsonObject) -> Said | _Failure:
+        """Make one try, and pay for it."""
+        data = json.dumps(body, ensure_ascii=False).encode(errors="replace")
+        held = await self._hold(data)
+        began = time.monotonic()
+        try:
+            outcome = await self._once(data)
+        except BaseException:  # it was sent, and nobody reads what it says: it is paid in full
+            self._pay(held, held, began, failed=True)
+            raise
+        if isinstance(outcome, Said):
+            self._breaker.answered()
+            self._pay(held, outcome.tokens, began, estimated=outcome.estimated)
+            if not outcome.estimated:
+                self._meter.counted(len(data), outcome.tokens)
+            return outcome
+        self._pay(held, outcome.cost(data, held), began, failed=True, estimated=True)
+        if outcome.error:
+            raise outcome.error
+        self._breaker.failed(began, outcome.why, busy=outcome.busy)
+        return outcome
+
+    async def _once(self, data: bytes) -> Said | _Failure:
+        try:
+            with anyio.fail_after(self.timeout):
+                status, headers, raw = await self._posted(data)
+        except (httpx.TransportError, TimeoutError) as error:
+            sent = not isinstance(error, _NOT_SENT)
+            return _Failure(f"it does not answer: {type(error).__name__}", lost=sent, sent=sent)
+        if 200 <= status < 300:
+            return _read(raw, data)
+        what = f"it answers {status}: {' '.join(raw[:300].decode(errors='replace').split())}"
+        if status in _BUSY or status >= 500:
+            return _Failure(f"it answers {status}", busy=status in _BUSY, wait=_asked_to_wait(headers))
+        is_this_one = status in _THIS_ONE or (status == _FLAGGED and self._breaker.was_heard)
+        kind = RefusedRequestError if is_this_one else ConfigError
+        return _Failure(what, error=kind(what, self.url, f"check the model's name, and the key in {_KEY_NAME}"))
+
+    async def _posted(self, data: bytes) -> tuple[int, httpx.Headers, bytes]:
+        headers, read = {"content-type": "application/json"}, bytearray()
+        async with self._client.stream("POST", f"{self.url}/chat/completions", content=data, headers=headers) as answer:
+            async for part in answer.aiter_bytes():
+                read += part
+                if len(read) > _LARGEST:
+                    break
+            return answer.status_code, answer.headers, bytes(read)
+
+    async def _hold(self, data: bytes) -> Tokens:
+        """Pay the most that a request may cost. Where the budget does not allow it, wait for what others get back.
+
+        Raises:
+            BusyError: nothing is under way, and the budget does not suffice.
+        """
+        while not self.ledger.hold(self.judge, most := self._meter.most(len(data)), self.budget):
+            if not self._under_way:
+                raise spent_error(self.ledger, self.judge, most, self.budget)
+            await self._settled.wait()
+        self._under_way += 1
+        return most
+
+    def _pay(self, held: Tokens, cost: Tokens, began: float, *, failed: bool = False, estimated: bool = False) -> None:
+        seconds = time.monotonic() - began
+        self.ledger.settle(self.judge, held, cost, self.budget, seconds, failed=failed, estimated=estimated)
+        self._under_way -= 1
+        self._settled.set()
+        self._settled = anyio.Event()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.aclose()
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """A try without an answer. `lost`: it was sent, and the endpoint may have written a whole reply; `sent`: it arrived."""
+
+    why: str
+    busy: bool = False
+    lost: bool = False
+    sent: bool = True
+    wait: float = 0.0
+    error: ConfigError | None = None
+
+    def cost(self, data: bytes, held: Tokens) -> Tokens:
+        if self.lost:
+            return held
+        return Tokens(min(estimated(data.decode(errors="replace")), held.prompt) if self.sent else 0, 0)
+
+
+async def ask_each(values: Sequence[T], ask: Callable[[T], Awaitable[None]], at_once: int) -> None:
+    """Await `ask` of each value, `at_once` at a time. The first error ends those that have not begun, and cancels the others."""
+    waiting, errors = iter(values), list[Exception]()
+
+    async def work() -> None:
+        for value in waiting:
+            try:
+                await ask(value)
+            except Exception as error:
+                errors.append(error)
+                workers.cancel_scope.cancel()
+                return
+
+    async with anyio.create_task_group() as workers:
+        for _ in range(min(at_once, len(values))):
+            workers.start_soon(work)
+    if errors:
+        raise errors[0]
+
+
+def spent_error(ledger: Ledger, judge: str, most: Tokens, budget: Budget) -> BusyError:
+    tokens, money = ledger.total()
+    limit = f"{tokens} of {budget.tokens} tokens" if budget.tokens is not None else f"{tokens} tokens"
+    limit += f", {money:.4g} of {budget.money:.4g} of money" if budget.money is not None else ""
+    what = f"the judges' budget is spent: {limit} in this night, and one question may take {most.total} more"
+    return BusyError(what, judge, "raise budget_tokens or budget: what was answered is kept, and is not asked again")
+
+
+def _response_format(form: JsonObject) -> JsonObject:
+    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": form}}
+
+
+def _read(raw: bytes, data: bytes) -> Said:
+    """Read an answer; one that is no chat completion is an answer that says nothing."""
+    try:
+        given = json.loads(raw)
+        choice = given["choices"][0]
+        message, reason = choice["message"], str(choice.get("finish_reason") or "")
+        text = _text(message)
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
+        shown = raw[:1000].decode(errors="replace")
+        return Said(f"no chat completion: {shown}", "", _about(data, shown), passing=True, estimated=True)
+    counted = _usage(given, data, text)
+    passing = not text.strip() or reason == "content_filter"
+    return Said(text, reason, counted or _about(data, text), passing, counted is None)
+
+
+def _text(message: JsonObject) -> str:
+    content = message.get("content")
+    said = joined_texts("assistant", _texts(content if isinstance(content, list) else [content]))
+    thoughts = [thought for name in FIELDS if isinstance(thought := message.get(name), str)]
+    return said if said.strip() else "".join(thoughts[:1])
+
+
+def _texts(parts: Sequence[Any]) -> list[str]:
+    """Return the texts of a content and of its parts; parts that hold thoughts have another field."""
+    given = (part.get("text") if isinstance(part, dict) else part for part in parts)
+    return [text for text in given if isinstance(text, str)]
+
+
+def _usage(given: JsonObject, data: bytes, text: str) -> Tokens | None:
+    """Return what an endpoint counted; None where it did not, or where that cannot be true."""
+    usage = given.get("usage")
+    counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")] if isinstance(usage, dict) else []
+    counted = [count for count in counts if type(count) is int and 0 <= count < _MOST_COUNTED]
+    if (
+        len(counted) < 2
+        or counted[0] * _LONGEST_TOKEN < len(data)
+        or counted[1] * _LONGEST_TOKEN < len(text.encode(errors="replace"))
+    ):
+        return None
+    return Tokens(*counted)
+
+
+def _about(data: bytes, text: str) -> Tokens:
+    return Tokens(estimated(data.decode(errors="replace")), estimated(text))
+
+
+def _asked_to_wait(headers: httpx.Headers) -> float:
+    """Return the seconds that an overloaded endpoint asks to wait; 0: it does not."""
+    asked = headers.get("retry-after", "")
+    return min(float(asked), _LONGEST_WAIT) if asked.isdigit() else 0.0

@@ -1,0 +1,106 @@
+"""Rounds of earlier nights that a night looks back at: their rollouts and scores, for pass rates of items and for replay."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.core.config.night import NightConfig
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.refs import DatasetRef, ModelRef
+from clawpipe.core.store.replaced import current_digest
+from clawpipe.errors import ClawpipeError
+from clawpipe.learn.evaluation.verdict.verdict import Decision, Tally, Verdict
+from clawpipe.record.nights.record import NightStatus, PastRound, has_verdict, list_nights, night_id, read_status, run_dir
+
+_NIGHTS = 30  # whose rounds say how hard an item is; policies from before then were others
+
+
+def past_rounds(home: Home, store: Store, config: NightConfig) -> tuple[PastRound, ...]:
+    """Return the rounds of earlier nights, newest first, if the settings look back.
+
+    Other nights with a verdict count whose environment, with its options, base and tool-call format are the same. Rounds of which
+    the store has lost anything are left out; of what was forgotten in part, the rest counts.
+    """
+    drawn = bool(config.rollouts and config.rollouts.difficulty)
+    nights = max(_NIGHTS if drawn else 0, config.curation.sampling.replay_nights)
+    if not nights:
+        return ()
+    asked, lineage = night_id(config), _lineage(config.model_dump(mode="json"))
+    names = [name for name in reversed(list_nights(home)) if name != asked and has_verdict(home, name)]
+    found = [name for name in names if _settings(home, name) == lineage][:nights]
+    rounds = [one for name in found for one in reversed(list(_rounds(home, name)))]
+    return tuple(one for one in rounds if _is_there(store, one))
+
+
+def earlier_evidence(home: Home, config: NightConfig) -> tuple[Tally, ...]:
+    """Return the evidence of this model's nights since its last promotion, the oldest first, where evidence adds up."""
+    if not config.gate.adds_up:
+        return ()
+    asked, found = night_id(config), list[Tally]()
+    for name in reversed(list_nights(home)):
+        if name == asked or not has_verdict(home, name) or _model_of(home, name) != config.registry.model_name:
+            continue
+        verdict = _verdict(home, name)
+        if verdict is None or verdict.decision == Decision.PROMOTE:
+            break
+        found += [verdict.tally] if verdict.tally else []
+    return tuple(reversed(found))
+
+
+def _verdict(home: Home, night: str) -> Verdict | None:
+    """Return the verdict of a night; None for one that cannot be read, after which no evidence can be counted."""
+    try:
+        details = next(step.details for step in read_status(home, night).steps if step.name == "gate")
+        return Verdict.model_validate(details)
+    except (StopIteration, ValueError, ClawpipeError):
+        return None
+
+
+def _model_of(home: Home, night: str) -> str | None:
+    try:
+        return json.loads((run_dir(home, night) / "config.json").read_bytes())["registry"]["model_name"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _lineage(settings: JsonObject) -> list[object]:
+    several, one, model = settings.get("environments"), settings["environment"], settings["model"]
+    return [several or [one["name"], one["options"]], model["base"], model["tool_call_format"]]
+
+
+def _settings(home: Home, night: str) -> list[object] | None:
+    """Return what a night has to share; None for settings of another version that cannot be read."""
+    try:
+        return _lineage(json.loads((run_dir(home, night) / "config.json").read_bytes()))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _rounds(home: Home, night: str) -> Iterator[PastRound]:
+    try:
+        status = read_status(home, night)
+    except ClawpipeError:  # a damaged record
+        return
+    for part in dict.fromkeys(step.name.split("/")[0] for step in status.steps if step.name.startswith("round-")):
+        rollouts, scores = _made(status, f"{part}/generate_rollouts"), _made(status, f"{part}/score")
+        if rollouts and scores:
+            trained, items = _trained(status, f"{part}/train"), _made(status, f"{part}/draw_items")
+            yield PastRound(night=night, trajectories=rollouts, scores=scores, trained=trained, items=items)
+
+
+def _made(status: NightStatus, name: str) -> str | None:
+    """Return the digest that the last step of a name made: stored datasets come before a round's own rollouts."""
+    return next((step.digest for step in reversed(status.steps) if step.name == name), None)
+
+
+def _trained(status: NightStatus, name: str) -> str | None:
+    made = next((step.artifacts.get("output") for step in status.steps if step.name == name), None)
+    return made.policy_version if isinstance(made, ModelRef) else None
+
+
+def _is_there(store: Store, one: PastRound) -> bool:
+    named = {"trajectories": one.trajectories, "scores": one.scores}.items()
+    return all(store.has(DatasetRef(name=name, digest=current_digest(store, digest), rows=0)) for name, digest in named)

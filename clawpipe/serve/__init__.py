@@ -1,0 +1,1 @@
+"""Models answer others: the server, the gateway, agents that use them, and export for other engines."""

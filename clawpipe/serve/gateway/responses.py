@@ -1,0 +1,119 @@
+"""Answers of `/v1/responses`, as an engine gives them: read as those of a chat."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.data.capture.records import Answer
+from clawpipe.data.wire.dialects.fields import UntranslatableError
+from clawpipe.data.wire.dialects.responses_in import messages_of, text_of_parts
+from clawpipe.serve.gateway.answers import Collected
+
+_LAST = ("response.completed", "response.incomplete", "response.failed", "response.cancelled", "error")
+_FAILED = ("failed", "cancelled")
+
+
+class CollectedResponse(Collected):
+    """The answer of one response, whole or as its events come.
+
+    Attributes:
+        over: whether the last event has come.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._items: dict[int, JsonObject] = {}
+        self._reason: str | None = None
+
+    def add(self, body: JsonObject) -> None:
+        """Add a whole response or one event."""
+        kind, response = body.get("type"), body.get("response")
+        self.over = self.over or kind in _LAST
+        self.failed = self.failed or kind == "error" or bool(body.get("error"))
+        if isinstance(response, dict):
+            self._add_response(response, kind in _LAST)
+        elif isinstance(kind, str):
+            self._add_part(kind, body)
+        else:
+            self._add_response(body, is_last=True)
+
+    def _add_response(self, body: JsonObject, is_last: bool) -> None:
+        self.response_id = body["id"] if isinstance(body.get("id"), str) else self.response_id
+        self.model = body["model"] if isinstance(body.get("model"), str) else self.model
+        self.failed = self.failed or body.get("status") in _FAILED or bool(body.get("error"))
+        if is_last:
+            self.response = body
+            output = body.get("output")
+            self._items = dict(enumerate(output if isinstance(output, list) else [])) or self._items
+            self._finish(body)
+
+    def _add_part(self, kind: str, event: JsonObject) -> None:
+        """Add a part of an item, for the case that the last event never comes."""
+        place, item, delta = event.get("output_index"), event.get("item"), event.get("delta")
+        if not isinstance(place, int):
+            return
+        if isinstance(item, dict):
+            self._items[place] = {**item}
+        elif isinstance(delta, str) and (one := self._items.get(place)) is not None:
+            if kind == "response.output_text.delta":
+                one["content"] = _quiet_content(one.get("content")) + delta
+            elif kind == "response.function_call_arguments.delta":
+                one["arguments"] = str(one.get("arguments") or "") + delta
+
+    def _finish(self, response: JsonObject) -> None:
+        given = response.get("usage")
+        usage = given if isinstance(given, dict) else {}
+        self.usage = {
+            name: usage[own]
+            for name, own in (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens"), ("total_tokens",) * 2)
+            if own in usage
+        } or None
+        self._reason = self._reason_of(response)
+
+    def _reason_of(self, response: JsonObject) -> str | None:
+        """Return the finish reason that a chat would have; None if the response did not finish."""
+        status, details = response.get("status", "completed"), response.get("incomplete_details")
+        if status == "incomplete":
+            filtered = isinstance(details, dict) and details.get("reason") == "content_filter"
+            return "content_filter" if filtered else "length"
+        calls = any(isinstance(one, dict) and one.get("type") == "function_call" for one in self._items.values())
+        return ("tool_calls" if calls else "stop") if status == "completed" else None
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._messages()
+
+    @property
+    def reasons(self) -> list[str | None]:
+        """The finish reason of the one answer; None if it did not come."""
+        return [self._reason]
+
+    def uncaptured(self) -> str | None:
+        """Return why there is nothing to record, or no record can hold it; None if one can."""
+        try:
+            messages_of(item for _, item in sorted(self._items.items()))
+        except UntranslatableError as error:
+            return str(error)
+        return super().uncaptured()
+
+    def answers(self, with_tokens: bool) -> list[Answer]:
+        """Return the one answer."""
+        [message] = self._messages()
+        return [Answer({"content": ""} | message, self._reason)]
+
+    def _messages(self) -> list[JsonObject]:
+        """Return the answer's message; none if it holds what a chat cannot."""
+        try:
+            messages = messages_of(item for _, item in sorted(self._items.items()))
+        except UntranslatableError:
+            return []
+        replies = [one for one in messages if one["role"] == "assistant" and one.keys() - {"role"}]
+        return replies if len(messages) == 1 else []
+
+
+def _quiet_content(content: Any) -> str:
+    try:
+        return text_of_parts(content or "", "assistant")
+    except UntranslatableError:
+        return ""

@@ -1,0 +1,131 @@
+"""Run an episode's program in a sandbox, and the program that judges what it left."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.play.environments.agent import Program
+from clawpipe.play.sandbox.base import Result, Sandbox, open_sandbox, put
+from clawpipe.serve.programs.bridge import APART, bridged
+from clawpipe.serve.programs.episode import Episode
+
+_SHOWN = 200  # characters of what a program said last
+_NO_PROXY = "127.0.0.1,localhost"
+# Where programs look for the address, by the names that OpenAI's and Anthropic's clients, LiteLLM and others read.
+_ADDRESS = ("OPENAI_BASE_URL", "OPENAI_API_BASE", "LLM_BASE_URL", "CLAWPIPE_BASE_URL")
+_KEY = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "LLM_API_KEY", "CLAWPIPE_API_KEY")
+_MODEL = ("OPENAI_MODEL", "OPENAI_MODEL_NAME", "ANTHROPIC_MODEL", "LLM_MODEL", "CLAWPIPE_MODEL")
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a run ended, and what the program that judges said; None: it was not asked."""
+
+    result: Result
+    check: JsonObject | None = None
+
+    @property
+    def said_last(self) -> str:
+        """The last line that the program wrote, of its errors if there are any."""
+        lines = (self.result.stderr or self.result.stdout).decode(errors="replace").strip().splitlines()
+        return lines[-1].strip()[:_SHOWN] if lines else "it wrote nothing"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an episode's program finds the endpoint, and the model's name."""
+
+    port: int
+    model: str
+    socket: str
+
+
+def run_program(program: Program, episode: Episode, prompt: str, place: Place) -> Ran:
+    """Run the program to its end, then the one that judges; the episode takes no requests from there on.
+
+    The task's text is the program's standard input, too.
+
+    Raises:
+        ConfigError, BusyError, NotFoundError: the sandbox cannot be started.
+        DataError: a file cannot be put into it.
+    """
+    names = {"prompt": prompt, "key": episode.key, "model": place.model, "url": f"http://127.0.0.1:{place.port}/v1"}
+    with closing(_sandbox(program, place)) as sandbox:
+        argv = _placed(sandbox, [_filled(part, names) for part in program.command])
+        given = {name: _filled(value, names) for name, value in program.variables.items()}
+        env = _variables(names, episode.seed) | given
+        result = sandbox.exec(bridged(sandbox, program, argv, place.port, place.socket), stdin=prompt.encode(), env=env)
+        episode.close()
+        sandbox.end_processes()
+        check = _judged(sandbox, program, episode.item.truth, prompt) if program.check and result.ended != "died" else None
+    return Ran(result, check)
+
+
+def _sandbox(program: Program, place: Place) -> Sandbox:
+    options = dict(program.sandbox_options)
+    if program.sandbox in APART:
+        options["paths"] = [*options.get("paths", ()), str(Path(place.socket).parent)]
+    return open_sandbox(program.sandbox, program.limits, options)
+
+
+def _filled(text: str, names: Mapping[str, str]) -> str:
+    """Replace names in braces; other braces stay, since arguments may be JSON."""
+    for name, value in names.items():
+        text = text.replace(f"{{{name}}}", value)
+    return text
+
+
+def _variables(names: Mapping[str, str], seed: int) -> dict[str, str]:
+    root = names["url"].removesuffix("/v1")
+    env = dict.fromkeys(_ADDRESS, names["url"]) | dict.fromkeys(_KEY, names["key"]) | dict.fromkeys(_MODEL, names["model"])
+    own = {"ANTHROPIC_BASE_URL": root, "CLAWPIPE_TASK": names["prompt"], "CLAWPIPE_SEED": str(seed), "PYTHONHASHSEED": "0"}
+    return env | own | {"NO_PROXY": _NO_PROXY, "no_proxy": _NO_PROXY}
+
+
+def _placed(sandbox: Sandbox, argv: Sequence[str]) -> list[str]:
+    """Put files of this machine that arguments name into the working folder, and return the arguments with their names there."""
+    first = Path(argv[0]).expanduser()
+    placed = [str(first.absolute() if "/" in argv[0] else first)]  # links stay: inside they may lead elsewhere
+    for part in argv[1:]:
+        file = _file(part)
+        if file:
+            put(sandbox, file.name, file.read_bytes(), executable=True)
+        placed.append(file.name if file else part)
+    return placed
+
+
+def _file(part: str) -> Path | None:
+    try:
+        file = Path(part).expanduser()
+        return file if file.is_file() else None
+    except (OSError, RuntimeError, ValueError):  # a long text
+        return None
+
+
+def _judged(sandbox: Sandbox, program: Program, truth: str, prompt: str) -> JsonObject:
+    """Return what the program that judges says: a JSON object with `value`, in its last line, or by its exit code: 0 is success."""
+    answer = json.dumps(json.loads(truth).get("answer"), ensure_ascii=False)
+    result = sandbox.exec(_placed(sandbox, program.check), env={"CLAWPIPE_ANSWER": answer, "CLAWPIPE_TASK": prompt})
+    lines = result.stdout.decode(errors="replace").strip().splitlines()
+    said = _object(lines[-1]) if lines and result.code == 0 else {}
+    value = said.get("value")
+    if isinstance(value, int | float) and math.isfinite(value) and 0 <= value <= 1:
+        success = said.get("success", value >= 1)
+        return {"value": float(value), "success": success is True, "reason": str(said.get("reason", ""))[:_SHOWN]}
+    right = result.code == 0
+    reason = "" if right else f"the check ended with {result.ended or result.code}"
+    return {"value": float(right), "success": right, "reason": reason}
+
+
+def _object(line: str) -> JsonObject:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,1 @@
+"""What `clawpipe doctor` checks on this machine."""
