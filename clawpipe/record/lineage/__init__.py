@@ -1,1 +1,1 @@
-"""Lineage between data and models, in both directions, and tombstones of forgotten data."""
+"""Lineage between data and models, in both directions, and which models have seen what was forgotten."""
