@@ -70,7 +70,7 @@ def guard(link: str, lifeline: int, command: list[str]) -> int:
     """Run the command in a fork, or, where it is none of ours, below the usual guard. Return its code (a signal: negative)."""
     words = _forked(command[1:])
     if not words:
-        own = os.path.join(_ROOT, "clawpipe", "processes.py")
+        own = os.path.join(_ROOT, "clawpipe", "core", "system", "processes.py")
         os.execv(sys.executable, [sys.executable, "-S", own, str(lifeline), *command])
     return _run_in_fork(link, lifeline, words)
 

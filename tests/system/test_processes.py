@@ -75,7 +75,7 @@ threading.Thread(target=lambda: (time.sleep(0.2), print("thread"))).start()
 print("main", end=" ")
 quick_exit(75)
 """
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=root, check=False)
     assert (done.returncode, done.stdout.split(), done.stderr) == (75, ["main", "thread", "first", "second"], "")
 
@@ -84,7 +84,7 @@ def test_a_quick_exit_outlives_its_reader():
     script = "from clawpipe.core.system.processes import quick_exit; print('x' * 10, end=''); quick_exit(3)"
     read, write = os.pipe()
     os.close(read)
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", script], stdout=write, stderr=subprocess.PIPE, cwd=root, check=False)
     os.close(write)
     assert (done.returncode, done.stderr) == (3, b"")

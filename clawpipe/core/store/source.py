@@ -27,7 +27,7 @@ FIRST_PARTY = ("clawpipe", "tasks", "flows", "data_contracts")
 # Libraries that compute or write results, so that another version is another step. Libraries for settings, progress, serving and
 # orchestration change no result.
 COMPUTING = (
-    *("torch", "transformers", "peft", "trl", "accelerate", "tokenizers", "bitsandbytes", "torchao", "gguf"),
+    *("torch", "transformers", "peft", "accelerate", "tokenizers", "bitsandbytes", "torchao", "gguf"),
     *("duckdb", "pyarrow", "numpy", "rensa"),
 )
 

@@ -10,20 +10,17 @@ from contextlib import nullcontext
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import torch
 
-from clawpipe.core.config.training import Train
-from clawpipe.errors import BusyError, ConfigError
+from clawpipe.errors import BusyError
 from clawpipe.learn.children.memory import ran_out
 from clawpipe.learn.children.ranks import ranks
 from clawpipe.learn.training.checkpoint.files import Checkpoints
 from clawpipe.learn.training.checkpoint.state import Movement, commit, keep_snapshot
 from clawpipe.learn.training.data.packing import Pack
-from clawpipe.learn.training.data.pairs import are_text_only
 from clawpipe.learn.training.data.samples import Sample
 from clawpipe.learn.training.methods import require_token_scores
 from clawpipe.learn.training.model.build import build_model, training_arguments
@@ -57,8 +54,6 @@ def train(request: TrainRequest, work: Path, on_step: OnStep) -> None:
         TrainingError: values were not finite too often, or recorded log-probs had no effect.
         BusyError: memory ran out with the smallest packs.
     """
-    if request.config.spec.pairs and are_text_only(request.samples):
-        return _text_trainer(request.config)(request, work, on_step)
     job = job_of(request)
     pack_tokens, tried = request.config.pack_tokens >> request.shrink, None
     while (packs := _single_step(job, job.rows, pack_tokens)) != tried:
@@ -73,26 +68,6 @@ def train(request: TrainRequest, work: Path, on_step: OnStep) -> None:
     raise BusyError("memory ran out, even with one row per pack", f"packs of {pack_tokens} tokens", _NEED_LESS)
 
 
-def _text_trainer(config: Train) -> Callable[[TrainRequest, Path, OnStep], None]:
-    """Return the function with which the method's trainer trains on pairs that are text only.
-
-    Raises:
-        ConfigError: it has none, or there are several processes.
-    """
-    train_on_text = getattr(_trainer(config), "train_on_text", None)
-    if train_on_text is None:
-        what = f"{config.method} cannot train on preference pairs that are text only"
-        raise ConfigError(what, "train.method", "set it to dpo, or name pairs with recorded tokens in `preferences`")
-    if ranks().size > 1:
-        raise ConfigError("pairs that are text only are trained in one process", "runtime.train_processes", "set it to 1")
-    return train_on_text
-
-
-def _trainer(config: Train) -> ModuleType:
-    """Return the module of the method's trainer."""
-    return import_module(_TRAINERS.replace("*", config.spec.trainer))
-
-
 def job_of(request: TrainRequest) -> TrainingJob:
     """Return what the method's trainer makes of the request.
 
@@ -100,8 +75,8 @@ def job_of(request: TrainRequest) -> TrainingJob:
         ConfigError: the request lacks data that the method needs.
         DataError: no row remains to train on.
     """
-    require_token_scores(request.config, bool(request.token_scores))
-    return _trainer(request.config).training_job(request)
+    require_token_scores(request.config, bool(request.token_scores) or request.rendering is not None)  # those of text are computed
+    return import_module(_TRAINERS.replace("*", request.config.spec.trainer)).training_job(request)
 
 
 def _attempt(request: TrainRequest, work: Path, on_step: OnStep, job: TrainingJob, pack_tokens: int) -> None:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Container, Sequence
 from functools import lru_cache
 from itertools import groupby
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, NamedTuple
 
 from clawpipe.core.basics.json_types import JsonObject, Row
 from clawpipe.core.conversation.endings import lacks_end
@@ -30,12 +30,11 @@ Rendering = tuple[list[int], list[bool]]
 RendererOf = Callable[[str | None], Renderer]  # argument: JSON of a row's tools; None: the environment's tools
 
 
-class TextPair(TypedDict):
-    """A preference pair rendered into token ids."""
+class TextPair(NamedTuple):
+    """A preference pair rendered into tokens: the ids of prompt and side together, and a mask of the side's own assistant turns."""
 
-    prompt_ids: list[int]
-    chosen_ids: list[int]
-    rejected_ids: list[int]
+    chosen: Rendering
+    rejected: Rendering
     weight: float
 
 
@@ -109,32 +108,27 @@ def _tool(schema: JsonObject) -> ToolSpec:
 
 
 def text_pair(row: Row, renderer_of: RendererOf, preamble: Sequence[Message]) -> TextPair | str:
-    """Return a row of `preference_pairs` as token ids, or why it cannot be rendered.
-
-    A side is exactly one assistant turn, because TRL's trainer takes everything after the prompt as the policy's words.
-    """
+    """Return a row of `preference_pairs` as token ids, or why it cannot be rendered. A side begins with an assistant turn."""
     if row["weight"] is None or not math.isfinite(row["weight"]):
         return "not_finite"
     prompt, *sides = (tuple(map(Message.from_dict, row[part] or ())) for part in ("prompt", "chosen", "rejected"))
-    for side in sides:
-        if sum(message.role == "assistant" for message in side) > 1:
-            return "more_than_one_assistant_turn_as_text"
-        if not side or side[0].role != "assistant":
-            return "no_assistant_turn_after_the_prompt"
-        # Of a malformed call nobody knows what the model wrote.
-        if any(call.malformed or parsed_object(call.arguments) is None for call in side[0].tool_calls):
-            return "calls_cannot_be_written"
+    if any(not side or side[0].role != "assistant" for side in sides):
+        return "no_assistant_turn_after_the_prompt"
+    # Of a malformed call nobody knows what the model wrote.
+    calls = (call for side in sides for message in side for call in message.tool_calls)
+    if any(call.malformed or parsed_object(call.arguments) is None for call in calls):
+        return "calls_cannot_be_written"
     renderer, shown = opening_of(row["tools"], prompt, renderer_of, preamble)
     before = [*shown, *prompt]
     try:
-        ids = renderer.prompt(before)
-        chosen, rejected = (_turn(renderer, before, side[0], len(ids)) for side in sides)
+        start = len(renderer.prompt(before))
+        chosen, rejected = (_side(*renderer.render_with_mask([*before, *side]), start) for side in sides)
     except (ValueError, TypeError, AttributeError):  # a name that the format cannot write
         return "calls_cannot_be_written"
-    return {"prompt_ids": ids, "chosen_ids": chosen, "rejected_ids": rejected, "weight": row["weight"]}
+    return TextPair(chosen, rejected, row["weight"])
 
 
-def _turn(renderer: Renderer, before: Sequence[Message], turn: Message, start: int) -> list[int]:
-    """Return the ids of the policy's turn with its end marker, which follow the `start` ids of the context."""
-    ids, mask = renderer.render_with_mask([*before, turn])
-    return [token for token, sampled in zip(ids[start:], mask[start:], strict=True) if sampled]
+def _side(ids: Sequence[int], mask: Sequence[bool], start: int) -> Rendering:
+    """Return ids and mask up to the last turn's end marker, without the turns before `start`, which belong to the prompt."""
+    end = max(place for place, sampled in enumerate(mask) if sampled) + 1
+    return list(ids[:end]), [False] * start + list(mask[start:end])

@@ -75,9 +75,8 @@ def _fault_of_pair(row: Row, render: Callable[[Row], TextPair | str], max_tokens
         rendered = render(row)
         if isinstance(rendered, str):
             return rendered.replace("_", " ")
-        prompt, sides = rendered["prompt_ids"], {"chosen": rendered["chosen_ids"], "rejected": rendered["rejected_ids"]}
-        for side, ids in sides.items():
-            row[f"{side}_token_ids"], row[f"{side}_loss_mask"] = prompt + ids, [False] * len(prompt) + [True] * len(ids)
+        for side, (ids, mask) in (("chosen", rendered.chosen), ("rejected", rendered.rejected)):
+            row[f"{side}_token_ids"], row[f"{side}_loss_mask"] = ids, mask
     masks = (row["chosen_loss_mask"], row["rejected_loss_mask"])
     if any(not any(mask) or mask[0] for mask in masks):
         return "no turn to score"

@@ -1,40 +1,50 @@
-"""Read preference pairs that exist only as text, and render them into token ids."""
+"""Read preference pairs that exist only as text, and render them into rows that can be trained on."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from clawpipe.core.basics.json_types import Row
 from clawpipe.core.conversation.messages import Message
 from clawpipe.errors import DataError
-from clawpipe.model.policy.text import RendererOf, TextPair, text_pair
+from clawpipe.learn.training.data.samples import Sample
+from clawpipe.model.policy.text import RendererOf, Rendering, text_pair
 
-_COLUMNS = ["prompt", "chosen", "rejected", "weight", "tools"]
+_COLUMNS = ["group_id", "prompt", "chosen", "rejected", "weight", "tools"]
 
 
 def load_text_pairs(
     paths: Sequence[str], renderer_of: RendererOf, preamble: Sequence[Message]
-) -> tuple[list[TextPair], dict[str, int]]:
-    """Return pairs as token ids in stored order, and how many were filtered for each reason.
+) -> tuple[list[Sample], dict[str, int]]:
+    """Return the rows of pairs in stored order, and how many pairs were filtered for each reason.
 
     Args:
         paths: Parquet files of the `preference_pairs` contract, all of whose pairs are text only.
         renderer_of: returns the policy's renderer with the environment's tools or those of a pair.
         preamble: the environment's messages, put before every prompt that has no system message and no tools.
 
+    Returns:
+        2P rows, ordered as those of `load_pairs`, at temperature 1 and without streams; and counts by reason.
+
     Raises:
         DataError: no pair remains, or a file cannot be read.
     """
-    results = [text_pair(row, renderer_of, preamble) for row in _read(paths)]
-    pairs = [result for result in results if not isinstance(result, str)]
-    filtered = dict(Counter(result for result in results if isinstance(result, str)))
+    results = [(row["group_id"], text_pair(row, renderer_of, preamble)) for row in _read(paths)]
+    filtered = dict(Counter(pair for _, pair in results if isinstance(pair, str)))
+    pairs = [(group, pair) for group, pair in results if not isinstance(pair, str)]
     if not pairs:
         raise DataError("no preference pair remains to train on", ", ".join(paths), f"filtered: {filtered}")
-    return pairs, filtered
+    return [_row(group, side, pair.weight) for group, pair in pairs for side in (pair.chosen, pair.rejected)], filtered
+
+
+def _row(group: str, side: Rendering, weight: float) -> Sample:
+    ids, mask = side
+    return Sample(group, np.array(ids), np.flatnonzero(mask), temperature=1.0, weight=weight, streams={})
 
 
 def _read(paths: Sequence[str]) -> list[Row]:

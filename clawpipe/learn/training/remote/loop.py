@@ -18,7 +18,6 @@ from clawpipe.core.store.files import write_atomic
 from clawpipe.errors import DataError, TrainingError
 from clawpipe.learn.training.backends import OnStep
 from clawpipe.learn.training.data.packing import flat_batch, inputs_of
-from clawpipe.learn.training.data.pairs import are_text_only
 from clawpipe.learn.training.data.samples import Sample
 from clawpipe.learn.training.losses.batch import Objective
 from clawpipe.learn.training.model.build import width_of
@@ -47,7 +46,7 @@ def train_at(open_session: OpenSession, request: TrainRequest, work: Path, on_st
         TrainingError: a log-prob, loss, gradient or weight is not finite; or recorded log-probs had no effect.
         ConfigError, BusyError: see the session.
     """
-    job, away = _at_temperature_one(_job(request.model_copy(update={"temperature": 1.0})))  # of rows that record none
+    job, away = _at_temperature_one(job_of(request.model_copy(update={"temperature": 1.0})))  # of rows that record none
     shared = not request.config.probe_steps  # policies between steps are kept here alone, until the outcome is whole
     journal, exported = Journal(work / "journal.json", request.identity(), shared=shared), work / "exported"
     if not journal.steps:
@@ -69,12 +68,6 @@ def train_at(open_session: OpenSession, request: TrainRequest, work: Path, on_st
     commit_outcome(request, journal.steps, summary, fill, partial(_write_state, state=str(journal.state)))
     shutil.rmtree(exported)
     (work / "journal.json").unlink(missing_ok=True)  # another machine's is an object alone
-
-
-def _job(request: TrainRequest) -> TrainingJob:
-    if request.config.spec.pairs and are_text_only(request.samples):
-        raise DataError("pairs that are text only are trained on this machine", "train.backend", "set train.backend=local")
-    return job_of(request)
 
 
 def _at_temperature_one(job: TrainingJob) -> tuple[TrainingJob, dict[str, int]]:

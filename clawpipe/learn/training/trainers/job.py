@@ -1,7 +1,6 @@
 """The job of a training request: its rows, and the functions that train on them.
 
-Each method names a module of this room (`Method.trainer`), whose function `training_job` reads the rows and returns the job. One
-that can train on preference pairs that are text only says so by a function `train_on_text`.
+Each method names a module of this room (`Method.trainer`), whose function `training_job` reads the rows and returns the job.
 """
 
 from __future__ import annotations

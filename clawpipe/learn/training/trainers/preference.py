@@ -2,30 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from clawpipe.learn.training.data.pairs import load_pairs, plan_pairs
+from clawpipe.errors import ConfigError
+from clawpipe.learn.training.data.pairs import are_text_only, load_pairs, plan_pairs
+from clawpipe.learn.training.data.samples import Sample
+from clawpipe.learn.training.data.text_pairs import load_text_pairs
 from clawpipe.learn.training.losses.batch import PairObjective
 from clawpipe.learn.training.request import TrainRequest
-from clawpipe.learn.training.trainers.job import TrainingJob, vocabulary_of
+from clawpipe.learn.training.trainers.job import Score, TrainingJob, vocabulary_of
+from clawpipe.model.policy.text import renderers
+from clawpipe.model.policy.vocabulary import load_tokenizer
 
 
 def training_job(request: TrainRequest) -> TrainingJob:
-    """Read recorded preference pairs to train on with the preference loss.
+    """Read preference pairs to train on with the preference loss: recorded ones, or those of a dataset that is text only.
 
     Raises:
+        ConfigError: pairs are text, and the request does not say how to render them.
         DataError: no pair is left to train on.
     """
     config = request.config
-    rows, filtered = load_pairs(request.samples, request.token_scores, request.temperature, vocabulary_of(request))
-    plan = partial(plan_pairs, share=config.share_prefixes)
-    return TrainingJob(rows, filtered, plan, PairObjective(config.dpo), rows_each=2)
+    job = partial(
+        TrainingJob, plan=partial(plan_pairs, share=config.share_prefixes), objective=PairObjective(config.dpo), rows_each=2
+    )
+    if are_text_only(request.samples):
+        return job(*_rendered(request), complete=_with_references)
+    return job(*load_pairs(request.samples, request.token_scores, request.temperature, vocabulary_of(request)))
 
 
-def train_on_text(request: TrainRequest, work: Path, on_step: Callable[[dict[str, float]], None]) -> None:
-    """Train on pairs that are text only; see clawpipe.learn.training.trainers.trl_dpo."""
-    from clawpipe.learn.training.trainers import trl_dpo  # only this run needs TRL
+def _rendered(request: TrainRequest) -> tuple[list[Sample], dict[str, int]]:
+    rendering = request.rendering
+    if rendering is None:
+        raise ConfigError("pairs of text need an environment, whose preamble and tools they are rendered with", "rendering")
+    tokenizer = load_tokenizer(Path(request.base))
+    renderer_of = renderers(tokenizer, rendering.tool_call_format, rendering.opening.specs())
+    return load_text_pairs(request.samples, renderer_of, rendering.opening.messages())
 
-    trl_dpo.train_on_text(request, work, on_step)
+
+def _with_references(rows: list[Sample], score: Score) -> list[Sample]:
+    """Add the log-probs under the reference, the policy that the night started from, which no step has computed."""
+    found = score(rows, reference=True)
+    return [replace(row, streams={"reference": logprobs}) for row, logprobs in zip(rows, found, strict=True)]
