@@ -30,7 +30,7 @@ def test_a_night_is_stopped_with_its_children_and_goes_on(clawpipe, prefect_api)
         run = await_step(clawpipe, "train")
         assert (run["state"], run["started_by"], run["model"]) == ("running", "hand", "clawpipe-tiny")
         stopped = clawpipe("runs", "stop", run["id"], "--json").json
-        assert clawpipe.core.system.processes() == []
+        assert clawpipe.processes() == []
         assert process.wait(0) == 130
     assert (stopped["state"], stopped["night"]) == ("stopped", run["night"])
     prepare_limit(fresh_server=True)  # of a server that lives on, a dead holder's lease ends after a minute
