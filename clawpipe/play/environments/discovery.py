@@ -49,7 +49,9 @@ ENVIRONMENTS = ExtensionPoint(
 
 # What plays the episodes of environments in which the policy is asked from outside: a function of a shard's request, its
 # environment and an engine, which returns rows. Made by name, since it stands on rooms above this one.
-_PROGRAMS = f"{__package__}".replace("play.environments", "serve.programs")  # of parts: it is in the keys of the steps that it plays for alone
+_PROGRAMS = f"{__package__}".replace(
+    "play.environments", "serve.programs"
+)  # of parts: it is in the keys of the steps that it plays for alone
 PLAYERS = ExtensionPoint("player", "environment.name", {"agent": f"{_PROGRAMS}.shard:play"})
 
 

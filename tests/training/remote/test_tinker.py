@@ -10,12 +10,16 @@ import pyarrow as pa
 import pytest
 import torch
 
+from clawpipe.core.config.environment import EnvironmentSpec
 from clawpipe.core.contracts.schema import schema_of
+from clawpipe.core.conversation.messages import Message
 from clawpipe.core.store.datasets import write_parquet
 from clawpipe.learn.training.check_request import TrainerCheckRequest
 from clawpipe.learn.training.check_run import check_trainer
+from clawpipe.learn.training.request import Rendering
 from clawpipe.model.policy.spec import PolicySpec
 from clawpipe.model.policy.tiny import byte_tokenizer
+from clawpipe.play.environments.openings import openings
 from tests.training.remote.trained import away, steps_of, weights_of
 from tests.training.test_preferences import GOOD as PAIR
 
@@ -57,6 +61,22 @@ def pairs_of(directory):
         yield (str(directory / f"pairs-{name}.parquet"),)
 
 
+def text_pairs_in(directory):
+    """A file of eight pairs of text in four groups."""
+    rows = []
+    for number in range(8):
+        said = {
+            "prompt": ("user", f"How many of {number}?"),
+            "chosen": ("assistant", str(number)),
+            "rejected": ("assistant", "None at all."),
+        }
+        pair = PAIR | {"pair_id": f"p{number}", "group_id": f"g{number % 4}", "tokens": "none", "temperature": 0.0}
+        pair |= {part: [Message(role, text).as_dict()] for part, (role, text) in said.items()}
+        rows.append(pair | {f"{side}_{stream}": [] for side in ("chosen", "rejected") for stream in ("token_ids", "loss_mask")})
+    write_parquet(pa.Table.from_pylist(rows, schema_of("preference_pairs")), directory / "text.parquet")
+    return (str(directory / "text.parquet"),)
+
+
 def require_equal(local, there):
     """Check that a training there took the steps of one here."""
     ours, theirs = steps_of(local), steps_of(there)
@@ -89,6 +109,17 @@ def test_other_losses_are_computed_here_from_its_log_probs(job, here, fake, tmp_
     steps = len(steps_of(there))
     assert fake.losses["cross_entropy", False] == steps
     assert fake.losses["cross_entropy", True] == steps + (name == "kto")  # the mismatched rows, under the policy at the start
+
+
+def test_pairs_of_text_are_trained_there_too(job, here, fake, tmp_path):
+    byte_tokenizer().save_pretrained(tmp_path / "base")
+    rendering = Rendering(opening=openings(EnvironmentSpec())[0], tool_call_format="pythonic")
+    facts = {"samples": text_pairs_in(tmp_path), "token_scores": (), "rendering": rendering}
+    local, there = (
+        run(job(run.__name__, {"method": "dpo"}, **where, **facts)) for run, where in ((here, {"there": False}), (away, {}))
+    )
+    require_equal(local, there)
+    assert fake.losses["cross_entropy", True] == len(steps_of(there)) + 1  # the reference, once
 
 
 def test_the_model_check_compares_the_services_log_probs(job, fake, tmp_path, tiny_llama):
