@@ -220,10 +220,10 @@ def test_pairs_of_text_get_token_ids(store):
     }
     streams = {f"{side}_{stream}": [] for side in sides for stream in ("token_ids", "loss_mask")}
     base = base_ref("random", resolve_base("random").digest, "pythonic", "float32")
-    twice = [{"role": "assistant", "content": "a"} | said] * 2
-    rows = [pair | sides | streams | {"pair_id": "good"}, pair | sides | streams | {"pair_id": "bad", "chosen": twice}]
+    nobody = [{"role": "user", "content": "a"} | said]
+    rows = [pair | sides | streams | {"pair_id": "good"}, pair | sides | streams | {"pair_id": "bad", "chosen": nobody}]
     drawn = draw_pairs(store, [stored(store, rows, "preference_pairs")], base, 200, 10, NOBODY)
-    assert (ids(store, drawn.dataset, "item_id"), drawn.filtered) == (["good"], {"more than one assistant turn as text": 1})
+    assert (ids(store, drawn.dataset, "item_id"), drawn.filtered) == (["good"], {"no assistant turn after the prompt": 1})
     [row] = read_dataset(store, drawn.extra("conversations")).to_pylist()
     shared = row["chosen_loss_mask"].index(True)
     assert row["chosen_token_ids"][:shared] == row["rejected_token_ids"][:shared]
