@@ -262,7 +262,7 @@ def stir(model):
                 parameter.normal_(std=0.1)
 
 
-def test_an_update_is_that_of_the_same_pairs_with_recorded_tokens(here, text_request, tiny_llama, tokenizer, tmp_path):
+def test_an_update_is_that_of_the_same_recorded_pairs(here, text_request, tiny_llama, tokenizer, tmp_path):
     """Recorded are the ids as they are rendered, and the reference's log-probs as another library computes them."""
     request = text_request("text", {"optimizer_steps": 2, "epochs": 2})
     opening, model = request.rendering.opening, tiny_llama().eval()
