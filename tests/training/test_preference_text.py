@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 
 import numpy as np
 import pyarrow as pa
@@ -176,6 +177,7 @@ def test_nothing_to_train_on_is_a_data_error(stored, renderer):
         load_text_pairs(stored(pair(), weight=math.nan), lambda tools: renderer, ())
 
 
+ADAPTER = "adapter/adapter_model.safetensors"
 THREE = (pair(), pair("Pans?", "12", "x"), pair("Cups?", "none left", "2"))
 
 
@@ -318,6 +320,17 @@ def test_a_request_for_text_pairs_leaves_an_ordinary_outcome(here, text_request)
     assert len((outcomes[0] / "metrics.jsonl").read_text().splitlines()) == summary["steps"] == 2
     one, two = ({file.name: file.read_bytes() for file in (outcome / "adapter").iterdir()} for outcome in outcomes)
     assert one == two
+
+
+def test_a_training_that_was_cut_goes_on_to_the_same_bytes(here, cut, text_request):
+    """From its last checkpoint; the reference is still the policy at the start."""
+    settings = {"optimizer_steps": 4, "epochs": 2}
+    whole, request, seen = here(text_request("whole", settings)), text_request("cut", settings), []
+    *_, newest = sorted((cut(request) / "checkpoints").iterdir(), key=lambda path: int(path.name.rpartition("-")[2]))
+    shutil.rmtree(newest)
+    again = here(request, seen.append)
+    assert len(seen) == 1  # the steps before were kept
+    assert (again / ADAPTER).read_bytes() == (whole / ADAPTER).read_bytes()
 
 
 def test_text_pairs_without_an_environment_are_refused(request_for, here, stored):
