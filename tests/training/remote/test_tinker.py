@@ -83,7 +83,8 @@ def require_equal(local, there):
     assert len(ours) == len(theirs) > 2
     for our, their in zip(ours, theirs, strict=True):
         assert their.keys() == our.keys() - {"entropy"}
-        for metric in their.keys() - NOT_COMPARED:
+        undecided = {"accuracy"} if abs(our.get("margin", 1.0)) < 1e-5 else set()  # a policy that is its reference: signs of noise
+        for metric in their.keys() - NOT_COMPARED - undecided:
             assert their[metric] == pytest.approx(our[metric], rel=1e-3, abs=1e-5), metric
     expected, found = weights_of(local), weights_of(there)
     assert expected.keys() == found.keys()
