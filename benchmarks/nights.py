@@ -37,7 +37,8 @@ from clawpipe.core.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.data.ingest.intake.state import IngestState, log_file, save
 from clawpipe.learn.evaluation.verdict.looks import Looks
 from clawpipe.record.lineage.record import build_lineage, write_lineage
-from clawpipe.record.nights.record import NightStatus, RegisteredModel, StepEntry, create_record, entry, write_status
+from clawpipe.record.nights.record import create_record
+from clawpipe.record.nights.status import NightStatus, RegisteredModel, StepEntry, entry, write_status
 from clawpipe.record.registry.client import changes
 from clawpipe.record.registry.promotions import promote
 from clawpipe.record.registry.tags import internal

@@ -14,7 +14,7 @@ from clawpipe.core.services.web import THIS_MACHINE, Locked, SameOrigin
 from clawpipe.core.store.home import Home
 from clawpipe.core.system.quick_imports import quick_imports
 from clawpipe.errors import ClawpipeError
-from clawpipe.record.nights.record import REPORT, run_dir
+from clawpipe.record.nights.files import REPORT, run_dir
 
 SERVER_NAMES = (
     "CLAWPIPE_SERVER_NAMES"  # further names of the servers, with commas between: those by which a cluster's pods find them

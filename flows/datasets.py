@@ -26,7 +26,9 @@ from clawpipe.core.store.replaced import replaced, successor
 from clawpipe.data.ingest.intake.state import IngestState, logs
 from clawpipe.data.ingest.query import is_query, matching, parse_query, row_names, selected, takes_new
 from clawpipe.errors import BusyError, DataError
-from clawpipe.record.nights.record import NightRecord, has_verdict, list_nights, read_status, run_dir
+from clawpipe.record.nights.files import has_verdict, list_nights, run_dir
+from clawpipe.record.nights.record import NightRecord
+from clawpipe.record.nights.status import read_status
 from clawpipe.record.reviews.open import last_decisions
 
 DATASETS = {"trajectories": "trajectories", "scores": "scores", "preferences": "preference_pairs"}  # settings, and what they name

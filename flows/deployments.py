@@ -16,7 +16,7 @@ from clawpipe.core.store.home import Home
 from clawpipe.core.store.identity import home_id
 from clawpipe.data.ingest.query import takes_new
 from clawpipe.errors import ConfigError, NotFoundError
-from clawpipe.record.nights.record import DATE
+from clawpipe.record.nights.files import DATE
 
 NIGHTLY, OF_MODEL = "nightly", "model:"  # tags: of what runs nights; and before the name of the model that they are for
 HOME_ID = "CLAWPIPE_DEPLOYED_HOME"  # in the environment of a deployed run: the id of the home that it is for

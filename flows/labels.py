@@ -10,7 +10,9 @@ from contextlib import suppress
 from clawpipe.core.config.night import NightConfig
 from clawpipe.core.store.home import Home
 from clawpipe.errors import BusyError, ClawpipeError, StoppedError
-from clawpipe.record.nights.record import DATE, has_verdict, night_label, read_record, read_status, run_dir, settings_digest
+from clawpipe.record.nights.files import DATE, has_verdict, night_label, run_dir, settings_digest
+from clawpipe.record.nights.record import read_record
+from clawpipe.record.nights.status import read_status
 from flows.datasets import overtaken
 
 _GOES_ON = (BusyError.exit_code, StoppedError.exit_code)  # exit codes of nights that have not ended

@@ -22,7 +22,7 @@ from clawpipe.core.store.refs import ModelRef, OptimizerRef, StepResult
 from clawpipe.data.curation.advice import nothing_to_learn
 from clawpipe.errors import ClawpipeError
 from clawpipe.learn.evaluation.verdict.verdict import Decision
-from clawpipe.record.nights.record import night_id
+from clawpipe.record.nights.files import night_id
 from clawpipe.record.runs.recording import recorded
 from flows.choice import RoundsSoFar, until
 from flows.datasets import NothingNewError

@@ -19,7 +19,8 @@ from clawpipe.core.store.files import InUseError
 from clawpipe.core.store.home import Home
 from clawpipe.core.system.machine import as_clawpipe_error
 from clawpipe.errors import BusyError, ClawpipeError, ConfigError, StoppedError
-from clawpipe.record.nights.record import night_id, read_status
+from clawpipe.record.nights.files import night_id
+from clawpipe.record.nights.status import read_status
 from clawpipe.record.notifications.deliver import deliver
 from clawpipe.record.notifications.events import Event, event
 from clawpipe.record.notifications.nights import events_of_verdict, failure

@@ -28,24 +28,14 @@ from clawpipe.play.workers.episodes import derive_seed
 from clawpipe.play.workers.pool import open_workers
 from clawpipe.record.nights.compared import compared
 from clawpipe.record.nights.conclude import conclude, count_evidence, evidence_warning
+from clawpipe.record.nights.files import clear_leftovers, has_verdict, night_id, night_label, run_dir
 from clawpipe.record.nights.journal import Journal, watcher
 from clawpipe.record.nights.judges import judges_of
 from clawpipe.record.nights.locks import if_alone, night_held
 from clawpipe.record.nights.machines import held, share_night
 from clawpipe.record.nights.past import earlier_evidence, past_rounds
-from clawpipe.record.nights.record import (
-    Incumbent,
-    NightRecord,
-    NightStatus,
-    clear_leftovers,
-    create_record,
-    has_verdict,
-    new_record,
-    night_id,
-    night_label,
-    read_record,
-    run_dir,
-)
+from clawpipe.record.nights.record import Incumbent, NightRecord, create_record, new_record, read_record
+from clawpipe.record.nights.status import NightStatus
 from clawpipe.record.registry.champions import incumbent
 from clawpipe.record.registry.night_summary import NightSummary
 from clawpipe.record.registry.tracking import Tracking

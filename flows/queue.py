@@ -33,7 +33,7 @@ from clawpipe.core.store.home import Home
 from clawpipe.core.store.identity import home_id
 from clawpipe.core.system.machine import as_clawpipe_error
 from clawpipe.errors import BusyError, ConfigError
-from clawpipe.record.nights.record import night_label
+from clawpipe.record.nights.files import night_label
 from flows.datasets import NothingNewError
 from flows.deployments import HOME_ID
 

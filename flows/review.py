@@ -12,7 +12,8 @@ from clawpipe.core.store.refs import DatasetRef
 from clawpipe.errors import NotFoundError
 from clawpipe.play.judging.base import SCORERS, Scorer, scores_stored
 from clawpipe.play.judging.spending import spending_of
-from clawpipe.record.nights.record import NightStatus, list_nights, night_id, read_status
+from clawpipe.record.nights.files import list_nights, night_id
+from clawpipe.record.nights.status import NightStatus, read_status
 from clawpipe.record.reviews.open import open_decisions
 from clawpipe.record.reviews.queue import Candidates, Queue
 from clawpipe.record.reviews.snapshot import made_by

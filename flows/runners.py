@@ -18,7 +18,7 @@ from clawpipe.core.store.refs import StepResult
 from clawpipe.core.system.devices import meter
 from clawpipe.errors import BusyError
 from clawpipe.record.nights.journal import Journal
-from clawpipe.record.nights.record import entry
+from clawpipe.record.nights.status import entry
 from tasks.step import Call
 
 CACHED = "Cached"  # Prefect's name for the state of a task whose result was cached

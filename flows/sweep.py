@@ -24,7 +24,7 @@ from clawpipe.core.store.open import open_store
 from clawpipe.core.store.permissions import keep_private
 from clawpipe.core.store.refs import DatasetRef, StepResult
 from clawpipe.errors import BusyError, ClawpipeError, NotFoundError
-from clawpipe.record.nights.record import NightStatus
+from clawpipe.record.nights.status import NightStatus
 from clawpipe.record.registry.client import changes
 from clawpipe.record.registry.runs import experiment_id
 from clawpipe.record.registry.tracking import Tracking

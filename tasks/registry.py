@@ -27,7 +27,8 @@ from clawpipe.play.workers.pool import WorkerPool, open_workers
 from clawpipe.play.workers.request import Job, ScoreRequest
 from clawpipe.record.lineage.record import Lineage, build_lineage, write_lineage
 from clawpipe.record.nights.conclude import conclude
-from clawpipe.record.nights.record import read_status, run_dir
+from clawpipe.record.nights.files import run_dir
+from clawpipe.record.nights.status import read_status
 from clawpipe.record.registry.publish import NightSummary, is_promoted, is_registered, promote_version, register_candidate
 from clawpipe.record.registry.tracking import Tracking
 from clawpipe.record.reporting.mermaid import literal, markdown

@@ -25,7 +25,7 @@ from clawpipe.play.rollouts.draw import draw_items as draw
 from clawpipe.play.rollouts.generate import Chunk
 from clawpipe.play.rollouts.generate import generate_chunk as generate
 from clawpipe.play.workers.pool import open_workers
-from clawpipe.record.nights.record import run_dir
+from clawpipe.record.nights.files import run_dir
 from clawpipe.record.reporting.rollout_log import write_rollout_log
 from tasks.step import step
 

@@ -153,7 +153,8 @@ def report(
 
 
 def _report_night(home: Home, night: str, json_output: bool) -> None:
-    from clawpipe.record.nights.record import list_nights, read_status
+    from clawpipe.record.nights.files import list_nights
+    from clawpipe.record.nights.status import read_status
     from clawpipe.record.reporting.judges import judge_lines
 
     known = list_nights(home)

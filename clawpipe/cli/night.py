@@ -21,7 +21,7 @@ from clawpipe.errors import BusyError, ClawpipeError, ConfigError, NotFoundError
 if TYPE_CHECKING:
     from clawpipe.core.config import NightConfig
     from clawpipe.core.store.home import Home
-    from clawpipe.record.nights.record import NightStatus
+    from clawpipe.record.nights.status import NightStatus
     from clawpipe.record.runs.recording import Recorder
 
 ConfigOption = Annotated[Path, typer.Option("--config", "-c", help="YAML file of the night's settings.")]
@@ -77,8 +77,9 @@ def _run_one(config: Path, override: list[str], json_output: bool) -> tuple[str,
     from clawpipe.core.config import load_config
     from clawpipe.core.services.prefect_server import environment, prefect_api
     from clawpipe.core.store.home import Home
+    from clawpipe.record.nights.files import night_id, run_dir
     from clawpipe.record.nights.locks import run_held
-    from clawpipe.record.nights.record import NightStatus, night_id, run_dir
+    from clawpipe.record.nights.status import NightStatus
     from clawpipe.record.reporting.terminal import waiting
     from clawpipe.record.runs.recording import recorded
     from flows.labels import labelled
@@ -109,7 +110,7 @@ def _run_one(config: Path, override: list[str], json_output: bool) -> tuple[str,
 
 def _facts(settings: NightConfig, config: Path, overrides: list[str]) -> dict[str, Any]:
     """Return what is known of a run before it starts."""
-    from clawpipe.record.nights.record import night_id
+    from clawpipe.record.nights.files import night_id
 
     return {
         "night": night_id(settings),
@@ -121,7 +122,7 @@ def _facts(settings: NightConfig, config: Path, overrides: list[str]) -> dict[st
 
 def _kept(home: Home, recorder: Recorder, why: ClawpipeError | None) -> str:
     """Record the end of an interrupted run, and return a sentence about the finished steps that it keeps."""
-    from clawpipe.record.nights.record import read_status
+    from clawpipe.record.nights.status import read_status
 
     recorder.end("failed" if isinstance(why, BusyError) else "stopped", why.what if why else "interrupted")
     try:
@@ -177,7 +178,7 @@ def plan(
     and training, whether it fits this machine or the given GPU, and the cheapest change that makes it fit.
     """
     from clawpipe.core.config import load_config
-    from clawpipe.record.nights.record import night_id
+    from clawpipe.record.nights.files import night_id
 
     settings = load_config(config, override)
     if hardware or gpu:
@@ -259,7 +260,8 @@ def status(
     """Show a past or running night: steps, held-out figures, verdict, model, and the evidence left."""
     from clawpipe.core.store.home import Home
     from clawpipe.record.nights.conclude import count_evidence_in
-    from clawpipe.record.nights.record import list_nights, read_status
+    from clawpipe.record.nights.files import list_nights
+    from clawpipe.record.nights.status import read_status
 
     home = Home.from_env()
     if every_model:
@@ -322,7 +324,7 @@ def _schedule(home: Home) -> list[str]:
 
 def _readable(home: Home, nights: list[str]) -> Iterator[NightStatus]:
     """Yield the statuses of nights; errors of damaged ones are printed, and the others are shown."""
-    from clawpipe.record.nights.record import read_status
+    from clawpipe.record.nights.status import read_status
 
     for night in nights:
         try:

@@ -39,7 +39,7 @@ def open_(print_: PrintFlag = False, json_output: JsonFlag = False) -> None:
 
 
 def _newest_report(home: Home) -> Path | None:
-    from clawpipe.record.nights.record import REPORT, list_nights, run_dir
+    from clawpipe.record.nights.files import REPORT, list_nights, run_dir
 
     reports = (run_dir(home, night) / REPORT for night in reversed(list_nights(home)))
     return next((report for report in reports if report.exists()), None)

@@ -25,7 +25,7 @@ def report(
     minutes and tokens by stage, verdicts, and links to the reports. `clawpipe up` serves it, too.
     """
     from clawpipe.core.store.home import Home
-    from clawpipe.record.nights.record import list_nights
+    from clawpipe.record.nights.files import list_nights
 
     if night and everything:
         raise ConfigError("--all is the page over all nights", "--night", "leave one of them out")
@@ -48,7 +48,7 @@ def _all(home: Home) -> JsonObject:
 
 
 def _one(home: Home, night: str) -> JsonObject:
-    from clawpipe.record.nights.record import REPORT, run_dir
+    from clawpipe.record.nights.files import REPORT, run_dir
 
     path = run_dir(home, night) / REPORT
     if not path.exists():

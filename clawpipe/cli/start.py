@@ -178,7 +178,8 @@ def _name_datasets(home: Home, made: Proposal, data: list[str], options: Options
 
 def _export(home: Home, config: Path, override: list[str], output: Path) -> None:
     from clawpipe.core.config import load_config
-    from clawpipe.record.nights.record import night_id, read_status
+    from clawpipe.record.nights.files import night_id
+    from clawpipe.record.nights.status import read_status
     from clawpipe.serve.export.files import export_version
 
     registered = read_status(home, night_id(load_config(config, override))).model

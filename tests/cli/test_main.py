@@ -18,7 +18,9 @@ from clawpipe.core.config import NightConfig
 from clawpipe.core.services.stack import project_directory
 from clawpipe.core.store.home import Home
 from clawpipe.errors import BusyError, ConfigError, DataError, TrainingError
-from clawpipe.record.nights.record import NightStatus, create_record, run_dir, write_status
+from clawpipe.record.nights.files import run_dir
+from clawpipe.record.nights.record import create_record
+from clawpipe.record.nights.status import NightStatus, write_status
 
 HEAVY = ("torch", "transformers", "mlflow", "prefect", "duckdb", "pyarrow")
 

@@ -14,6 +14,7 @@ from clawpipe.core.store.digests import canonical
 from clawpipe.errors import BusyError, ConfigError, DataError
 from clawpipe.model.engines.base import Sampling, open_engine
 from clawpipe.model.engines.lora_servers import LoraServers
+from clawpipe.model.engines.vllm import VllmEngine
 from clawpipe.model.policy.agreement import OTHER_SERVER, Agreement, require_agreement
 from clawpipe.model.policy.load import load_policy
 from clawpipe.model.policy.probe import probe_for
@@ -172,6 +173,33 @@ def test_the_key_is_of_the_environment_alone(opened, kind, fake, policy, monkeyp
     for secret in ("http://me:pass@host", "http://host/?key=pass"):
         with pytest.raises(ValidationError, match=KEYS[kind]):
             EngineSpec(name=kind, url=secret)
+
+
+THEIRS = """
+from clawpipe.model.engines.vllm import VllmEngine
+
+
+class Theirs(VllmEngine):
+    name, key, title = "theirs", "THEIR_KEY", "Their server"
+"""
+
+
+def test_a_server_of_ones_own_is_given_the_nights_adapters(opened, policy, adapter, tmp_path, monkeypatch):
+    (tmp_path / "theirs.py").write_text(THEIRS)
+    name, fake = f"{tmp_path / 'theirs.py'}:Theirs", FakeVllm(Path(policy.base))
+    fake.key = "k"
+    monkeypatch.setenv("THEIR_KEY", "k")
+    settings = {"loads_adapters": True, "dtype": "bfloat16"}
+    with serving(fake) as url:
+        engine = opened(name, url, policy.model_copy(update={"adapter": str(adapter)}), **settings)
+        assert engine.begin(PROMPTS).sample({0: 3}, SAMPLING)
+        assert VllmEngine.load in fake.asked
+    spec = EngineSpec(name=name, url=url, **settings)
+    assert spec.differs("float32")  # so its nights have importance weights by default
+    with pytest.raises(ValidationError, match="with `loads_adapters`"):
+        EngineSpec(name=name, url=url)
+    with pytest.raises(ValidationError, match="given adapters of one base"):
+        NightConfig.model_validate({"rollouts": {"engine": spec}, "train": {"adapter": "full"}})
 
 
 def test_where_a_server_is_changes_no_key():

@@ -14,7 +14,7 @@ from clawpipe.learn.evaluation.verdict.looks import Looks, look, looks_at
 from clawpipe.play.environments.base import question_item
 from clawpipe.play.environments.shop import ShopEnvironment
 from clawpipe.record.nights.conclude import count_evidence
-from clawpipe.record.nights.record import NightStatus, StepEntry
+from clawpipe.record.nights.status import NightStatus, StepEntry
 
 SHOP = EnvironmentConfig(name="shop", train_items=8, heldout_items=20, benchmark_items=8)
 FINITE = """

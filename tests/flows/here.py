@@ -8,8 +8,10 @@ from clawpipe.core.config import NightConfig
 from clawpipe.core.store.home import Home
 from clawpipe.core.store.refs import StepResult
 from clawpipe.model.policy.base import resolve_base
+from clawpipe.record.nights.files import run_dir
 from clawpipe.record.nights.journal import Journal, NullWatcher
-from clawpipe.record.nights.record import NightStatus, create_record, entry, run_dir
+from clawpipe.record.nights.record import create_record
+from clawpipe.record.nights.status import NightStatus, entry
 from flows.nightly import the_night
 from flows.opening import dry_run_night
 from tasks.step import Call, run_by

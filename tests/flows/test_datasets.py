@@ -18,8 +18,10 @@ from clawpipe.data.ingest.intake.options import Options
 from clawpipe.data.ingest.intake.run import ingest
 from clawpipe.data.ingest.intake.state import logs
 from clawpipe.errors import BusyError, ConfigError, DataError, NotFoundError
+from clawpipe.record.nights.files import LINEAGE, run_dir
 from clawpipe.record.nights.journal import Journal, NullWatcher
-from clawpipe.record.nights.record import LINEAGE, create_record, read_status, run_dir
+from clawpipe.record.nights.record import create_record
+from clawpipe.record.nights.status import read_status
 from flows.datasets import datasets_of, named_datasets, used_by_models, waiting
 
 

@@ -15,7 +15,8 @@ from clawpipe.core.services.stack import project_directory
 from clawpipe.core.store.home import Home
 from clawpipe.core.store.identity import home_id
 from clawpipe.errors import ConfigError, NotFoundError
-from clawpipe.record.nights.record import create_record, list_nights
+from clawpipe.record.nights.files import list_nights
+from clawpipe.record.nights.record import create_record
 from clawpipe.record.notifications.outbox import leave
 from flows.deployments import HOME_ID, belonging_to, deployments, scheduled
 from flows.watch import Alarm, Watcher

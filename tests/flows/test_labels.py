@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from clawpipe.core.config import NightConfig
 from clawpipe.core.store.home import Home
 from clawpipe.errors import BusyError, DataError
+from clawpipe.record.nights.files import LINEAGE, night_label, run_dir
 from clawpipe.record.nights.journal import Journal, NullWatcher
-from clawpipe.record.nights.record import LINEAGE, create_record, night_label, read_status, run_dir
+from clawpipe.record.nights.record import create_record
+from clawpipe.record.nights.status import read_status
 from flows.labels import labelled
 
 BEFORE_MIDNIGHT = datetime.datetime(2026, 11, 25, 23, 59, tzinfo=datetime.UTC)

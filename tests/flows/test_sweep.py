@@ -14,7 +14,7 @@ from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.settings import temporary_settings
 
 from clawpipe.core.config import load_config
-from clawpipe.record.nights.record import Figures, NightStatus
+from clawpipe.record.nights.status import Figures, NightStatus
 from clawpipe.start.sweeping.study import Study
 
 pytestmark = pytest.mark.slow

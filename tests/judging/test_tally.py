@@ -8,7 +8,7 @@ from typing import Any
 from clawpipe.core.conversation.messages import Message
 from clawpipe.play.judging.report import agreements
 from clawpipe.play.judging.tally import Tally
-from clawpipe.record.nights.record import JudgeCounts, NightJudges
+from clawpipe.record.nights.status import JudgeCounts, NightJudges
 from clawpipe.record.reporting.judges import judge_lines
 from tests.judging.test_group import rollout
 from tests.judging.test_prm import chat, stored

@@ -21,7 +21,8 @@ from clawpipe.core.store.home import Home
 from clawpipe.core.store.open import open_store
 from clawpipe.core.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.record.lineage.record import build_lineage, write_lineage
-from clawpipe.record.nights.record import NightStatus, create_record, entry, write_status
+from clawpipe.record.nights.record import create_record
+from clawpipe.record.nights.status import NightStatus, entry, write_status
 from clawpipe.record.registry.client import changes
 from clawpipe.record.registry.tracking import Tracking
 

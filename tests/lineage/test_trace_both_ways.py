@@ -11,7 +11,7 @@ from clawpipe.core.store.refs import StepResult
 from clawpipe.data.forgotten.subject import Subject
 from clawpipe.record.lineage.exposure import exposure, exposure_lines, night_line
 from clawpipe.record.lineage.trace import trace
-from clawpipe.record.nights.record import entry, read_status, write_status
+from clawpipe.record.nights.status import entry, read_status, write_status
 
 
 def test_a_session_is_traced_to_models_without_a_registry(filled):

@@ -16,7 +16,7 @@ from safetensors.numpy import load_file
 from clawpipe.core.config import load_config
 from clawpipe.core.store.home import Home
 from clawpipe.errors import ClawpipeError
-from clawpipe.record.nights.record import read_status
+from clawpipe.record.nights.status import read_status
 from clawpipe.record.runs.listing import find_run
 from clawpipe.record.runs.record import ProcessId, Run, write_record
 from clawpipe.start.mcp import training

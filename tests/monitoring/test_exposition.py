@@ -12,17 +12,9 @@ from clawpipe.core.config import NightConfig
 from clawpipe.core.config.metrics import Metrics, Prices
 from clawpipe.core.store.home import Home
 from clawpipe.core.store.refs import StepResult
-from clawpipe.record.nights.record import (
-    LINEAGE,
-    EvidenceLeft,
-    Figures,
-    NightStatus,
-    StepEntry,
-    create_record,
-    entry,
-    run_dir,
-    write_status,
-)
+from clawpipe.record.nights.files import LINEAGE, run_dir
+from clawpipe.record.nights.record import create_record
+from clawpipe.record.nights.status import EvidenceLeft, Figures, NightStatus, StepEntry, entry, write_status
 from clawpipe.record.registry.promotions import Move, move_log
 from clawpipe.record.registry.tracking import Tracking
 from clawpipe.record.runs.record import Run, write_record

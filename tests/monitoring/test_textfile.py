@@ -14,7 +14,7 @@ from clawpipe.core.config import NightConfig
 from clawpipe.core.config.metrics import Metrics, Prices
 from clawpipe.core.store.home import Home
 from clawpipe.errors import ConfigError
-from clawpipe.record.nights.record import night_id
+from clawpipe.record.nights.files import night_id
 from clawpipe.serve.monitoring.textfile import require_place, write_textfile
 
 

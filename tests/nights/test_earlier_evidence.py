@@ -8,8 +8,10 @@ import pytest
 from clawpipe.core.config.night import NightConfig
 from clawpipe.core.store.home import Home
 from clawpipe.learn.evaluation.verdict.verdict import Decision, Tally, Verdict
+from clawpipe.record.nights.files import LINEAGE, run_dir
 from clawpipe.record.nights.past import earlier_evidence
-from clawpipe.record.nights.record import LINEAGE, NightRecord, NightStatus, StepEntry, run_dir
+from clawpipe.record.nights.record import NightRecord
+from clawpipe.record.nights.status import NightStatus, StepEntry
 
 MODEL = "acme-user-0a"
 CONFIG = NightConfig.model_validate({"gate": {"adds_up": True}, "registry": {"model_name": MODEL, "shared": "acme"}})

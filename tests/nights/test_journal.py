@@ -10,8 +10,9 @@ from clawpipe.core.store.home import Home
 from clawpipe.core.store.refs import StepResult
 from clawpipe.errors import DataError
 from clawpipe.record.nights.conclude import conclude
+from clawpipe.record.nights.files import LINEAGE
 from clawpipe.record.nights.journal import Journal, NullWatcher, watched_by, watcher
-from clawpipe.record.nights.record import LINEAGE, NightStatus, StepEntry, entry, read_status
+from clawpipe.record.nights.status import NightStatus, StepEntry, entry, read_status
 
 
 class Listener(NullWatcher):

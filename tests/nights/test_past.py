@@ -13,8 +13,10 @@ from clawpipe.core.store.artifacts import Store
 from clawpipe.core.store.home import Home
 from clawpipe.core.store.refs import DatasetRef, StepResult
 from clawpipe.model.policy.version import base_ref
+from clawpipe.record.nights.files import LINEAGE, run_dir
 from clawpipe.record.nights.past import past_rounds
-from clawpipe.record.nights.record import LINEAGE, NightStatus, create_record, entry, new_record, run_dir, write_status
+from clawpipe.record.nights.record import create_record, new_record
+from clawpipe.record.nights.status import NightStatus, entry, write_status
 
 LOOKS_BACK: dict[str, Any] = {"rollouts": {"difficulty": {}}}
 TRAINED = base_ref("random", "b" * 64, "pythonic", "float32").model_copy(update={"digest": "d" * 64, "policy_version": "p1"})

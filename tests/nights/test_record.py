@@ -14,21 +14,9 @@ from clawpipe.core.config.training import Train
 from clawpipe.core.store.home import Home
 from clawpipe.core.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.errors import DataError, NotFoundError
-from clawpipe.record.nights.record import (
-    LINEAGE,
-    Incumbent,
-    NightStatus,
-    clear_leftovers,
-    create_record,
-    entry,
-    has_verdict,
-    list_nights,
-    night_id,
-    read_record,
-    read_status,
-    run_dir,
-    write_status,
-)
+from clawpipe.record.nights.files import LINEAGE, clear_leftovers, has_verdict, list_nights, night_id, run_dir
+from clawpipe.record.nights.record import Incumbent, create_record, read_record
+from clawpipe.record.nights.status import NightStatus, entry, read_status, write_status
 
 POLICY = ModelRef(
     name="base", digest="b", base="b", base_name="tiny", tool_call_format="hermes", dtype="float32", policy_version="b"

@@ -11,16 +11,9 @@ from clawpipe.core.config import NightConfig
 from clawpipe.core.config.notify import Notify
 from clawpipe.core.store.home import Home
 from clawpipe.errors import ConfigError
-from clawpipe.record.nights.record import (
-    EvidenceLeft,
-    Figures,
-    NightStatus,
-    StepEntry,
-    create_record,
-    night_id,
-    run_dir,
-    write_status,
-)
+from clawpipe.record.nights.files import night_id, run_dir
+from clawpipe.record.nights.record import create_record
+from clawpipe.record.nights.status import EvidenceLeft, Figures, NightStatus, StepEntry, write_status
 from clawpipe.record.notifications.nights import events_of_verdict, failure
 
 

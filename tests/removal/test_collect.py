@@ -19,7 +19,7 @@ from clawpipe.data.curation.measures import NAME, measured
 from clawpipe.data.curation.partitions import NAME as PARTITIONS
 from clawpipe.data.curation.runner import wants
 from clawpipe.errors import BusyError
-from clawpipe.record.nights.record import LINEAGE
+from clawpipe.record.nights.files import LINEAGE
 from clawpipe.record.removal.collect import collect
 
 

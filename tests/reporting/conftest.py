@@ -10,7 +10,7 @@ import pytest
 
 from clawpipe.core.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.learn.evaluation.rounds import Choice, RoundRates, SliceRate
-from clawpipe.record.nights.record import Figures, NightStatus, RegisteredModel, StepEntry, entry
+from clawpipe.record.nights.status import Figures, NightStatus, RegisteredModel, StepEntry, entry
 
 BASE = hashlib.sha256(b"base").hexdigest()
 

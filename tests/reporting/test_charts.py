@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from clawpipe.record.nights.record import Figures
+from clawpipe.record.nights.status import Figures
 from clawpipe.record.reporting.html import Axis, curve, interval_chart, nice_ticks, tick_labels
 
 

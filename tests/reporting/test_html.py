@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from clawpipe.core.config.night import NightConfig
-from clawpipe.record.nights.record import NightStatus
+from clawpipe.record.nights.status import NightStatus
 from clawpipe.record.reporting.html import render, write_report
 from clawpipe.record.reporting.transcripts import Answer, Transcript
 from tests.reporting.conftest import choice

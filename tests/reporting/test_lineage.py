@@ -12,7 +12,7 @@ from clawpipe.core.store.home import Home
 from clawpipe.core.store.refs import DatasetRef, ModelRef
 from clawpipe.errors import DataError, NotFoundError
 from clawpipe.record.lineage.record import Lineage, build_lineage, read_lineage, write_lineage
-from clawpipe.record.nights.record import NightStatus, read_status, write_status
+from clawpipe.record.nights.status import NightStatus, read_status, write_status
 from clawpipe.record.reporting.mermaid import graph, markdown
 
 VERSION = "models:/clawpipe-agent/3"

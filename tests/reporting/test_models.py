@@ -8,7 +8,9 @@ import pytest
 
 from clawpipe.cli.main import run
 from clawpipe.core.config import NightConfig
-from clawpipe.record.nights.record import LINEAGE, Figures, create_record, read_status, run_dir, write_status
+from clawpipe.record.nights.files import LINEAGE, run_dir
+from clawpipe.record.nights.record import create_record
+from clawpipe.record.nights.status import Figures, read_status, write_status
 from clawpipe.record.reporting.models import ModelStatus, model_statuses
 from clawpipe.record.runs.record import ProcessId, Run, write_record
 

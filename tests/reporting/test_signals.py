@@ -1,7 +1,7 @@
 """What a round drew and weighed, in the report's words."""
 
 from clawpipe.core.store.refs import StepResult
-from clawpipe.record.nights.record import entry
+from clawpipe.record.nights.status import entry
 from clawpipe.record.reporting.html import signals
 
 

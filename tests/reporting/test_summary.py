@@ -9,7 +9,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from clawpipe.record.nights.record import Figures, NightStatus, RegisteredModel
+from clawpipe.record.nights.status import Figures, NightStatus, RegisteredModel
 from clawpipe.record.reporting.summary import nights_table, plan_table, summary
 from clawpipe.record.reporting.wording import duration, one_line
 from tests.reporting.conftest import choice

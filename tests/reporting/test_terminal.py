@@ -10,7 +10,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from clawpipe.record.nights.record import NightStatus, StepEntry
+from clawpipe.record.nights.status import NightStatus, StepEntry
 from clawpipe.record.reporting.terminal import Progress, waiting
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

@@ -11,7 +11,7 @@ from clawpipe.core.contracts.schema import schema_of
 from clawpipe.core.store.artifacts import Store
 from clawpipe.core.store.datasets import publish_dataset
 from clawpipe.core.store.refs import StepResult
-from clawpipe.record.nights.record import NightStatus, entry
+from clawpipe.record.nights.status import NightStatus, entry
 from clawpipe.record.reporting.transcripts import heldout_transcripts
 
 

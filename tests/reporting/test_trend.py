@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 from clawpipe.cli.main import run
 from clawpipe.core.store.home import Home
-from clawpipe.record.nights.record import Figures, NightStatus, write_status
+from clawpipe.record.nights.status import Figures, NightStatus, write_status
 from clawpipe.record.reporting.html import curve
 from clawpipe.record.reporting.trend import Past, past_nights, render, section, trend
 from flows.apps import NightPages

@@ -13,7 +13,7 @@ from clawpipe.data.ingest.intake.run import ingest
 from clawpipe.errors import ConfigError, NotFoundError
 from clawpipe.play.judging.spending import spent_in
 from clawpipe.play.judging.votes import votes_file
-from clawpipe.record.nights.record import night_id
+from clawpipe.record.nights.files import night_id
 from clawpipe.record.removal.forget import forget
 from clawpipe.record.reviews.deciding import decide, edit
 from clawpipe.record.reviews.edits import edited_rows

@@ -16,8 +16,9 @@ import pytest
 
 from clawpipe.core.store.home import Home
 from clawpipe.errors import BusyError, ConfigError, DataError, NotFoundError
+from clawpipe.record.nights.files import run_dir
 from clawpipe.record.nights.journal import Journal, NullWatcher
-from clawpipe.record.nights.record import NightStatus, StepEntry, run_dir, write_status
+from clawpipe.record.nights.status import NightStatus, StepEntry, write_status
 from clawpipe.record.runs import listing
 from clawpipe.record.runs.listing import find_run, list_runs, newest_run
 from clawpipe.record.runs.logs import follow, last_lines, readable

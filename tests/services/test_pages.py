@@ -25,7 +25,8 @@ from clawpipe.core.services.secret import home_secret
 from clawpipe.core.services.sign_in import SignIn, keep_secret, lead_on
 from clawpipe.core.services.web import Locked, SameOrigin
 from clawpipe.core.store.home import Home
-from clawpipe.record.nights.record import REPORT, create_record, run_dir
+from clawpipe.record.nights.files import REPORT, run_dir
+from clawpipe.record.nights.record import create_record
 
 PAGES = Pages("http://127.0.0.1:4200", "http://127.0.0.1:5000")
 SECRET = "clawpipe:pass-word"

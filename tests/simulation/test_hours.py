@@ -12,7 +12,7 @@ import pytest
 from clawpipe.core.services.service import running
 from clawpipe.core.store.home import Home
 from clawpipe.errors import BusyError
-from clawpipe.record.nights.record import list_nights
+from clawpipe.record.nights.files import list_nights
 from clawpipe.start.simulation.hours import LiveDemo, Plan, patience
 
 CONFIG = """

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from clawpipe.core.config import NightConfig, load_config
 from clawpipe.core.store.home import Home
-from clawpipe.record.nights.record import Figures, NightStatus
+from clawpipe.record.nights.status import Figures, NightStatus
 from clawpipe.start.sweeping.results import BEST, report, table, write_best
 from clawpipe.start.sweeping.space import Choices, Range
 from clawpipe.start.sweeping.study import Study

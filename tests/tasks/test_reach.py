@@ -22,8 +22,10 @@ from clawpipe.data.ingest.intake.options import Options
 from clawpipe.data.ingest.intake.run import ingest as ingest_files
 from clawpipe.model.policy.base import resolve_base
 from clawpipe.play.environments.discovery import source_digest
+from clawpipe.record.nights.files import run_dir
 from clawpipe.record.nights.journal import Journal, NullWatcher
-from clawpipe.record.nights.record import NightStatus, create_record, entry, run_dir
+from clawpipe.record.nights.record import create_record
+from clawpipe.record.nights.status import NightStatus, entry
 from flows.datasets import named_datasets
 from flows.nightly import the_night
 from flows.opening import dry_run_night
@@ -182,6 +184,7 @@ def test_what_decides_nothing_is_in_no_key_of_what_comes_before():
     assert not {
         "clawpipe.learn.evaluation.verdict.gate",
         "clawpipe.record.nights.record",
+        "clawpipe.record.nights.status",
         "clawpipe.record.reporting.html",
     } & reached_modules(STEPS["train"].function)
 

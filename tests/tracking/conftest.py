@@ -20,7 +20,7 @@ from clawpipe.core.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.learn.evaluation.verdict.gate import decide
 from clawpipe.learn.evaluation.verdict.verdict import Evidence, ItemOutcome, ModelOutcomes, Verdict
 from clawpipe.model.policy.version import adapter_ref, base_ref
-from clawpipe.record.nights.record import StepEntry
+from clawpipe.record.nights.status import StepEntry
 from clawpipe.record.registry.tracking import Tracking
 from clawpipe.record.tracking.sinks import Sink
 from clawpipe.record.tracking.tracker import NightTracker

@@ -20,7 +20,7 @@ from clawpipe.core.store.home import Home
 from clawpipe.core.store.refs import DatasetRef, StepResult
 from clawpipe.core.system.ports import LOOPBACK, free_port
 from clawpipe.record.nights.journal import Journal, NullWatcher
-from clawpipe.record.nights.record import NightStatus, entry, read_status
+from clawpipe.record.nights.status import NightStatus, entry, read_status
 from clawpipe.record.tracking.spans import spans_of
 
 ROWS = DatasetRef(name="samples", digest="d" * 64, rows=3, parents=())

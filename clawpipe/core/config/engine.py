@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -9,15 +10,34 @@ from pydantic import Field, field_validator, model_validator
 from clawpipe.core.basics.json_types import Options
 from clawpipe.core.config.block import Extension, plain_url
 
-KEYS = {
-    "vllm": "VLLM_API_KEY",
-    "sglang": "SGLANG_API_KEY",
-    "openai": "OPENAI_API_KEY",
-    "tinker": "TINKER_API_KEY",
-}  # environment variables with the keys of servers
-SERVERS = tuple(KEYS)  # engines that are asked over HTTP
-_HOLDERS = ("vllm", "sglang")  # servers that load the night's adapters beside their base model
+
+@dataclass(frozen=True)
+class Server:
+    """What a night must know of an engine that is a server, before it asks it.
+
+    key: environment variable with its key.
+    holds: "adapters" (it loads the night's adapters beside its base), "policies" (a service that keeps the policies itself, and has
+        log-probs at temperature 1 alone) or "model" (an endpoint of one model, into which nothing is loaded).
+    starts: a night can start it.
+    plain_lora: it scales every adapter by alpha / rank and has no DoRA.
+    """
+
+    key: str
+    holds: Literal["adapters", "policies", "model"]
+    starts: bool = False
+    plain_lora: bool = False
+
+
+SERVERS = {
+    "vllm": Server("VLLM_API_KEY", "adapters", starts=True),
+    "sglang": Server("SGLANG_API_KEY", "adapters", plain_lora=True),
+    "openai": Server("OPENAI_API_KEY", "model"),
+    "tinker": Server("TINKER_API_KEY", "policies"),
+}
+KEYS = {name: server.key for name, server in SERVERS.items()}
 TIS_CAP = 2.0  # of the importance weight between trainer and engine, where they compute differently
+
+_IN_RESULTS = ("model", "dtype", "arguments", "tokens", "loads_adapters")
 
 Dtype = Literal["float32", "bfloat16", "float16"]
 
@@ -47,23 +67,32 @@ class EngineSpec(Extension):
         default=False,
         description="whether openai requests ask for token ids and log-probs, as vLLM, clawpipe serve and gateways give them",
     )
+    loads_adapters: bool = Field(
+        default=False, description="whether an engine of yours is a server that loads the night's adapters, as vllm and sglang do"
+    )
     concurrency: int = Field(default=64, ge=1, description="requests at once, over all servers")
     timeout: float = Field(default=300.0, gt=0, description="seconds that a request may take")
 
     @property
+    def holds(self) -> str | None:
+        """What the engine holds as a server, see `Server`; None: it computes here."""
+        known = SERVERS.get(self.name)
+        return known.holds if known else "adapters" if self.loads_adapters else None
+
+    @property
     def is_policy_server(self) -> bool:
         """Whether the engine is a server that loads the night's policies, and whose computation differs from the trainer's."""
-        return self.name in _HOLDERS or self.is_service
+        return self.holds == "adapters" or self.is_service
 
     @property
     def is_service(self) -> bool:
         """Whether the engine is a service that keeps the policies itself, and has log-probs at temperature 1 alone."""
-        return self.name == "tinker"
+        return self.holds == "policies"
 
     @property
     def is_endpoint(self) -> bool:
         """Whether the engine is a model at an endpoint, into which the night's policies are not loaded."""
-        return self.name == "openai"
+        return self.holds == "model"
 
     @property
     def text_only(self) -> bool:
@@ -81,7 +110,7 @@ class EngineSpec(Extension):
 
     def result_fields(self) -> frozenset[str]:
         """Return the fields that can change a result; the server's place and the request rate cannot."""
-        return frozenset({"name", "options"} | {name for name in ("model", "dtype", "arguments", "tokens") if getattr(self, name)})
+        return frozenset({"name", "options"} | {name for name in _IN_RESULTS if getattr(self, name)})
 
     @field_validator("url", mode="before")
     @classmethod
@@ -95,11 +124,17 @@ class EngineSpec(Extension):
 
     @model_validator(mode="after")
     def _is_where_it_can_be(self) -> EngineSpec:
-        if self.name in (*_HOLDERS, "openai") and not self.url and not self.python:
+        known = SERVERS.get(self.name)
+        if self.holds in ("adapters", "model") and not self.url and not self.python:
             raise ValueError(f"`{self.name}` is a server: set `url`, e.g. url: http://127.0.0.1:8000")
-        if self.name not in SERVERS and (self.url or self.model or self.dtype):
-            raise ValueError(f"`{self.name}` is no server: `url`, `model` and `dtype` belong to {' and '.join(SERVERS)}")
-        if self.python and (self.name != "vllm" or self.url):
+        if self.loads_adapters and known:
+            raise ValueError("`loads_adapters` belongs to an engine of yours: of others it is known")
+        if not self.holds and (self.url or self.model or self.dtype):
+            raise ValueError(
+                f"`{self.name}` is no server: `url`, `model` and `dtype` belong to {' and '.join(SERVERS)}, and to an engine of "
+                "yours with `loads_adapters`"
+            )
+        if self.python and (self.url or not known or not known.starts):
             raise ValueError("`python` starts a server of vllm in place of one at `url`: set one of them")
         if self.tokens and not self.is_endpoint:
             raise ValueError("`tokens` belongs to `openai`: other engines always give them")

@@ -249,7 +249,8 @@ def _is_text(name: str) -> bool:
 def _set(values: JsonObject, name: str, value: Any) -> None:
     *blocks, field = new_names().get(name, name).split(".")
     for block in blocks:
-        values = values.setdefault(block, {})
-        if not isinstance(values, dict):
+        inner: Any = values.setdefault(block, {})
+        if not isinstance(inner, dict):
             raise ConfigError(f"{block!r} has no fields", where=name)
+        values = inner
     values[field] = value

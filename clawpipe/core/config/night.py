@@ -15,6 +15,7 @@ from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.config.block import Block, Fraction, renamed
 from clawpipe.core.config.curation import Curation as Curation
 from clawpipe.core.config.curation import Pairs as Pairs
+from clawpipe.core.config.engine import SERVERS
 from clawpipe.core.config.engine import EngineSpec as EngineSpec
 from clawpipe.core.config.environment import CONVERSATIONS as CONVERSATIONS
 from clawpipe.core.config.environment import Drawn as Drawn
@@ -327,10 +328,11 @@ class NightConfig(Block):
 
     @model_validator(mode="after")
     def _trains_adapters_that_its_engine_reads(self) -> NightConfig:
-        if self.rollouts and self.rollouts.engine.name == "sglang" and self.train.lora.variant != "lora":
+        server = SERVERS.get(self.rollouts.engine.name) if self.rollouts else None
+        if self.rollouts and server and server.plain_lora and self.train.lora.variant != "lora":
             raise ValueError(
-                "rollouts.engine sglang scales every adapter by alpha / rank and has no DoRA: set train.lora.variant to lora, or "
-                "sample with another engine"
+                f"rollouts.engine {self.rollouts.engine.name} scales every adapter by alpha / rank and has no DoRA: set "
+                "train.lora.variant to lora, or sample with another engine"
             )
         return self
 

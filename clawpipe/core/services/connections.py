@@ -70,7 +70,7 @@ class Connection(H11Protocol):
     @property
     def waits(self) -> bool:
         """Whether no request is being answered: incoming data are part of a head, or of a body that is not read."""
-        return self.cycle is None or self.cycle.response_complete
+        return self.cycle is None or self.cycle.response_complete  # pyright: ignore[reportUnnecessaryComparison]  # None before the first
 
     def _watch(self) -> None:
         if not self.waits and self._end is not None:

@@ -18,5 +18,5 @@ def with_token(client: httpx.Client) -> None:
     """
     name = f"clawpipe-{uuid.uuid4().hex}"
     reply = client.get("/csrf-token", params={"client": name})
-    if reply.status_code != httpx.codes.UNPROCESSABLE_ENTITY:
+    if reply.status_code != int(httpx.codes.UNPROCESSABLE_ENTITY):
         client.headers.update({"Prefect-Csrf-Client": name, "Prefect-Csrf-Token": reply.raise_for_status().json()["token"]})

@@ -29,7 +29,7 @@ class Service:
     """A running child process with its log."""
 
     name: str
-    process: subprocess.Popen
+    process: subprocess.Popen[bytes]
     log: Path
 
     def ended(self) -> int | None:

@@ -132,7 +132,7 @@ class Store:
 
     def names(self) -> Iterator[tuple[str, str]]:
         """Yield name and digest of every artifact, in order."""
-        shared = self.remote.sizes() if self.remote is not None else {}
+        shared = self.remote.artifact_sizes() if self.remote is not None else {}
         yield from sorted({*self.here(), *shared})
 
     def here(self) -> Iterator[tuple[str, str]]:

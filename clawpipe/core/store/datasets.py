@@ -14,6 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.store.artifacts import Store
 from clawpipe.core.store.files import read_manifest
 from clawpipe.core.store.refs import DatasetRef
@@ -70,7 +71,7 @@ def publish_parts(
 ) -> DatasetRef:
     """Publish tables and files of the store's layout, in the order given."""
 
-    def fill(directory: Path) -> dict:
+    def fill(directory: Path) -> JsonObject:
         rows = sum(_written(parts, directory))
         return {"kind": "dataset", "name": name, "schema_version": schema_version, "rows": rows}
 

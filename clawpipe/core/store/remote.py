@@ -119,7 +119,7 @@ class Remote:
             return True
         return False
 
-    def sizes(self) -> dict[tuple[str, str], int]:
+    def artifact_sizes(self) -> dict[tuple[str, str], int]:
         """Return the size in bytes of every artifact, by name and digest."""
         return {artifact: sum(files.values()) for artifact, files in self._listed().items() if MANIFEST in files}
 

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import IO, NoReturn
+from typing import IO, Any, NoReturn
 
 GRACE_SECONDS = 10.0
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -30,9 +30,9 @@ def spawn(
     *,
     env: Mapping[str, str] | None = None,
     stdin: int | None = subprocess.DEVNULL,
-    stdout: int | IO | None = None,
-    stderr: int | IO | None = None,
-) -> subprocess.Popen:
+    stdout: int | IO[Any] | None = None,
+    stderr: int | IO[Any] | None = None,
+) -> subprocess.Popen[bytes]:
     """Start `command` under a guard. `.wait()` returns its exit code (negative for a signal, as in subprocess)."""
     read, write = os.pipe()
     os.set_inheritable(read, True)
@@ -50,14 +50,14 @@ def spawn(
     return guard
 
 
-def finish(process: subprocess.Popen, seconds: float) -> int:
+def finish(process: subprocess.Popen[bytes], seconds: float) -> int:
     """Wait at most `seconds` for a child that is about to end, then `stop` it. Returns its exit code."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(seconds)
     return stop(process)
 
 
-def stop(process: subprocess.Popen) -> int:
+def stop(process: subprocess.Popen[bytes]) -> int:
     """End a spawned child and all its children: SIGTERM, a grace period, SIGKILL. Returns its exit code.
 
     Safe to call twice, and on a child that has ended; it closes this process's ends of the child's pipes.
@@ -112,12 +112,12 @@ def _start_second_guard(group: int) -> int:
     os._exit(0)
 
 
-def _end_with_parent(read: int, child: subprocess.Popen) -> None:
+def _end_with_parent(read: int, child: subprocess.Popen[bytes]) -> None:
     os.read(read, 1)  # returns when every write end is closed
     _end(child)
 
 
-def _end(child: subprocess.Popen) -> None:
+def _end(child: subprocess.Popen[bytes]) -> None:
     _signal_group(child.pid, signal.SIGTERM)
     try:
         child.wait(GRACE_SECONDS)
@@ -142,7 +142,7 @@ def quick_exit(code: int) -> NoReturn:
     Threads are waited for, functions of `atexit` run, and output is flushed.
     """
     threading._shutdown()  # type: ignore[attr-defined]  # what the interpreter itself calls first
-    atexit._run_exitfuncs()
+    atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]  # what it calls next
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):  # its reader is gone; it is closed; there is none
             stream.flush()

@@ -15,7 +15,7 @@ from typing import ClassVar, NamedTuple
 import httpx
 
 from clawpipe.core.basics.json_types import JsonObject
-from clawpipe.core.config.engine import KEYS, EngineSpec
+from clawpipe.core.config.engine import EngineSpec
 from clawpipe.core.config.quantization import Quantization
 from clawpipe.errors import ClawpipeError, ConfigError
 from clawpipe.model.engines.base import Completion, Sampling
@@ -49,6 +49,7 @@ class LoraServers(ABC):
 
     Attributes:
         name: of the engine in the settings.
+        key: environment variable with the servers' key.
         title: of the server, for people.
         load, unload: its routes for adapters.
         to_load: how a server is started that loads adapters.
@@ -59,6 +60,7 @@ class LoraServers(ABC):
     """
 
     name: ClassVar[str]
+    key: ClassVar[str]
     title: ClassVar[str]
     load: ClassVar[str]
     unload: ClassVar[str]
@@ -76,8 +78,8 @@ class LoraServers(ABC):
         version: str,
     ) -> None:
         self._urls = [url.rstrip("/").removesuffix("/v1") for url in server.url]
-        key = os.environ.get(KEYS[self.name], "")
-        self._servers = Servers(self._urls, key, KEYS[self.name], server.timeout, concurrency=server.concurrency)
+        key = os.environ.get(self.key, "")
+        self._servers = Servers(self._urls, key, self.key, server.timeout, concurrency=server.concurrency)
         self._adapter, self._name = adapter, f"{_PREFIX}{version}"
         try:
             found = [self._base_at(url, server.model) for url in self._urls]

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import httpx
 
 from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.core.config.engine import KEYS
 from clawpipe.errors import BusyError, ConfigError, DataError
 from clawpipe.model.engines.base import Completion, Sampling
 from clawpipe.model.engines.lora_servers import Card, Facts, LoraServers
@@ -37,7 +38,7 @@ class _Part(NamedTuple):
 class SglangEngine(LoraServers):
     """One policy on SGLang servers."""
 
-    name, title = "sglang", "SGLang"
+    name, key, title = "sglang", KEYS["sglang"], "SGLang"
     load, unload = "/load_lora_adapter", "/unload_lora_adapter"
     to_load = "start it with --enable-lora --max-lora-rank R --lora-target-modules all"
 

@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 
 from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.core.config.engine import KEYS
 from clawpipe.errors import BusyError, ClawpipeError, ConfigError, DataError
 from clawpipe.model.engines.base import Completion, Sampling
 from clawpipe.model.engines.lora_servers import Card, Facts, LoraServers, described
@@ -26,7 +27,7 @@ _NO_SEED = -1  # of vLLM: draw one
 class VllmEngine(LoraServers):
     """One policy on vLLM servers."""
 
-    name, title = "vllm", "vLLM"
+    name, key, title = "vllm", KEYS["vllm"], "vLLM"
     load, unload = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
     to_load = "start it with --enable-lora --max-lora-rank R, and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 in its environment"
 

@@ -22,7 +22,8 @@ from clawpipe.data.forgotten.subject import Subject, session_of
 from clawpipe.data.forgotten.tombstones import SeenBy, read_tombstones
 from clawpipe.errors import ClawpipeError
 from clawpipe.record.lineage.record import read_lineage
-from clawpipe.record.nights.record import list_nights, read_status, run_dir
+from clawpipe.record.nights.files import list_nights, run_dir
+from clawpipe.record.nights.status import read_status
 from clawpipe.record.registry.tracking import Tracking
 
 _NAMES_MODEL = b"base_name"  # a field of refs of models only; most records name none, and parsing takes longer than a search

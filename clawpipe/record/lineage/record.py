@@ -18,7 +18,8 @@ from clawpipe.core.config.block import renamed
 from clawpipe.core.store.files import write_atomic
 from clawpipe.core.store.refs import DatasetRef, ModelRef, OptimizerRef, Ref
 from clawpipe.errors import DataError, NotFoundError
-from clawpipe.record.nights.record import LINEAGE, NightStatus, RegisteredModel
+from clawpipe.record.nights.files import LINEAGE
+from clawpipe.record.nights.status import NightStatus, RegisteredModel
 
 VERDICT = "verdict"  # id of the verdict's node
 

@@ -24,7 +24,7 @@ from clawpipe.core.store.refs import ModelRef
 from clawpipe.errors import DataError, NotFoundError
 from clawpipe.play.recorded.notes import notes_of
 from clawpipe.record.lineage.record import Lineage, Node, read_lineage
-from clawpipe.record.nights.record import list_nights, run_dir
+from clawpipe.record.nights.files import list_nights, run_dir
 
 _TRAJECTORIES = {"samples": ["trajectory_id"], "preference_pairs": ["chosen_id", "rejected_id"]}  # columns with trajectory ids
 

@@ -14,7 +14,8 @@ from clawpipe.errors import ClawpipeError
 from clawpipe.learn.evaluation.rounds import Choice
 from clawpipe.learn.evaluation.verdict.looks import Looks, SeveralLooks, looks_at
 from clawpipe.learn.evaluation.verdict.statistics import wilson
-from clawpipe.record.nights.record import EvidenceLeft, Figures, NightStatus, RegisteredModel, nothing_learnt, run_dir
+from clawpipe.record.nights.files import run_dir
+from clawpipe.record.nights.status import EvidenceLeft, Figures, NightStatus, RegisteredModel, nothing_learnt
 
 _DRAWS = {"draw_heldout", "draw_conversations", "draw_pairs"}
 _BENCHMARK = "benchmark/"

@@ -17,7 +17,8 @@ from clawpipe.core.store.files import write_atomic
 from clawpipe.core.system.machine import as_clawpipe_error
 from clawpipe.core.user_code.user_errors import LOG
 from clawpipe.errors import ClawpipeError
-from clawpipe.record.nights.record import LINEAGE, NightStatus, StepEntry, nothing_learnt, write_status
+from clawpipe.record.nights.files import LINEAGE
+from clawpipe.record.nights.status import NightStatus, StepEntry, nothing_learnt, write_status
 
 
 class Spent(BaseModel):

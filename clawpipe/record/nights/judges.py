@@ -13,7 +13,7 @@ from clawpipe.core.store.refs import DatasetRef
 from clawpipe.play.judging.report import agreements
 from clawpipe.play.judging.spending import spent_in
 from clawpipe.play.judging.votes import votes_file
-from clawpipe.record.nights.record import JudgeCounts, NightJudges, NightStatus, StepEntry
+from clawpipe.record.nights.status import JudgeCounts, NightJudges, NightStatus, StepEntry
 
 _COLUMNS = ["trajectory_id", "turn", "scorer", "origin", "value", "success"]
 

@@ -12,7 +12,7 @@ from clawpipe.core.store.home import Home
 from clawpipe.core.store.machines import VARIABLE, shared_objects
 from clawpipe.core.store.objects import Objects
 from clawpipe.errors import ConfigError
-from clawpipe.record.nights.record import LINEAGE, run_dir
+from clawpipe.record.nights.files import LINEAGE, run_dir
 
 _NIGHTS, _LEASES = "nights", "leases"
 _REMOVAL = "locks/removal"

@@ -13,7 +13,9 @@ from clawpipe.core.store.refs import DatasetRef, ModelRef
 from clawpipe.core.store.replaced import current_digest
 from clawpipe.errors import ClawpipeError
 from clawpipe.learn.evaluation.verdict.verdict import Decision, Tally, Verdict
-from clawpipe.record.nights.record import NightStatus, PastRound, has_verdict, list_nights, night_id, read_status, run_dir
+from clawpipe.record.nights.files import has_verdict, list_nights, night_id, run_dir
+from clawpipe.record.nights.record import PastRound
+from clawpipe.record.nights.status import NightStatus, read_status
 
 _NIGHTS = 30  # whose rounds say how hard an item is; policies from before then were others
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from clawpipe.core.store.home import Home
 from clawpipe.errors import ClawpipeError
 from clawpipe.record.nights.conclude import evidence_warning
-from clawpipe.record.nights.record import REPORT, Figures, NightStatus, list_nights, read_status, run_dir
+from clawpipe.record.nights.files import REPORT, list_nights, run_dir
+from clawpipe.record.nights.status import Figures, NightStatus, read_status
 from clawpipe.record.notifications.events import Event, event
 
 _PROMOTE = "PROMOTE"

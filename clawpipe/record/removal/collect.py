@@ -28,7 +28,7 @@ from clawpipe.data.curation.partitions import NAME as PARTITIONS
 from clawpipe.data.ingest.intake.state import log_files
 from clawpipe.errors import ConfigError
 from clawpipe.record.lineage.exposure import ancestors
-from clawpipe.record.nights.record import clear_leftovers, has_verdict, list_nights, run_dir
+from clawpipe.record.nights.files import clear_leftovers, has_verdict, list_nights, run_dir
 from clawpipe.record.registry.tracking import Tracking
 from clawpipe.record.removal.forget import SETTLING_SECONDS, lock_home
 from clawpipe.record.removal.growing import Stays, old_reports, remove_report, size_of, staying
@@ -228,7 +228,7 @@ def _shared_garbage(remote: Remote, roots: set[str], settling: float) -> list[Re
     """Return the artifacts without references in the shared store, which has no links."""
     return [
         Removed(name=name, digest=digest, bytes=size)
-        for (name, digest), size in sorted(remote.sizes().items())
+        for (name, digest), size in sorted(remote.artifact_sizes().items())
         if digest not in roots and remote.age(name, digest) >= settling
     ]
 

@@ -37,9 +37,10 @@ from clawpipe.play.judging.exchanges import exchanges_of
 from clawpipe.play.judging.judge_prompt import turn_prompt
 from clawpipe.play.judging.votes import VoteStore, votes_file
 from clawpipe.record.lineage.exposure import Exposed, Exposure, as_exposure, expose
+from clawpipe.record.nights.files import REPORT, list_nights, run_dir
 from clawpipe.record.nights.locks import NIGHT_LOCK
 from clawpipe.record.nights.machines import hold_machines
-from clawpipe.record.nights.record import REPORT, NightStatus, list_nights, read_status, run_dir
+from clawpipe.record.nights.status import NightStatus, read_status
 from clawpipe.record.registry.tracking import Tracking
 from clawpipe.record.removal.captured import captured_of, forget_captured
 from clawpipe.record.removal.erasure_check import clean_logs, remains_of, rows_of, traces_of

@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from clawpipe.core.store.home import Home
-from clawpipe.record.nights.record import REPORT, has_verdict, list_nights, run_dir
+from clawpipe.record.nights.files import REPORT, has_verdict, list_nights, run_dir
 
 # What is never collected: name, paths below the home, reason.
 _NEVER = (

@@ -24,7 +24,8 @@ from clawpipe.core.store.home import Home
 from clawpipe.core.store.refs import DatasetRef, ModelRef
 from clawpipe.data.ingest.intake.state import logs
 from clawpipe.errors import ClawpipeError
-from clawpipe.record.nights.record import NightStatus, StepEntry, list_nights, read_status
+from clawpipe.record.nights.files import list_nights
+from clawpipe.record.nights.status import NightStatus, StepEntry, read_status
 
 _SHOWN = 8  # most frequent values shown per column
 _TEXTS = 200  # a column with more distinct values holds ids or prose

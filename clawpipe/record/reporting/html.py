@@ -13,7 +13,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from clawpipe.core.config.night import NightConfig
 from clawpipe.core.store.files import write_atomic
 from clawpipe.record.lineage.record import build_lineage
-from clawpipe.record.nights.record import LINEAGE, REPORT, Figures, NightStatus, StepEntry
+from clawpipe.record.nights.files import LINEAGE, REPORT
+from clawpipe.record.nights.status import Figures, NightStatus, StepEntry
 from clawpipe.record.reporting import wording
 from clawpipe.record.reporting.judges import judge_lines, review_lines
 from clawpipe.record.reporting.transcripts import Transcript

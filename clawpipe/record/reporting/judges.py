@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from clawpipe.core.basics.json_types import JsonObject
-from clawpipe.record.nights.record import JudgeCounts, NightJudges, ReviewedRows
+from clawpipe.record.nights.status import JudgeCounts, NightJudges, ReviewedRows
 from clawpipe.record.reporting.wording import moment
 
 _OF_TURNS = ("praised", "blamed", "neutral", "unread", "abstained")

@@ -15,7 +15,8 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from clawpipe.record.nights.record import REPORT, Figures, NightStatus, StepEntry
+from clawpipe.record.nights.files import REPORT
+from clawpipe.record.nights.status import Figures, NightStatus, StepEntry
 from clawpipe.record.reporting.judges import judge_lines, review_lines
 from clawpipe.record.reporting.wording import (
     MEASURES,

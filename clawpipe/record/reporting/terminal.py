@@ -18,7 +18,7 @@ from rich.tree import Tree
 
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.record.lineage.trace import Source, VersionTrace
-from clawpipe.record.nights.record import RegisteredModel, StepEntry
+from clawpipe.record.nights.status import RegisteredModel, StepEntry
 from clawpipe.record.reporting.wording import (
     STEP_WIDTH,
     WIDTH,

@@ -12,7 +12,7 @@ from clawpipe.core.store.artifacts import Store
 from clawpipe.core.store.datasets import read_dataset
 from clawpipe.core.store.refs import DatasetRef
 from clawpipe.errors import DataError
-from clawpipe.record.nights.record import NightStatus, StepEntry
+from clawpipe.record.nights.status import NightStatus, StepEntry
 
 _SHOWN = {"won": 3, "lost": 2, "unsolved": 2, "solved": 1}  # maximum number of items for each outcome
 

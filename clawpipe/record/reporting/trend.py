@@ -12,7 +12,8 @@ from pathlib import Path
 from clawpipe.core.store.files import write_atomic
 from clawpipe.core.store.home import Home
 from clawpipe.errors import ClawpipeError
-from clawpipe.record.nights.record import REPORT, Figures, NightStatus, StepEntry, list_nights, read_status, run_dir
+from clawpipe.record.nights.files import REPORT, list_nights, run_dir
+from clawpipe.record.nights.status import Figures, NightStatus, StepEntry, read_status
 from clawpipe.record.reporting import wording
 from clawpipe.record.reporting.html import Axis, Curve, Tick, curve, templates
 

@@ -10,7 +10,7 @@ from rich.text import Text
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.config.gate import Measure
 from clawpipe.learn.evaluation.rounds import Choice
-from clawpipe.record.nights.record import Figures, NightStatus, RegisteredModel, StepEntry
+from clawpipe.record.nights.status import Figures, NightStatus, RegisteredModel, StepEntry
 
 MEASURES: dict[Measure, str] = {
     "success": "success",

@@ -15,7 +15,8 @@ from clawpipe.core.store.datasets import dataset_files, read_dataset
 from clawpipe.core.store.home import Home
 from clawpipe.core.store.refs import DatasetRef
 from clawpipe.errors import DataError
-from clawpipe.record.nights.record import NightRecord, NightStatus, ReviewedRows, read_status
+from clawpipe.record.nights.record import NightRecord
+from clawpipe.record.nights.status import NightStatus, ReviewedRows, read_status
 from clawpipe.record.reviews.decisions import Decision
 from clawpipe.record.reviews.open import last_decisions
 from clawpipe.record.reviews.table import SCHEMA, published

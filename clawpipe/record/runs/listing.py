@@ -9,7 +9,8 @@ from itertools import chain, islice
 
 from clawpipe.core.store.home import Home
 from clawpipe.errors import ClawpipeError, DataError, NotFoundError
-from clawpipe.record.nights.record import list_nights, read_status, run_dir
+from clawpipe.record.nights.files import list_nights, run_dir
+from clawpipe.record.nights.status import read_status
 from clawpipe.record.runs.record import Run, State, read_record, record_ids
 from clawpipe.record.runs.waiting import waiting_runs
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from clawpipe.core.store.home import Home
-from clawpipe.record.nights.record import run_dir
+from clawpipe.record.nights.files import run_dir
 from clawpipe.record.runs.listing import find_run
 from clawpipe.record.runs.record import Run
 from clawpipe.record.runs.recording import EVENTS

@@ -15,7 +15,7 @@ from clawpipe.core.store.home import Home
 from clawpipe.core.system.machine import as_clawpipe_error
 from clawpipe.errors import BusyError
 from clawpipe.record.nights.journal import Journal, NullWatcher
-from clawpipe.record.nights.record import StepEntry
+from clawpipe.record.nights.status import StepEntry
 from clawpipe.record.runs.record import ProcessId, Run, new_id, now_text, remove_record, write_record
 
 EVENTS = "night.jsonl"  # among a night's logs

@@ -10,7 +10,8 @@ from pydantic import BaseModel, Field
 
 from clawpipe.core.store.home import Home
 from clawpipe.errors import NotFoundError
-from clawpipe.record.nights.record import Figures, NightStatus, read_status, run_dir
+from clawpipe.record.nights.files import run_dir
+from clawpipe.record.nights.status import Figures, NightStatus, read_status
 from clawpipe.record.runs.record import Run
 from clawpipe.record.runs.recording import EVENTS
 from clawpipe.record.tracking.names import tracked

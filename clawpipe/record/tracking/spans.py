@@ -18,7 +18,7 @@ from opentelemetry.trace import Span, Status, StatusCode, format_trace_id, set_s
 
 from clawpipe import __version__
 from clawpipe.record.nights.journal import Journal, NullWatcher
-from clawpipe.record.nights.record import StepEntry
+from clawpipe.record.nights.status import StepEntry
 
 _SECONDS = 5.0  # most that a collector that is away costs the end of a night
 Ids = Mapping[str, str | None]

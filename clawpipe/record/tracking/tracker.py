@@ -18,7 +18,7 @@ from clawpipe.core.store.refs import DatasetRef
 from clawpipe.errors import ClawpipeError
 from clawpipe.learn.evaluation.verdict.verdict import Verdict
 from clawpipe.record.nights.journal import NullWatcher
-from clawpipe.record.nights.record import StepEntry
+from clawpipe.record.nights.status import StepEntry
 from clawpipe.record.tracking.names import PROBE_SUCCESS, tracked
 from clawpipe.record.tracking.rewards import round_rewards
 from clawpipe.record.tracking.sinks import Sink

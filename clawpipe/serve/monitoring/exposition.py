@@ -20,7 +20,7 @@ from clawpipe.core.store.home import Home
 from clawpipe.errors import ClawpipeError
 from clawpipe.learn.evaluation.verdict.verdict import Decision
 from clawpipe.record.nights.conclude import count_evidence_in
-from clawpipe.record.nights.record import NightStatus
+from clawpipe.record.nights.status import NightStatus
 from clawpipe.record.registry.promotions import history
 from clawpipe.record.registry.tracking import Tracking
 from clawpipe.record.reporting.latest import Latest, latest_nights, prices_of

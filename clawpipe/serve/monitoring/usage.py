@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from clawpipe.core.config.metrics import Prices
-from clawpipe.record.nights.record import StepEntry
+from clawpipe.record.nights.status import StepEntry
 
 _ROLLOUTS = "generate_rollouts"
 _HOUR, _MILLION = 3600, 1_000_000

@@ -20,7 +20,8 @@ from clawpipe.core.store.home import Home
 from clawpipe.core.store.open import open_store
 from clawpipe.core.store.refs import ModelRef
 from clawpipe.errors import BusyError, ClawpipeError, NotFoundError
-from clawpipe.record.nights.record import night_id, read_status, run_dir
+from clawpipe.record.nights.files import night_id, run_dir
+from clawpipe.record.nights.status import read_status
 from clawpipe.record.registry.night_summary import run_title
 from clawpipe.record.runs.launch import launch, output_of
 from clawpipe.record.runs.listing import find_run, list_runs

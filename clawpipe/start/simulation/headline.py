@@ -13,7 +13,7 @@ from clawpipe.core.store.refs import DatasetRef
 from clawpipe.learn.evaluation.verdict.evidence import build_evidence
 from clawpipe.learn.evaluation.verdict.gate import decide
 from clawpipe.learn.evaluation.verdict.verdict import Decision, Verdict
-from clawpipe.record.nights.record import NightStatus
+from clawpipe.record.nights.status import NightStatus
 
 
 class Headline(BaseModel):

@@ -10,7 +10,7 @@ from clawpipe.core.store.home import Home
 from clawpipe.core.store.open import open_store
 from clawpipe.core.store.refs import DatasetRef
 from clawpipe.learn.evaluation.verdict.verdict import Decision
-from clawpipe.record.nights.record import NightStatus
+from clawpipe.record.nights.status import NightStatus
 from clawpipe.start.simulation.conversation import Talk
 from clawpipe.start.simulation.report import LiveNight
 

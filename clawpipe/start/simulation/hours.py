@@ -30,7 +30,7 @@ from clawpipe.core.system.ports import LOOPBACK, free_port
 from clawpipe.errors import BusyError, from_exit_code
 from clawpipe.play.environments.base import Environment, TaskItem, distinct_items
 from clawpipe.play.environments.shop import ShopEnvironment
-from clawpipe.record.nights.record import NightStatus, read_status
+from clawpipe.record.nights.status import NightStatus, read_status
 from clawpipe.start.simulation.conversation import MOST_TOKENS, Harness, Talk
 from clawpipe.start.simulation.crowd import Crowd
 from clawpipe.start.simulation.headline import headline

@@ -20,7 +20,7 @@ from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.config.night import NightConfig
 from clawpipe.core.store.digests import sha256_json
 from clawpipe.core.system import faults
-from clawpipe.record.nights.record import NightStatus
+from clawpipe.record.nights.status import NightStatus
 from clawpipe.start.sweeping.space import draw
 from clawpipe.start.sweeping.sweep import read_sweep
 

@@ -6,48 +6,31 @@ conversations (a group), or a part of one (a turn of a session, or a judge's rec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 from clawpipe.core.basics.json_types import JsonObject
-from clawpipe.core.user_code.extensions import is_reference
 from clawpipe.data.capture.records import is_line
-from clawpipe.data.capture.sessions import Reply, Session
 from clawpipe.data.capture.settings import IDLE_SECONDS
 from clawpipe.data.importers.formats.answered import unread_answers
-from clawpipe.data.importers.formats.capture import Captured, Captures, chains, conversation_of, corrections, faults, taught
 from clawpipe.data.importers.formats.chat_fast_path import FAST_FORMAT, read_fast
-from clawpipe.data.importers.formats.openclaw import JudgeRecord, Sessions, TurnRecord
-from clawpipe.data.importers.formats.table import CAPTURE, FAMILIES, FORMATS, Format, Part
-from clawpipe.data.importers.outcome import unread_outcomes
+from clawpipe.data.importers.formats.table import FORMATS, Format, Part
+from clawpipe.data.importers.read.checked import check_part, columns_like_outcomes
 from clawpipe.data.importers.read.hints import shape_of
+from clawpipe.data.importers.read.joining import Check, Joining, Turn
 from clawpipe.data.importers.read.mapping import Mapping as FieldMapping
 from clawpipe.data.importers.read.reading import Reading, Record, Refusal
 from clawpipe.data.importers.read.spread import AFTER_A_GAP, Spread, repeated_names, session_of, split_at_gap
-from clawpipe.data.importers.read.user import IMPORTERS, load_format
-from clawpipe.data.importers.record import (
-    Conversation,
-    Origin,
-    Preference,
-    Prompt,
-    check_names,
-    check_storable,
-    check_tokens,
-    ended,
-    silenced,
-)
+from clawpipe.data.importers.read.user import AUTO, formats_of
+from clawpipe.data.importers.record import Conversation, Origin, Preference, Prompt
 from clawpipe.data.importers.sources.foreign import ForeignFileError
 from clawpipe.data.importers.sources.lines import UNREADABLE, BrokenOffError, Line, Place, find_files, read_lines, shown
-from clawpipe.data.importers.strict_json import BLANK, Reasons, RefusedError, parse_object
-from clawpipe.errors import ConfigError
+from clawpipe.data.importers.strict_json import BLANK, RefusedError, parse_object
 
-AUTO = "auto"
 NO_FORMAT = "no known format"  # a reason for a refusal
 _BEGINNING = Place()
 _NO_MAPPING = FieldMapping()
-_ROW_NAMES = ("trajectory_id", "item_id")
-_KEPT = 64 << 10  # bytes of a refused line
 
 
 class DeferredLineError(Exception):
@@ -56,7 +39,6 @@ class DeferredLineError(Exception):
 
 
 Leave = Literal["sessions", "spread"]
-Check = Callable[[Conversation | Preference | Prompt], None]
 
 
 def read_stream(
@@ -103,6 +85,7 @@ class Reader:
         idle: seconds without a turn after which a captured session has ended.
 
     Attributes:
+        joining: the turns of sessions in all files.
         left: lines that `file` left to a reader of all files, by their kind.
 
     Raises:
@@ -120,12 +103,12 @@ class Reader:
     ) -> None:
         self.reading = Reading() if reading is None else reading
         self._check = check
-        self._format, self._allowed = format, _allowed(format)
+        self._format, self._allowed = format, formats_of(format)
         if mapping.says_what_was_said and format == AUTO:  # the fields of another program may be left beside what was mapped
             self._allowed = [known for known in self._allowed if not known.about]
         self._mapping, self._repeated = mapping, repeated
         self._takes_fast_path = FORMATS[FAST_FORMAT] in self._allowed and not mapping
-        self._sessions, self.captures = Sessions(), Captures(idle)
+        self.joining = Joining(self.reading, check, idle)
         self._spread: dict[str, list[tuple[JsonObject, Line]]] = {}  # records of this file that are joined at its end, by format
         self.left: dict[Leave, list[Line]] = {"sessions": [], "spread": []}
         self._leaves: frozenset[Leave] = frozenset()
@@ -168,7 +151,7 @@ class Reader:
         except UNREADABLE as error:
             self.reading.lines += 1
             offset = self.reading.places[name].offset
-            yield self._refuse(Refusal(name, number + 1, offset, f"file cannot be read on: {_kind(error)}"))
+            yield self.reading.count_refusal(Refusal(name, number + 1, offset, f"file cannot be read on: {_kind(error)}"))
             broken_off = isinstance(error, BrokenOffError)
         if self._spread:
             self.reading.places[name] = _BEGINNING  # later lines may continue these records: the file is read again
@@ -182,7 +165,7 @@ class Reader:
             if whole:
                 yield from self._joined(next(known for known in self._allowed if known.name == format), whole)
             for _, line in behind:
-                yield self._refused(line, RefusedError(AFTER_A_GAP))
+                yield self.reading.refuse(line, RefusedError(AFTER_A_GAP))
 
     def _joined(self, known: Format, records: Spread) -> Iterator[Record]:
         """Join the records of a file; if that fails, refuse each of their lines."""
@@ -195,46 +178,11 @@ class Reader:
             yield from self._whole(made, origin)
         except (RefusedError, RecursionError) as error:
             for _, line in records:
-                yield self._refused(line, error)
+                yield self.reading.refuse(line, error)
 
     def sessions(self, stored: Collection[str] = ()) -> Iterator[Record]:
-        """Yield the conversations of the turns in all files, with their judgements.
-
-        Args:
-            stored: ids of captured turns that are stored already.
-        """
-        yield from map(self._silenced, self._sessions.joined())
-        self.reading.unmatched = sum(map(len, self.orphans().values()))
-        for session in self.captures.ended():
-            for chain in chains(session, stored):
-                yield from self._captured(session, chain)
-        for line in (one.line for one in self.captures.open()):
-            self.reading.lines, self.reading.waiting[line.file] = self.reading.lines - 1, self.reading.waiting[line.file] + 1
-            before = Place(line.number - 1, line.offset)
-            self.reading.places[line.file] = min(before, self.reading.places[line.file], key=lambda place: place.offset)
-
-    def _captured(self, session: Session, chain: Sequence[Reply]) -> Iterator[Record]:
-        """Yield the records of one chain of replies; if that fails, refuse each of their lines."""
-        line = self.captures.line_of(chain[0])
-        try:
-            conversation, silent = taught(conversation_of(session, chain, line))
-            made = [
-                self._heard(conversation),
-                *corrections(session, chain, Origin(CAPTURE, line.file, line.number)),
-            ]
-            for part in made:
-                _check_part(part)
-                if self._check:
-                    self._check(part)
-            self.reading.silent += faults(chain) + silent
-            yield from made
-        except (RefusedError, RecursionError) as error:
-            for one in dict.fromkeys(map(self.captures.line_of, chain)):
-                yield self._refused(one, error)
-
-    def orphans(self) -> dict[tuple[str, int], list[JudgeRecord]]:
-        """Return the judge records without a turn in the files, by session and number of the turn."""
-        return self._sessions.orphans()
+        """Yield the conversations of the turns in all files, see `Joining.joined`."""
+        return self.joining.joined(stored)
 
     def _line(self, line: Line) -> Iterator[Record]:
         if not line.ended and is_line(line.data):
@@ -248,7 +196,7 @@ class Reader:
             return
         except (RefusedError, RecursionError) as error:
             self.reading.lines += 1
-            yield self._refused(line, error)
+            yield self.reading.refuse(line, error)
             return
         self.reading.lines += 1
         if not line.ended:  # a whole object cannot continue
@@ -261,7 +209,7 @@ class Reader:
             lines = self._mapping.elements(line)
         except (RefusedError, RecursionError) as error:
             self.reading.lines += 1
-            yield self._refused(line, error)
+            yield self.reading.refuse(line, error)
             return
         for one in lines:
             yield from self._line(one)
@@ -274,7 +222,7 @@ class Reader:
             and (conversation := read_fast(line.data, Origin(FAST_FORMAT, line.file, line.number)))
         ):
             self.reading.formats[FAST_FORMAT] += 1
-            return [self._silenced(conversation)]
+            return [self.reading.silenced(conversation)]
         known, record = self._parsed(line)
         if known.read_line:
             found = self._whole((known.read_line(line),), Origin(known.name, line.file, line.number))
@@ -308,42 +256,19 @@ class Reader:
         whole: list[Conversation | Preference | Prompt] = []
         listed = list(parts)
         for part in listed:
-            _check_part(part)
-            if not isinstance(part, TurnRecord | JudgeRecord | Captured):
+            check_part(part)
+            if not isinstance(part, Turn):
                 whole.append(replace(part, origin=origin))
                 if self._check:
                     self._check(whole[-1])
-        turns = [part for part in listed if isinstance(part, TurnRecord | JudgeRecord | Captured)]
+        turns = [part for part in listed if isinstance(part, Turn)]
         if turns and "sessions" in self._leaves:
             raise DeferredLineError("sessions")
         for part in turns:
-            if isinstance(part, Captured):
-                self.captures.add(part)
-            else:
-                self._sessions.add(part, origin)
-        self.reading.outcomes.update(name for one in whole[:1] for name in _unread_outcomes(one))
+            self.joining.add(part, origin)
+        self.reading.outcomes.update(name for one in whole[:1] for name in columns_like_outcomes(one))
         self.reading.answers.update(name for one in whole if isinstance(one, Prompt) for name in unread_answers(one.extra))
-        return [self._silenced(one) if isinstance(one, Conversation) else one for one in whole]
-
-    def _silenced(self, conversation: Conversation) -> Conversation:
-        conversation, found = silenced(ended(conversation))
-        self.reading.silent += found
-        return conversation
-
-    def _heard(self, conversation: Conversation) -> Conversation:
-        """Return a captured conversation without turns of which nothing can be learned; recorded tokens are what was sampled."""
-        if conversation.row is None or conversation.row["tokens"] != "none":
-            return conversation
-        conversation = self._silenced(conversation)
-        return replace(conversation, row={**(conversation.row or {}), "kinds": conversation.kinds})
-
-    def _refused(self, line: Line, error: Exception) -> Refusal:
-        reason = str(error) if isinstance(error, RefusedError) else "nested too deeply"
-        return self._refuse(Refusal(line.file, line.number, line.offset, reason, line.data[:_KEPT]))
-
-    def _refuse(self, refusal: Refusal) -> Refusal:
-        self.reading.rejected[refusal.reason] += 1
-        return refusal
+        return [self.reading.silenced(one) if isinstance(one, Conversation) else one for one in whole]
 
 
 def _kind(error: Exception) -> str:
@@ -367,42 +292,3 @@ def _runs_joined(records: Iterator[Record]) -> Iterator[Record]:
             yield record
     if first:
         yield replace(first, lines=count)
-
-
-def _unread_outcomes(record: Conversation | Preference | Prompt) -> list[str]:
-    """Return the columns that look like outcomes; those of a prompt are for its verifier, and do not count."""
-    own = isinstance(record, Conversation) and record.row is not None
-    return [] if own or isinstance(record, Prompt) else unread_outcomes(record.extra)
-
-
-def _allowed(format: str) -> list[Format]:
-    if is_reference(format):
-        return [load_format(format)]
-    families = {AUTO: tuple(FORMATS)} | FAMILIES | {name: (name,) for name in FORMATS}
-    if format in families:
-        return [FORMATS[name] for name in families[format]]
-    if format not in IMPORTERS.names():
-        fix = f"one of {', '.join(families)}, or path/to/file.py:NAME"
-        raise ConfigError(f"no format {format!r}", "--format", fix)
-    return [load_format(format)]
-
-
-def _check_part(part: Part) -> None:
-    if isinstance(part, Captured):  # what becomes of it is checked
-        return
-    reasons = Reasons()
-    with reasons:
-        check_storable(part)
-    with reasons:
-        check_tokens(part.tokens if isinstance(part, Conversation) else None)
-    with reasons:
-        check_names(**_names_of(part))
-    reasons.raise_all()
-
-
-def _names_of(part: Conversation | Preference | Prompt | TurnRecord | JudgeRecord) -> dict[str, Any]:
-    """Return the names in a part, which have to be fit for a path."""
-    if isinstance(part, TurnRecord | JudgeRecord):
-        return {"session_id": part.session}
-    row = (part.row or {}) if isinstance(part, Conversation) else {}
-    return {"session_id": part.session, "user_id": part.user} | {name: row.get(name) for name in _ROW_NAMES}

@@ -6,11 +6,13 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from clawpipe.data.importers.record import Conversation, Preference, Prompt
-from clawpipe.data.importers.sources.lines import Place
+from clawpipe.data.importers.record import Conversation, Preference, Prompt, ended, silenced
+from clawpipe.data.importers.sources.lines import Line, Place
+from clawpipe.data.importers.strict_json import RefusedError
 
 SHAPES = 50  # forms of lines of no known format that are told apart
 _NAMED = 3  # of them in warnings
+_KEPT = 64 << 10  # bytes of a refused line
 COUNTERS = ("formats", "silent", "outcomes", "answers", "unknown", "rejected")  # fields of a reading that add up
 
 
@@ -78,6 +80,21 @@ class Reading:
             yield f"{count} tasks say {name!r}, which {sounds}: it is in extra (--map completion={name} reads it)"
         for shape, count in self.unknown.most_common(_NAMED):
             yield f"{count} lines have no known format ({shape}; docs/ingest.md, any other form)"
+
+    def refuse(self, line: Line, error: Exception) -> Refusal:
+        """Count a line that is refused, and return its refusal."""
+        reason = str(error) if isinstance(error, RefusedError) else "nested too deeply"
+        return self.count_refusal(Refusal(line.file, line.number, line.offset, reason, line.data[:_KEPT]))
+
+    def count_refusal(self, refusal: Refusal) -> Refusal:
+        self.rejected[refusal.reason] += 1
+        return refusal
+
+    def silenced(self, conversation: Conversation) -> Conversation:
+        """Count the turns of a conversation that are not trained on, and return it with those as context."""
+        conversation, found = silenced(ended(conversation))
+        self.silent += found
+        return conversation
 
     def count_unknown(self, shape: str) -> None:
         """Count a line of no known format; its form is named if it is one of the first."""

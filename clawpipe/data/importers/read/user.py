@@ -1,4 +1,4 @@
-"""Load a user's format: a function in a file, or an entry point of an installed package.
+"""The formats that a name stands for, and a user's own: a function in a file, or an entry point of an installed package.
 
     def read(record):
         return {"messages": record["dialog"], "reward": record["stars"] / 5}
@@ -13,13 +13,31 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from clawpipe.core.basics.json_types import JsonObject
-from clawpipe.core.user_code.extensions import ExtensionPoint
-from clawpipe.data.importers.formats.table import FORMATS, Format, Part
+from clawpipe.core.user_code.extensions import ExtensionPoint, is_reference
+from clawpipe.data.importers.formats.table import FAMILIES, FORMATS, Format, Part
 from clawpipe.data.importers.strict_json import RefusedError
 from clawpipe.errors import ConfigError
 
+AUTO = "auto"
 IMPORTERS = ExtensionPoint("importer", "--format")
 _SHOWN = 80  # characters of an exception in a reason
+
+
+def formats_of(format: str) -> list[Format]:
+    """Return the formats that a name stands for: "auto", a name in `FORMATS` or `FAMILIES`, or a reference to a user's format.
+
+    Raises:
+        ConfigError: the format does not exist.
+    """
+    if is_reference(format):
+        return [load_format(format)]
+    families = {AUTO: tuple(FORMATS)} | FAMILIES | {name: (name,) for name in FORMATS}
+    if format in families:
+        return [FORMATS[name] for name in families[format]]
+    if format not in IMPORTERS.names():
+        fix = f"one of {', '.join(families)}, or path/to/file.py:NAME"
+        raise ConfigError(f"no format {format!r}", "--format", fix)
+    return [load_format(format)]
 
 
 def load_format(name: str) -> Format:

@@ -112,14 +112,14 @@ class Intake:
             self.reading.places[name] = Place()  # later lines may continue these records: the file is read again
         for record, name, grown in self._beside_turns:
             self._add(iter([record]), name, grown)
-        captures, rows = self._reader.captures, stored_files(self._store, self._stored, "trajectories")
+        captures, rows = self._reader.joining.captures, stored_files(self._store, self._stored, "trajectories")
         stored = stored_turns(self._store, rows, captures.names, everything=captures.has_feedback)
         captures.before = turns_before(stored, captures.turns)
         self._add(self._reader.sessions(stored), _SESSIONS, grown=False)
         self.totals.counts["repeated"] += sum(turn.record.id in stored for one in captures.ended() for turn in one.turns)
         orphans = [(one, captures.origin_of(one)) for one in captures.orphan_feedback()]
         self._add(orphan_corrections(self._store, rows, orphans, stored), _SESSIONS, grown=False)
-        self.reading.unmatched = self._add_orphans(self._reader.orphans()) + self._add_orphan_feedback(
+        self.reading.unmatched = self._add_orphans(self._reader.joining.orphans()) + self._add_orphan_feedback(
             captures.orphan_feedback(), stored
         )
         self.totals.counts["repeated"] += self.admission.repeated

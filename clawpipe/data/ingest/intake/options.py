@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 from clawpipe.core.store.digests import sha256_file, sha256_json
 from clawpipe.core.user_code.extensions import file_of, is_reference
 from clawpipe.data.importers.read.mapping import Mapping, read_mapping
-from clawpipe.data.importers.read.read import AUTO
+from clawpipe.data.importers.read.user import AUTO
 from clawpipe.errors import ConfigError
 
 _VERSION = re.compile(r"[A-Za-z0-9._:-]{1,128}")

@@ -1,0 +1,91 @@
+"""What a night is called, and where its files are, which a person can read.
+
+runs/<night>/night.json     label, number in its curriculum, the champion in service when the night began
+runs/<night>/config.json    every setting, with defaults filled in
+runs/<night>/times.json     how long each step took in the run that did it
+runs/<night>/status.json    steps, held-out figures, verdict, model: what `clawpipe status` prints
+runs/<night>/tracking.json  what has been sent to trackers
+runs/<night>/logs/          one file per process
+runs/<night>/lineage.json, report.html
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TypeVar
+from zoneinfo import ZoneInfo
+
+from pydantic import BaseModel
+
+from clawpipe.core.config.night import NightConfig
+from clawpipe.core.store.digests import sha256_json
+from clawpipe.core.store.home import Home
+from clawpipe.errors import ConfigError, DataError, NotFoundError
+
+LINEAGE, REPORT = "lineage.json", "report.html"
+DATE = "{date}"  # in a label
+Parsed = TypeVar("Parsed", bound=BaseModel)
+
+
+def night_label(config: NightConfig, moment: datetime.datetime | None = None, zone: str | None = None) -> str:
+    """Return the label with a date filled in: that of a moment, or today's, in a time zone, or in that of the settings."""
+    local = (moment or datetime.datetime.now(datetime.UTC)).astimezone(ZoneInfo(zone or config.timezone))
+    return config.night.replace(DATE, local.date().isoformat())
+
+
+def night_id(config: NightConfig) -> str:
+    """Return an id of the label and all settings that change results: the same wherever and whenever the night runs."""
+    return f"{night_label(config)}-{settings_digest(config)}"
+
+
+def settings_digest(config: NightConfig) -> str:
+    """Return ten hex digits that stand for all settings that change results."""
+    return sha256_json(config)[:10]
+
+
+def run_dir(home: Home, night: str) -> Path:
+    """Return the directory of a night.
+
+    Raises:
+        NotFoundError: a night cannot have this name.
+        ConfigError: the file system's encoding cannot write the name.
+    """
+    if not night or "/" in night or night.startswith("."):
+        raise NotFoundError(f"{night!r} cannot be a night", fix="`clawpipe status` lists them")
+    try:
+        os.fsencode(night)
+    except UnicodeEncodeError:
+        encoding = sys.getfilesystemencoding()
+        fix = "set PYTHONUTF8=1, or choose a label in ASCII"
+        raise ConfigError(f"files are named in {encoding} here, which cannot write {night!r}", "night", fix) from None
+    return home.runs / night
+
+
+def has_verdict(home: Home, night: str) -> bool:
+    """Return whether the night has once reached its end, even if it runs again: its lineage is written last."""
+    return (run_dir(home, night) / LINEAGE).exists()
+
+
+def clear_leftovers(home: Home, night: str) -> None:
+    """Remove hidden files that a killed writer left in the night's directory. Call it while holding the night lock."""
+    for left in run_dir(home, night).glob(".*"):
+        if not left.is_dir():
+            left.unlink()
+
+
+def list_nights(home: Home) -> list[str]:
+    """Return the nights of this home, the most recently written last."""
+    directories = [path.parent for path in home.runs.glob("*/night.json")]
+    return [directory.name for directory in sorted(directories, key=lambda directory: directory.stat().st_mtime_ns)]
+
+
+def parsed(model: type[Parsed], path: Path, fix: str) -> Parsed:
+    """Parse a file of a night. Raises DataError: it is damaged."""
+    try:
+        return model.model_validate(json.loads(path.read_bytes()))
+    except ValueError as error:
+        raise DataError(f"the file is damaged: {error}", str(path), fix) from None
