@@ -5,7 +5,7 @@ import os
 
 from clawpipe.moved import install as _find_old_names
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 _find_old_names()
 

@@ -77,7 +77,7 @@ def pytest_configure(config: pytest.Config) -> None:
     kept = {name: value for name, value in os.environ.items() if _TAKEN_OVER.fullmatch(name)}
     os.environ.clear()
     os.environ.update(kept | ours)
-    if registry := sys.modules.get("clawpipe.registry"):  # of folders on the command line the conftests come before this
+    if registry := sys.modules.get("clawpipe.record.registry"):  # of folders on the command line the conftests come before this
         importlib.reload(registry)  # it sets what MLflow reads
     locale.setlocale(locale.LC_ALL, "C.UTF-8")
     time.tzset()

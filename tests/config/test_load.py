@@ -126,7 +126,7 @@ def test_each_of_several_mistakes_has_its_place(tmp_path):
 
 def test_settings_that_contradict_are_placed_at_their_block(tmp_path):
     file = tmp_path / "night.yaml"
-    file.write_text("seed: 1\ntrain:\n  updates: 4\n  batch_rows: 8\n")
+    file.write_text("seed: 1\ntrain:\n  optimizer_steps: 4\n  batch_rows: 8\n")
     with pytest.raises(ConfigError) as caught:
         load_config(file)
     assert caught.value.where == f"{file}:2"
@@ -160,30 +160,23 @@ def test_a_missing_file_is_named(tmp_path):
         load_config(tmp_path / "none.yaml")
 
 
-OLD_NAMES = """
-model: {calls: hermes}
-serving: {artefact: merged}
-train: {updates: 3}
-curation: {drop_constant_groups: false}
-"""
-
-
-def test_old_names_of_settings_still_work_and_are_said(tmp_path, caplog):
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("model.calls=hermes", "model.tool_call_format"),
+        ("serving.artefact=merged", "serving.artifact"),
+        ("train.updates=3", "train.optimizer_steps"),
+        ("curation.drop_constant_groups=false", "curation.drop_zero_variance_groups"),
+    ],
+)
+def test_names_that_ended_with_the_release_before_are_refused(tmp_path, old, new):
+    (block, _, field), value = old.partition("=")[0].partition("."), old.partition("=")[2]
     file = tmp_path / "night.yaml"
-    file.write_text(OLD_NAMES)
-    config = load_config(file)
-    assert (config.model.tool_call_format, config.serving.artifact, config.train.optimizer_steps) == ("hermes", "merged", 3)
-    assert config.curation.drop_zero_variance_groups is False
-    assert sum(f"{file}: model.calls is called model.tool_call_format now" in text for text in caplog.messages) == 1
-    assert len(caplog.messages) == 4
-
-
-def test_a_new_name_overrides_an_old_one_and_the_other_way_round(tmp_path):
-    old, new = tmp_path / "old.yaml", tmp_path / "new.yaml"
-    old.write_text("train: {updates: 3}")
-    new.write_text("train: {optimizer_steps: 3}")
-    assert load_config(old, ["train.optimizer_steps=5"]).train.optimizer_steps == 5
-    assert load_config(new, ["train.updates=5"]).train.optimizer_steps == 5
+    file.write_text(f"seed: 3\n{block}:\n  {field}: {value}\n")
+    for given, where in (((file, []), f"{file}:3"), ((Path("configs/demo.yaml"), [old]), f"-o {old}")):
+        with pytest.raises(ConfigError, match=f"{block}.{field} is called {new} since 0.2") as refused:
+            load_config(*given)
+        assert (refused.value.where, refused.value.fix) == (where, f"write {new}")
 
 
 def test_a_stored_night_of_the_version_before_is_read():

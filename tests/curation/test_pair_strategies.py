@@ -65,7 +65,7 @@ def test_only_what_the_newest_policy_said_is_paired(tables):
             reply(tables, "a", index, f"{version}-{index}", float(index), 2, **fields)
     result = tables.curate("dpo", versions=["p1", "p0"], pairs={"strategy": "on-policy"})
     assert sides(tables.rows(result)) == {"p1-1-p1-0"}
-    assert cut(result, "60_dpo_pairs") == {"policy not the newest": 1}
+    assert cut(result, "60_pairs_made") == {"policy not the newest": 1}
     assert result.filtered == {"in no pair": 2}
 
 
@@ -207,7 +207,7 @@ def test_what_is_no_correction(tables, say):
 def test_the_guards_hold_for_corrections(fields, pairs, reason, tables, say):
     session(tables, say, **fields)
     result = tables.curate("dpo", pairs={"corrections": True, **pairs})
-    assert cut(result, "60_dpo_pairs") == {reason: 1}
+    assert cut(result, "60_pairs_made") == {reason: 1}
     assert result.filtered == {"in no pair": 1}
 
 
@@ -229,7 +229,7 @@ def test_corrections_stand_beside_pairs_of_their_group(tables, say):
     result = tables.curate("dpo", pairs={"corrections": True, "strategy": "best-worst"})
     # the session's prompt is another than that of the rollouts
     assert sides(tables.rows(result)) == {"talk-talk#0", "a-2-a-1"}
-    assert cut(result, "60_dpo_pairs") == {"prompts differ": 1}
+    assert cut(result, "60_pairs_made") == {"prompts differ": 1}
 
 
 TREES = st.lists(st.tuples(st.sampled_from("xy"), st.sampled_from("pq"), st.sampled_from([0.0, 0.25, 1.0])), max_size=6)

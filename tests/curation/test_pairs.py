@@ -97,7 +97,7 @@ def test_the_textbook_example(tables):
     assert (result.details["groups_without_success"], result.details["groups_without_failure"]) == (1, 1)
     best = tables.curate("dpo", pairs={"margin": 0.3, "strategy": "best-worst"})
     assert ["-".join(map(names.get, pair)) for pair in sides(tables, best)] == ["a-e"]
-    assert cut(best, "65_dpo_choice") == {"not best against worst": 5}
+    assert cut(best, "65_pairs_choice") == {"not best against worst": 5}
 
 
 def test_failures_are_never_chosen_nor_successes_rejected(tables):
@@ -114,7 +114,7 @@ def test_the_margin_guards(margin, pairs, tables):
         tables.score(f"a-{index}", reward, success=success)
     result = tables.curate("dpo", pairs={"margin": margin})
     assert result.rows_out == pairs
-    assert cut(result, "60_dpo_pairs") == ({"margin too small": 2 - pairs} if pairs < 2 else {})
+    assert cut(result, "60_pairs_made") == ({"margin too small": 2 - pairs} if pairs < 2 else {})
 
 
 def test_the_cap_takes_largest_margins_then_sides_in_turn(tables):
@@ -122,7 +122,7 @@ def test_the_cap_takes_largest_margins_then_sides_in_turn(tables):
     result = tables.curate("dpo", pairs={"per_group": 5})
     # margin 1: every success against a-5; margin 0.5: along the diagonal
     assert set(sides(tables, result)) == {("a-0", "a-5"), ("a-2", "a-5"), ("a-4", "a-5"), ("a-0", "a-1"), ("a-2", "a-3")}
-    assert cut(result, "65_dpo_choice") == {"beyond the cap of its group": 4}
+    assert cut(result, "65_pairs_choice") == {"beyond the cap of its group": 4}
 
 
 def test_with_equal_margins_each_side_is_used_once_first(tables):
@@ -149,7 +149,7 @@ def test_sides_that_cannot_be_compared_are_filtered(fields, reason, tables):
     result = tables.curate("dpo")
     assert result.rows_out == (0 if reason else 1)
     assert result.filtered == ({"in no pair": 2} if reason else {})
-    assert cut(result, "60_dpo_pairs") == ({reason: 1} if reason else {})
+    assert cut(result, "60_pairs_made") == ({reason: 1} if reason else {})
 
 
 def test_the_same_conversation_counts_once_in_its_group(tables):
@@ -227,5 +227,5 @@ def test_opposite_pairs_of_two_groups_do_not_both_train(tables, say):
             tables.rollout("a", index, reward, messages=said, group_id=group, trajectory_id=f"{group}-{text}")
     result = tables.curate("dpo")
     assert [(row["chosen_id"], row["rejected_id"]) for row in tables.rows(result)] == [("g3-yes", "g3-never")]
-    [step] = [step for step in result.details["steps"] if step["step"] == "62_dpo_contradicted"]
+    [step] = [step for step in result.details["steps"] if step["step"] == "62_pairs_contradicted"]
     assert step["filtered"] == {"opposite of another pair": 2}

@@ -285,9 +285,9 @@ def test_every_step_is_classified_as_within_a_partition_or_not():
             "30_decontaminate",
             "35_canary",
         ),
-        *("40_dpo_dedupe", "40_ratio_dedupe", "40_sft_imitate", "50_dpo_groups", "50_policy_signal", "50_sft_dedupe"),
-        *("60_dpo_pairs", "60_kto_labels", "60_policy_advantages", "60_ppo_rewards", "60_sft_credit"),
-        *("62_dpo_contradicted", "65_dpo_choice"),
+        *("40_pairs_dedupe", "40_ratio_dedupe", "40_sft_imitate", "50_pairs_groups", "50_policy_signal", "50_sft_dedupe"),
+        *("60_pairs_made", "60_kto_labels", "60_policy_advantages", "60_ppo_rewards", "60_sft_credit"),
+        *("62_pairs_contradicted", "65_pairs_choice"),
     }
     assert {step for method in METHODS for step in step_names(method)} == within | partitions._BEYOND
     assert not within & partitions._BEYOND

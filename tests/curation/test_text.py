@@ -80,7 +80,7 @@ def test_attempts_after_other_words_are_no_pair(tables):
     text(tables, 1, rendered_ids=[4, 9, 6, 7, 8, 9])
     tables.score("t0", 1.0)
     tables.score("t1", 0.0)
-    [step] = [step for step in tables.curate("dpo").details["steps"] if step["step"] == "60_dpo_pairs"]
+    [step] = [step for step in tables.curate("dpo").details["steps"] if step["step"] == "60_pairs_made"]
     assert step["filtered"] == {"prompts differ": 1}
 
 

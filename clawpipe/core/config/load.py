@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -23,7 +22,6 @@ from clawpipe.core.config.names.table import meanings
 from clawpipe.core.config.night import NightConfig
 from clawpipe.errors import ConfigError, NotFoundError
 
-_LOG = logging.getLogger(__name__)
 Location = tuple[int | str, ...]
 _UNKNOWN = "extra_forbidden"
 _FOREIGN = 2  # systems that are named in one message
@@ -107,20 +105,19 @@ def _renamed(block: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, st
             yield from _renamed(inner, f"{prefix}{name}.")
 
 
-def _rename(values: JsonObject, where: Path) -> None:
-    """Put the values of renamed settings under their new names, with a warning for each."""
+def _refuse_old_names(values: JsonObject, where: Path) -> None:
+    """Refuse settings by names that ended with 0.2, which stored records may still hold."""
     for old, new in new_names().items():
         *blocks, field = old.split(".")
         block: Any = values
         for name in blocks:
             block = block.get(name) if isinstance(block, dict) else None
-        if isinstance(block, dict) and field in block and new.rpartition(".")[2] not in block:
-            block[new.rpartition(".")[2]] = block.pop(field)
-            _warn_of_old_name(old, new, str(where))
+        if isinstance(block, dict) and field in block:
+            raise _old_name(old, new, _place(tuple(old.split(".")), where, ()))
 
 
-def _warn_of_old_name(old: str, new: str, where: str) -> None:
-    _LOG.warning("WARNING: %s: %s is called %s now; clawpipe 0.3 will no longer know the old name", where, old, new)
+def _old_name(old: str, new: str, where: str) -> ConfigError:
+    return ConfigError(f"{old} is called {new} since 0.2", where, f"write {new}")
 
 
 def _block_in(annotation: Any) -> type[BaseModel] | None:
@@ -168,7 +165,7 @@ def load_config(path: Path, overrides: Iterable[str] = ()) -> NightConfig:
     """
     path, overrides = shipped(path), list(overrides)
     values = read_yaml(path)
-    _rename(values, path)
+    _refuse_old_names(values, path)
     for override in overrides:
         _override(values, override)
     try:
@@ -224,7 +221,7 @@ def _override(values: JsonObject, override: str) -> None:
     if any("\ud800" <= character <= "\udfff" for character in override):  # command line bytes that the encoding cannot decode
         raise ConfigError("the value is no text in the encoding of this environment", name, "set PYTHONUTF8=1")
     if new := new_names().get(name):
-        _warn_of_old_name(name, new, f"-o {setting_without_secret(override)}")
+        raise _old_name(name, new, f"-o {setting_without_secret(override)}")
     try:
         value = parse_yaml(text)
     except yaml.YAMLError as error:
@@ -238,7 +235,7 @@ def _override(values: JsonObject, override: str) -> None:
 def _is_text(name: str) -> bool:
     """Return whether a setting takes a text and nothing else, but for null."""
     kind: Any = NightConfig
-    for part in new_names().get(name, name).split("."):
+    for part in name.split("."):
         field = block.model_fields.get(part) if (block := _block_in(kind)) else None
         if field is None:
             return False
@@ -247,7 +244,7 @@ def _is_text(name: str) -> bool:
 
 
 def _set(values: JsonObject, name: str, value: Any) -> None:
-    *blocks, field = new_names().get(name, name).split(".")
+    *blocks, field = name.split(".")
     for block in blocks:
         inner: Any = values.setdefault(block, {})
         if not isinstance(inner, dict):

@@ -154,7 +154,7 @@ class Method:
     def families(self) -> frozenset[str]:
         """The family names of curation's SQL files that apply to this method."""
         policy = not self.judged and not self.critic
-        member = {self.name: True, "policy": policy, "ratio": self.uses_ratios, "outcome": self.judged}
+        member = {self.name: True, "policy": policy, "ratio": self.uses_ratios, "outcome": self.judged, "pairs": self.pairs}
         return frozenset(name for name, belongs in member.items() if belongs)
 
     @property

@@ -3,7 +3,7 @@
 The SQL files beside this module run in the order of their numbers; one with a family of methods in its name (`50_sft_...`,
 `50_policy_...`) runs for those methods only. A step selects every row of `previous`, the rows that the step before kept, and a
 column `reason`: NULL keeps the row, any other value filters it. An idle step does not run, but is counted. Rows are trajectories;
-for dpo the step `60_dpo_pairs` makes pairs of them.
+for methods on pairs the step `60_pairs_made` makes pairs of them.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def joined(sides: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
 
 
 FAMILIES = frozenset().union(*(method.families for method in METHODS.values()))
-_PAIRING, _WEIGHING = "60_dpo_pairs", "69_weights"
-_LOOKED_BACK_AT = ("", "10_join", "50_dpo_groups")  # tables that later steps and the figures read
-_BY_GROUP = ("60_dpo_pairs", "65_dpo_choice")  # these compare rows of one group only
+_PAIRING, _WEIGHING = "60_pairs_made", "69_weights"
+_LOOKED_BACK_AT = ("", "10_join", "50_pairs_groups")  # tables that later steps and the figures read
+_BY_GROUP = ("60_pairs_made", "65_pairs_choice")  # these compare rows of one group only
 _SLICE = 1_000_000  # rows of such a step at a time: a self-join of ten times as many does not fit into memory
 _BATCH = 2048  # rows with their payload on their way out of DuckDB
 # Of conversations that somebody had, each row is noted with its reason; of rollouts the counts are enough.

@@ -1,4 +1,4 @@
--- Filter pairs that are named twice, and pairs that contradict each other. This is a step of stored pairs alone; 62_dpo_contradicted is the
+-- Filter pairs that are named twice, and pairs that contradict each other. This is a step of stored pairs alone; 62_pairs_contradicted is the
 -- same for those that a night makes of its trajectories.
 -- Why: a pair that is named twice would count twice; and of two opposite preferences one undoes what the other teaches.
 -- Filtered: later copies of a pair, and both of two pairs with equal prompts in which the sides are exchanged.

@@ -117,7 +117,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         **dict.fromkeys(("rejected_token_ids", "rejected_loss_mask", "policy_version", "renderer_digest"), _CONTRACT),
         **dict.fromkeys(("prompt_tokens", "tokens"), "clawpipe.learn.training.data.pairs:_pair"),
         **dict.fromkeys(("group_id", "temperature", "weight"), "clawpipe.learn.training.data.pairs:_side"),
-        "strategy": f"{_SQL}/65_dpo_choice.sql",
+        "strategy": f"{_SQL}/65_pairs_choice.sql",
         "origin": "clawpipe.record.lineage.trace:_sources",
         **dict.fromkeys(("margin", "extra", "session_id", "user_id", "tools"), _PAIR_OUT),
     },
