@@ -220,6 +220,7 @@ def test_where_a_server_is_changes_no_key():
         ({"rollouts": {"engine": "sglang"}}, "set `url`"),
         ({"rollouts": {"engine": {"name": "sglang", "python": "/opt/bin/python"}}}, "starts a server of vllm"),
         ({"rollouts": {"engine": {"name": "embedded", "url": "http://a"}}}, "is no server"),
+        ({"rollouts": {"engine": {"name": "embedded", "url": "http://a", "loads_adapters": True}}}, "an engine of yours"),
         ({"rollouts": {"engine": {"name": "vllm", "url": "localhost:8000"}}}, "is no URL"),
         ({"rollouts": {"engine": {"name": "vllm", "url": "http://a"}}, "train": {"adapter": "full"}}, "given adapters of one base"),
         (

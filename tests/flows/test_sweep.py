@@ -19,7 +19,7 @@ from clawpipe.start.sweeping.study import Study
 
 pytestmark = pytest.mark.slow
 
-SPACE = "train.learning_rate: {low: 5.0e-4, high: 5.0e-3, log: true}\ntrain.updates: {choices: [4, 8]}\n"
+SPACE = "train.learning_rate: {low: 5.0e-4, high: 5.0e-3, log: true}\ntrain.optimizer_steps: {choices: [4, 8]}\n"
 POOL = "sweepers"
 ONE_ROUND = ("-o", "rounds=1", "-o", "runtime.workers=1")
 

@@ -127,7 +127,7 @@ class EngineSpec(Extension):
         known = SERVERS.get(self.name)
         if self.holds in ("adapters", "model") and not self.url and not self.python:
             raise ValueError(f"`{self.name}` is a server: set `url`, e.g. url: http://127.0.0.1:8000")
-        if self.loads_adapters and known:
+        if self.loads_adapters and self.name in ("embedded", *SERVERS):
             raise ValueError("`loads_adapters` belongs to an engine of yours: of others it is known")
         if not self.holds and (self.url or self.model or self.dtype):
             raise ValueError(

@@ -52,6 +52,8 @@ def _what(mistake: ErrorDetails, root: type[Block]) -> str:
     name = ".".join(map(str, mistake["loc"]))
     if mistake["type"] != _UNKNOWN:
         return f"{name or 'config'}: {mistake['msg'].removeprefix(_PREFIX)}"
+    if new := new_names().get(name):
+        return _called_now(name, new)
     known, last = list(settings_of(root)), name.rpartition(".")[2]
     is_elsewhere = any(setting.rpartition(".")[2] == last for setting in known)
     if not is_elsewhere and (foreign := meanings(name) or meanings(last)):
@@ -117,7 +119,11 @@ def _refuse_old_names(values: JsonObject, where: Path) -> None:
 
 
 def _old_name(old: str, new: str, where: str) -> ConfigError:
-    return ConfigError(f"{old} is called {new} since 0.2", where, f"write {new}")
+    return ConfigError(_called_now(old, new), where, f"write {new}")
+
+
+def _called_now(old: str, new: str) -> str:
+    return f"{old} is called {new} since 0.2"
 
 
 def _block_in(annotation: Any) -> type[BaseModel] | None:
