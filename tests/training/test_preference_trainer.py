@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from clawpipe.learn.training.checkpoint.files import Checkpoints
 from clawpipe.learn.training.data.pairs import plan_pairs
 from clawpipe.learn.training.data.samples import Sample
 from clawpipe.learn.training.losses.batch import PairObjective
+from clawpipe.learn.training.losses.preference import preference_loss
 from clawpipe.learn.training.model.adapter import attach_trainable
 from clawpipe.learn.training.trainers.base import PackDataset, PackedTrainer, Rhythm
 from clawpipe.model.policy.tiny import byte_tokenizer
@@ -48,9 +50,8 @@ def fit(tmp_path):
             **QUIET,
         )
         checkpoints = Checkpoints(tmp_path / "checkpoints", {})
-        trainer = PackedTrainer(
-            model, arguments, PackDataset(rows, plan, share), checkpoints, Rhythm(), objective=PairObjective(dpo)
-        )
+        objective = PairObjective(partial(preference_loss, config=dpo))
+        trainer = PackedTrainer(model, arguments, PackDataset(rows, plan, share), checkpoints, Rhythm(), objective=objective)
         trainer.train()
         return [entry for entry in trainer.state.log_history if "loss" in entry]
 

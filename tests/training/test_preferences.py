@@ -121,6 +121,15 @@ def test_a_pair_that_nobody_scored_is_filtered(stored):
     assert len(chosen.trained) == 2
 
 
+def test_a_method_without_a_reference_needs_no_scores(stored):
+    pairs, scores = stored([GOOD])
+    compared, _ = load_pairs(pairs, scores, 1.0)
+    alone, filtered = load_pairs(pairs, None, 1.0)
+    assert not filtered
+    assert [row.streams for row in alone] == [{}, {}]
+    assert [row.trained.tolist() for row in alone] == [row.trained.tolist() for row in compared]
+
+
 def test_a_pair_without_a_temperature_gets_the_one_given(stored):
     (chosen, rejected), _ = load_pairs(*stored([GOOD | {"temperature": 0.0}]), 0.7)
     assert chosen.temperature == rejected.temperature == 0.7

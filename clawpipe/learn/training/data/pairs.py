@@ -17,30 +17,31 @@ from clawpipe.errors import DataError
 from clawpipe.learn.training.data.packing import Pack, TokenTree, inputs_of, plan_packs
 from clawpipe.learn.training.data.samples import MISSING, Sample, fault_of_tokens, read_rows
 
+_References = Mapping[str, "np.ndarray | None"]
 _SIDES = ("chosen", "rejected")
 _COLUMNS = ["pair_id", "group_id", "prompt_tokens", "temperature", "weight", "tokens"]
 _STREAMS = [f"{side}_{stream}" for side in _SIDES for stream in ("token_ids", "loss_mask")]
 
 
 def load_pairs(
-    pairs: Sequence[str], scores: Sequence[str], temperature: float, vocabulary: int | None = None
+    pairs: Sequence[str], scores: Sequence[str] | None, temperature: float, vocabulary: int | None = None
 ) -> tuple[list[Sample], dict[str, int]]:
     """Return the rows of recorded pairs in stored order, and how many pairs were filtered for each reason.
 
     Args:
         pairs: Parquet files in the layout of the `preference_pairs` contract.
         scores: Parquet files of the `token_scores` contract, whose rows `<pair_id>/chosen` and `<pair_id>/rejected` hold the
-        reference policy's log-probs of a side's trained tokens.
+        reference policy's log-probs of a side's trained tokens; None for a method without a reference.
         temperature: temperature of pairs that recorded none.
         vocabulary: number of token ids that the model can read; None: any.
 
     Returns:
-        2P rows with the stream `reference`, and counts by reason.
+        2P rows, with the stream `reference` where there is one, and counts by reason.
 
     Raises:
         DataError: no pair remains, or a file cannot be read.
     """
-    reference = {row["row_id"]: row["reference"] for row in read_rows(scores, ["row_id", "reference"])}
+    reference = None if scores is None else {row["row_id"]: row["reference"] for row in read_rows(scores, ["row_id", "reference"])}
     results = [_pair(row, reference, temperature, vocabulary) for row in read_rows(pairs, [*_COLUMNS, *_STREAMS])]
     rows = [side for result in results if not isinstance(result, str) for side in result]
     filtered = dict(Counter(result for result in results if isinstance(result, str)))
@@ -90,9 +91,7 @@ def _grow(tree: TokenTree, rows: Sequence[Sample], indices: Sequence[int]) -> No
         tree.add(inputs_of(rows[index]))
 
 
-def _pair(
-    row: Row, reference: Mapping[str, np.ndarray | None], temperature: float, vocabulary: int | None
-) -> tuple[Sample, Sample] | str:
+def _pair(row: Row, reference: _References | None, temperature: float, vocabulary: int | None) -> tuple[Sample, Sample] | str:
     """Return both sides, or why they cannot be trained on."""
     if row["tokens"] == "none":
         return "text_only_beside_recorded_pairs"
@@ -105,17 +104,15 @@ def _pair(
     return chosen, rejected
 
 
-def _side(
-    row: Row, side: str, reference: Mapping[str, np.ndarray | None], temperature: float, vocabulary: int | None
-) -> Sample | str:
+def _side(row: Row, side: str, reference: _References | None, temperature: float, vocabulary: int | None) -> Sample | str:
     ids, mask = row[f"{side}_token_ids"], row[f"{side}_loss_mask"].astype(bool)
     if len(ids) != len(mask):
         return "lengths_differ"
     trained = np.flatnonzero(mask)
     if fault := fault_of_tokens(ids, trained, vocabulary):
         return fault
-    known = reference.get(f"{row['pair_id']}/{side}")
-    if known is None or len(known) != len(trained):
+    known = np.array([]) if reference is None else reference.get(f"{row['pair_id']}/{side}")
+    if known is None or (reference is not None and len(known) != len(trained)):
         return MISSING
     if not np.isfinite([row["weight"], row["temperature"], *known]).all():
         return "not_finite"
@@ -125,5 +122,5 @@ def _side(
         trained=trained,
         temperature=float(row["temperature"] or temperature),
         weight=float(row["weight"]),
-        streams={"reference": known.astype(np.float32)},
+        streams={} if reference is None else {"reference": known.astype(np.float32)},
     )

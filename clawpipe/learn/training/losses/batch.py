@@ -7,21 +7,25 @@ token's score, `rows`, the row that it belongs to, `weights`, and the streams th
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from clawpipe.core.config.methods import Dpo, Kto, Ppo
+from clawpipe.core.config.methods import Kto, Ppo
 from clawpipe.core.config.training import Loss
 from clawpipe.learn.training.losses.kto import kto_loss, reference_point, row_sums
 from clawpipe.learn.training.losses.policy import policy_loss, topk_divergence, value_loss
-from clawpipe.learn.training.losses.preference import preference_loss
 from clawpipe.learn.training.model.scores import Scores
 
 Batch = dict[str, Tensor]
 Metrics = dict[str, Tensor]
+PairLoss = Callable[[Tensor, Any, Tensor], tuple[Tensor, Metrics]]
+"""Takes log-probs [N], those under the reference (None for a method without one) and the rows of the tokens, as `preference_loss`
+does, and returns the loss of every pair [P] and metrics."""
+
 _STREAMS = (  # that the loss of sampled tokens reads
     *("score", "rows", "behaviour", "advantages", "proximal", "reference", "distil", "top_teacher", "returns", "values"),
 )
@@ -157,12 +161,12 @@ def _critic_loss(values: Tensor, batch: Batch, config: Ppo) -> tuple[Tensor, Met
 
 @dataclass
 class PairObjective:
-    """The preference loss on the rows of `clawpipe.learn.training.data.pairs`. All metrics are means over pairs.
+    """A loss of pairs on the rows of `clawpipe.learn.training.data.pairs`. All metrics are means over pairs.
 
     The reference policy's log-probs come with the rows as the stream `reference`: no second policy is held or run.
     """
 
-    dpo: Dpo
+    loss: PairLoss
     learns_entropy: bool = field(default=False, init=False)
 
     def size(self, batch: Batch) -> float:
@@ -170,7 +174,7 @@ class PairObjective:
 
     def summed(self, scores: Scores, batch: Batch) -> tuple[Tensor, list[Part]]:
         index, rows = batch["score"], batch["rows"]
-        loss, metrics = preference_loss(scores.logprobs[index], batch["reference"], rows, self.dpo)
+        loss, metrics = self.loss(scores.logprobs[index], batch.get("reference"), rows)
         share = 1 / rows.bincount()[rows]  # of a token in its row
         weights = batch["weights"].new_zeros(2 * len(loss)).index_add(0, rows, batch["weights"] * share)
         if scores.entropy is not None:

@@ -10,27 +10,37 @@ from clawpipe.errors import ConfigError
 from clawpipe.learn.training.data.pairs import are_text_only, load_pairs, plan_pairs
 from clawpipe.learn.training.data.samples import Sample
 from clawpipe.learn.training.data.text_pairs import load_text_pairs
-from clawpipe.learn.training.losses.batch import PairObjective
+from clawpipe.learn.training.losses.batch import PairLoss, PairObjective
+from clawpipe.learn.training.losses.preference import preference_loss
 from clawpipe.learn.training.request import TrainRequest
-from clawpipe.learn.training.trainers.job import Score, TrainingJob, vocabulary_of
+from clawpipe.learn.training.trainers.job import Score, TrainingJob, keep, vocabulary_of
 from clawpipe.model.policy.text import renderers
 from clawpipe.model.policy.vocabulary import load_tokenizer
 
 
 def training_job(request: TrainRequest) -> TrainingJob:
-    """Read preference pairs to train on with the preference loss: recorded ones, or those of a dataset that is text only.
+    """Read preference pairs to train on with the loss of dpo: recorded ones, or those of a dataset that is text only.
 
     Raises:
         ConfigError: pairs are text, and the request does not say how to render them.
         DataError: no pair is left to train on.
     """
+    return pair_job(request, partial(preference_loss, config=request.config.dpo))
+
+
+def pair_job(request: TrainRequest, loss: PairLoss) -> TrainingJob:
+    """Read preference pairs to train on with a loss of pairs, which is given a reference if the method compares with the start.
+
+    Raises:
+        ConfigError, DataError: see `training_job`.
+    """
     config = request.config
-    job = partial(
-        TrainingJob, plan=partial(plan_pairs, share=config.share_prefixes), objective=PairObjective(config.dpo), rows_each=2
-    )
+    job = partial(TrainingJob, plan=partial(plan_pairs, share=config.share_prefixes), objective=PairObjective(loss), rows_each=2)
+    compares = config.spec.compares_with_start
     if are_text_only(request.samples):
-        return job(*_rendered(request), complete=_with_references)
-    return job(*load_pairs(request.samples, request.token_scores, request.temperature, vocabulary_of(request)))
+        return job(*_rendered(request), complete=_with_references if compares else keep)
+    scores = request.token_scores if compares else None
+    return job(*load_pairs(request.samples, scores, request.temperature, vocabulary_of(request)))
 
 
 def _rendered(request: TrainRequest) -> tuple[list[Sample], dict[str, int]]:
