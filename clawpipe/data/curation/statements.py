@@ -15,6 +15,7 @@ from clawpipe.core.contracts.schema import schema_of
 from clawpipe.data.curation.counts import Count
 from clawpipe.errors import DataError
 
+_PARAMETERS: dict[str, frozenset[str]] = {}  # of each statement, which takes as long to parse as a small step to run
 SQL = resources.files(clawpipe.data.curation) / "sql"
 
 
@@ -76,8 +77,10 @@ def read_sql(name: str) -> str:
 
 def used(duck: duckdb.DuckDBPyConnection, statement: str, settings: Mapping[str, Any]) -> Options:
     """Return the parameters that a statement names; DuckDB accepts no others."""
-    [parsed] = duck.extract_statements(statement)
-    return {name: settings[name] for name in parsed.named_parameters}
+    if statement not in _PARAMETERS:
+        [parsed] = duck.extract_statements(statement)
+        _PARAMETERS[statement] = frozenset(parsed.named_parameters)
+    return {name: settings[name] for name in _PARAMETERS[statement]}
 
 
 def kept(name: str) -> str:
