@@ -24,6 +24,7 @@ from clawpipe.data.importers.read.user import load_format
 from clawpipe.errors import ConfigError
 from clawpipe.learn.training.losses.policy import policy_loss
 from clawpipe.model.engines.base import Sampling, open_engine
+from clawpipe.model.engines.vllm import VllmEngine
 from clawpipe.model.policy.spec import untrained_spec
 from clawpipe.play.environments.base import TaskItem, Verdict
 from clawpipe.play.environments.discovery import load_environment
@@ -32,12 +33,16 @@ from clawpipe.play.environments.hosted import open_environment
 from clawpipe.play.environments.play import Play
 from clawpipe.play.judging.base import SCORERS, score_dataset
 from clawpipe.play.judging.verifier import VerifierScorer
+from tests.fake_vllm import FakeVllm, serving
 
 PAGE = Path("docs/extending.md").read_text(encoding="utf-8")
 FILES: dict[str, str] = dict(re.findall(r"```python\n# (\S+\.py)\n(.*?)```", PAGE, re.DOTALL))
 SETTINGS: dict[str, Any] = {}
-for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL):
-    written = yaml.safe_load(text)
+WRITTEN: list[dict[str, Any]] = [yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)]
+[_, SERVER] = (written for written in WRITTEN if "rollouts" in written)
+for written in WRITTEN:
+    if written is SERVER:
+        continue
     SETTINGS |= {name: SETTINGS.get(name, {}) | block if name == "train" else block for name, block in written.items()}
 
 
@@ -54,7 +59,16 @@ def placed(files: Path, name: str) -> str:
 
 
 def test_the_page_has_a_file_for_each_kind_and_none_is_long():
-    assert set(FILES) == {"sums.py", "notes.py", "brevity.py", "dialogs.py", "shorter.py", "soft_clip.py", "by_command.py"}
+    assert set(FILES) == {
+        "sums.py",
+        "notes.py",
+        "brevity.py",
+        "dialogs.py",
+        "shorter.py",
+        "theirs.py",
+        "soft_clip.py",
+        "by_command.py",
+    }
     assert {name: len(body.splitlines()) for name, body in FILES.items() if len(body.splitlines()) > 40} == {}
 
 
@@ -135,6 +149,18 @@ def test_the_engine_samples_within_its_context(files: Path):
     assert engine.context == 256
     [turn] = engine.begin([[65, 66]]).sample({0: 1}, Sampling(1.0, 4)).values()
     assert len(turn.ids) == len(turn.logprobs) == 4
+
+
+def test_the_server_is_one_that_loads_adapters_by_its_own_routes(files: Path):
+    policy = untrained_spec(Model(base="random"))
+    with serving(FakeVllm(Path(policy.base))) as url:
+        spec = EngineSpec(**SERVER["rollouts"]["engine"] | {"name": placed(files, "theirs.py:Theirs"), "url": url})
+        engine = open_engine(spec, policy, "cpu")
+        assert isinstance(engine, VllmEngine)
+        [turn] = engine.begin([[65, 66]]).sample({0: 1}, Sampling(1.0, 4)).values()
+        engine.close()
+    assert len(turn.ids) == len(turn.logprobs) == 4
+    assert (engine.load, engine.key, spec.differs("float32")) == ("/adapters/load", "THEIR_API_KEY", True)
 
 
 def test_the_loss_equals_its_formula_and_keeps_ratio_metrics(files: Path):
