@@ -261,7 +261,7 @@ def test_a_second_night_on_the_same_home_is_refused_at_once(finished):
     clawpipe = finished.clawpipe
     before = clawpipe.artifacts(), clawpipe.registered(), clawpipe.moves()
     with clawpipe.cold.started("run", *clawpipe.options()) as first:
-        lock = clawpipe.home.locks / "run.lock"
+        lock = clawpipe.home.locks / "run-clawpipe-tiny.lock"
         while lock.read_text() != str(first.pid):  # written once it is held
             assert first.poll() is None
         os.kill(first.pid, signal.SIGSTOP)

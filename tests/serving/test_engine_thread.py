@@ -158,3 +158,19 @@ def test_closing_ends_what_runs():
         assert batch.idle or not thread.answers
 
     in_loop(test)
+
+
+def test_what_is_sampled_when_the_server_has_ended_is_for_nobody():
+    batch = Numbers()
+
+    async def begin():
+        batch.gate.clear()
+        thread = EngineThread(batch, 1)
+        thread.submit([Counted(10**9)])
+        return thread
+
+    thread = asyncio.run(begin())  # the loop has ended, as that of a server that is killed in mid answer
+    batch.gate.set()
+    thread._calls.put(None)
+    thread._thread.join(30)
+    assert not thread._thread.is_alive()

@@ -217,8 +217,13 @@ class EngineThread:
         self._send([(job, error) for job in jobs])
 
     def _send(self, events: Sequence[tuple[Job, Event | Exception]]) -> None:
-        if events and self._loop is not None:
+        if not events or self._loop is None:
+            return
+        try:
             self._loop.call_soon_threadsafe(self._deliver, events)
+        except RuntimeError:
+            if not self._loop.is_closed():
+                raise  # else the server has ended, and nobody waits for these
 
     def _deliver(self, events: Sequence[tuple[Job, Event | Exception]]) -> None:
         """Deliver events to their jobs, on the event loop."""
