@@ -14,7 +14,7 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 def renamed(old: str, new: str, **field: Any) -> Any:
-    """Return a field that was called `old` before; configs and stored records may still use that name."""
+    """Return a field that was called `old` before. Stored records are read by that name, too; settings are refused by it."""
     return Field(validation_alias=AliasChoices(new, old), **field)
 
 

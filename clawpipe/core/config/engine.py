@@ -128,7 +128,7 @@ class EngineSpec(Extension):
         if self.holds in ("adapters", "model") and not self.url and not self.python:
             raise ValueError(f"`{self.name}` is a server: set `url`, e.g. url: http://127.0.0.1:8000")
         if self.loads_adapters and self.name in ("embedded", *SERVERS):
-            raise ValueError("`loads_adapters` belongs to an engine of yours: of others it is known")
+            raise ValueError("`loads_adapters` is for an engine of yours: clawpipe knows which of its own load adapters")
         if not self.holds and (self.url or self.model or self.dtype):
             raise ValueError(
                 f"`{self.name}` is no server: `url`, `model` and `dtype` belong to {' and '.join(SERVERS)}, and to an engine of "
