@@ -52,13 +52,9 @@ class Up:
         user, _, password = self.secret.partition(":")
         with httpx.Client(auth=(user, password), timeout=120) as client:
             if method != "GET" and url.startswith(self.prefect):
-                token = client.get(f"{self.prefect}/csrf-token", params={"client": "test"}).json()["token"]
+                token = answered(client, "GET", f"{self.prefect}/csrf-token", params={"client": "test"})["token"]
                 client.headers.update({"Prefect-Csrf-Client": "test", "Prefect-Csrf-Token": token})
-            answer = client.request(method, url, **more)
-            while answer.status_code == 503:  # its database is busy, after which Prefect's own client asks again, too
-                time.sleep(float(answer.headers.get("Retry-After", 1)))
-                answer = client.request(method, url, **more)
-            return answer.raise_for_status().json() if answer.content else None
+            return answered(client, method, url, **more)
 
     def deployed(self, name: str) -> dict[str, Any]:
         """A deployment as the server has it."""
@@ -80,6 +76,15 @@ class Up:
 
     def pause(self, deployment: str, *, paused: bool) -> None:
         self.ask(f"{self.prefect}/deployments/{deployment}/{'pause' if paused else 'resume'}_deployment", "POST")
+
+
+def answered(client: httpx.Client, method: str, url: str, **more: Any) -> Any:
+    """What a server says, once it is not too busy: after 503 Prefect's own client asks again, too."""
+    answer = client.request(method, url, **more)
+    while answer.status_code == 503:
+        time.sleep(float(answer.headers.get("Retry-After", 1)))
+        answer = client.request(method, url, **more)
+    return answer.raise_for_status().json() if answer.content else None
 
 
 @contextmanager
