@@ -38,6 +38,7 @@ from flows.datasets import NothingNewError
 from flows.deployments import HOME_ID
 
 _FIRST_DELAY, _LAST_DELAY = datetime.timedelta(minutes=1), datetime.timedelta(hours=1)
+_LATE = datetime.timedelta(minutes=5)  # not less: where a start takes longer than the interval, each run would leave all to the next
 _MANY = 200  # of Prefect's pages of runs
 _BY_ITSELF = ("SCHEDULE", "AUTOMATION")  # what made a run that nobody asked for
 
@@ -53,8 +54,8 @@ def in_queue(work: Callable[[], Any]) -> Any:
     """Do the work of a run. A deployed run ends in the state that says in one line what became of it:
 
     Completed where nothing new has come, AwaitingRetry where the home or a service is in use, Failed after an error, and Cancelled
-    where a later run of the same deployment waits already, which then does the work of both. Each retry waits twice as long as the
-    one before, an hour at most.
+    where it starts minutes late and a later run of the same deployment waits already, which then does the work of both. Each retry
+    waits twice as long as the one before, an hour at most.
     """
     if not deployment.id:
         return work()
@@ -103,10 +104,10 @@ def _require_own_home() -> None:
 
 
 def _newer() -> datetime.datetime | None:
-    """Return when the newest waiting run of this deployment was due, if that is after this one; the runs between are cancelled."""
+    """Return when the newest waiting run of this deployment was due, if this one is late; the runs between are cancelled."""
     with get_client(sync_client=True) as client:
         mine = client.read_flow_run(UUID(flow_run.id))
-        late = [one for one in _waiting(client) if _is_after(one, mine)] if _is_by_itself(mine) else []
+        late = [one for one in _waiting(client) if _is_after(one, mine)] if _is_late(mine) else []
         for one in late[1:]:
             client.set_flow_run_state(one.id, Cancelled(message="a later run of this deployment does its work"))
     return late[0].expected_start_time if late else None
@@ -123,6 +124,10 @@ def _waiting(client: SyncPrefectClient) -> list[FlowRun]:
         sort=FlowRunSort.EXPECTED_START_TIME_DESC,
         limit=_MANY,
     )
+
+
+def _is_late(run: FlowRun) -> bool:
+    return _is_by_itself(run) and _now() - run.expected_start_time > _LATE
 
 
 def _is_after(one: FlowRun, other: FlowRun) -> bool:

@@ -99,7 +99,7 @@ class Day:
     up: Up
     folder: Path
 
-    def start(self, deployment: str, days_ago: int = 0, **more: Any) -> str:
+    def start(self, deployment: str, days_ago: float = 0, **more: Any) -> str:
         """Create a run, as an automation does, that was due some days ago; return its id."""
         due = (datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=days_ago)).isoformat()
         state = {"type": "SCHEDULED", "state_details": {"scheduled_time": due}}
@@ -164,10 +164,18 @@ def test_late_nights_are_one_under_the_newest_label(day: Day):
     assert {step["name"]: step for step in status["steps"]}["hold_out"]["rows_in"] == 40  # ingested by the night itself
 
 
+def test_a_run_that_is_hardly_late_leaves_nothing_to_the_next(day: Day):
+    """Where starting takes longer than the interval, each run would find a later one, and none would work."""
+    day.hold(held=True)
+    close = [day.start("nightly", seconds / 86_400) for seconds in (40, 20)]
+    day.hold(held=False)
+    assert [day.ended(one, *ENDED)["state_type"] for one in close] == ["COMPLETED", "COMPLETED"]
+
+
 def test_a_quiet_night_is_no_failure_and_has_its_schedules_date(day: Day):
     # 14 hours before, or 11 behind: it is another day there, of which no night has the label yet.
     zone = "Pacific/Kiritimati" if datetime.datetime.now(datetime.UTC).hour >= 10 else "Pacific/Pago_Pago"
-    # A run whose start takes longer than the interval would always find a later one, and leave the work to it.
+    # Longer than a start takes, so that no run waits when the next test begins.
     day.up.schedule("nightly", {"interval": 90, "timezone": zone})
     [run, *_] = wait_for(
         lambda: [run for run in day.up.runs("nightly") if run["auto_scheduled"] and run["state_type"] == "COMPLETED"], day.up
