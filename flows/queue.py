@@ -38,7 +38,7 @@ from flows.datasets import NothingNewError
 from flows.deployments import HOME_ID
 
 _FIRST_DELAY, _LAST_DELAY = datetime.timedelta(minutes=1), datetime.timedelta(hours=1)
-_LATE = datetime.timedelta(minutes=5)  # not less: where a start takes longer than the interval, each run would leave all to the next
+_LATE = datetime.timedelta(minutes=5)  # not less: where a start takes longer than the interval, each run would leave it to the next
 _MANY = 200  # of Prefect's pages of runs
 _BY_ITSELF = ("SCHEDULE", "AUTOMATION")  # what made a run that nobody asked for
 
@@ -127,7 +127,8 @@ def _waiting(client: SyncPrefectClient) -> list[FlowRun]:
 
 
 def _is_late(run: FlowRun) -> bool:
-    return _is_by_itself(run) and _now() - run.expected_start_time > _LATE
+    due_at = run.expected_start_time
+    return due_at is not None and _is_by_itself(run) and _now() - due_at > _LATE
 
 
 def _is_after(one: FlowRun, other: FlowRun) -> bool:
