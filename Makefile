@@ -27,12 +27,14 @@ live: $(STAMP) ## run the live demo: users talk to a served model, which learns 
 
 # Three files at a time on two cores: tests wait for their processes.
 PYTEST = $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+# The files that name a marker, and the rooms whose conftest.py does: each worker collects what it is given, which takes a minute for all.
+MARKED = $$(grep -rl --include='*.py' 'pytest\.mark\.$(1)\b' tests | sed 's,/conftest\.py$$,,')
 
 test: $(STAMP) ## run every test that needs no optional server, except the few that wait for minutes
 	$(PYTEST) --durations=20 -m "not long and not foreign"
 
 long: $(STAMP) ## run the tests that wait for minutes: schedules of a real server, kills, several homes
-	$(PYTEST) -m long
+	$(PYTEST) -m long $(call MARKED,long)
 
 foreign: $(STAMP) ## let others' clients and environments run, installed from PyPI and npm (minutes, gigabytes)
 	$(BIN)/python -m pytest -v -m foreign
@@ -48,7 +50,7 @@ check: lint ## lint, types, and the quick tests of the rooms that differ from ma
 	  [ -z "$$paths" ] || $(BIN)/python -m pytest -q -m "not slow and not long and not foreign" --numprocesses 2 --dist loadfile tests/test_rooms.py $$paths
 
 portable: $(STAMP) ## run the tests that train with the float32 bits that any x86 CPU gives
-	MKL_CBWR=COMPATIBLE ATEN_CPU_CAPABILITY=default $(PYTEST) -m trains
+	MKL_CBWR=COMPATIBLE ATEN_CPU_CAPABILITY=default $(PYTEST) -m trains $(call MARKED,trains)
 
 # vLLM pins other versions than clawpipe, and its CPU build cannot be imported beside the usual torchvision.
 .venv-vllm/.installed:
