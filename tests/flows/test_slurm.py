@@ -62,15 +62,16 @@ PartitionName=nights Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A controller and a node of this machine, on ports of their own."""
-    # pytest's folders may be too long for the socket of a job's step in `spool`, of 107 characters at most: a node then leaves the
-    # job's files there, and its second start fails.
+def place() -> Iterator[Path]:
+    """A folder for Slurm's files. pytest's own may be too long for the socket of a job's step, of 107 characters at most: a node then
+    leaves the job's files there, and its second start fails."""
     with tempfile.TemporaryDirectory(prefix="slurm-") as folder:
-        yield from _cluster(Path(folder), monkeypatch)
+        yield Path(folder)
 
 
-def _cluster(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+@pytest.fixture
+def cluster(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A controller and a node of this machine, on ports of their own."""
     for name in ("state", "spool"):
         (place / name).mkdir()
     facts = {"place": place, "host": socket.gethostname(), "control": free_port(), "node": free_port(), "cpus": os.cpu_count()}
