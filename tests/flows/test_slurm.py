@@ -63,8 +63,8 @@ PartitionName=nights Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A folder for Slurm's files. pytest's own may be too long for the socket of a job's step, of 107 characters at most: a node then
-    leaves the job's files there, and its second start fails."""
+    """A folder for Slurm's files. pytest's own may be too long for the socket of a job's step, of 107 characters at most: a node
+    then leaves the job's files there, and its second start fails."""
     with tempfile.TemporaryDirectory(prefix="slurm-") as folder:
         yield Path(folder)
 
