@@ -29,12 +29,14 @@ live: $(STAMP) ## run the live demo: users talk to a served model, which learns 
 PYTEST = $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 # The files that name a marker, and the rooms whose conftest.py does: each worker collects what it is given, which takes a minute for all.
 MARKED = $$(grep -rl --include='*.py' 'pytest\.mark\.$(1)\b' tests | sed 's,/conftest\.py$$,,')
+# On a slow machine CI says when the last of these may begin, in seconds since 1970.
+IN_TIME = $(if $(UNTIL),--until $(UNTIL))
 
 test: $(STAMP) ## run every test that needs no optional server, except the few that wait for minutes
 	$(PYTEST) --durations=20 -m "not long and not foreign"
 
 long: $(STAMP) ## run the tests that wait for minutes: schedules of a real server, kills, several homes
-	$(PYTEST) -m long $(call MARKED,long)
+	$(PYTEST) -m long $(IN_TIME) $(call MARKED,long)
 
 foreign: $(STAMP) ## let others' clients and environments run, installed from PyPI and npm (minutes, gigabytes)
 	$(BIN)/python -m pytest -v -m foreign
@@ -50,7 +52,7 @@ check: lint ## lint, types, and the quick tests of the rooms that differ from ma
 	  [ -z "$$paths" ] || $(BIN)/python -m pytest -q -m "not slow and not long and not foreign" --numprocesses 2 --dist loadfile tests/test_rooms.py $$paths
 
 portable: $(STAMP) ## run the tests that train with the float32 bits that any x86 CPU gives
-	MKL_CBWR=COMPATIBLE ATEN_CPU_CAPABILITY=default $(PYTEST) -m trains $(call MARKED,trains)
+	MKL_CBWR=COMPATIBLE ATEN_CPU_CAPABILITY=default $(PYTEST) -m trains $(IN_TIME) $(call MARKED,trains)
 
 # vLLM pins other versions than clawpipe, and its CPU build cannot be imported beside the usual torchvision.
 .venv-vllm/.installed:

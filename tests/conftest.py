@@ -6,6 +6,7 @@ import fcntl
 import gc
 import importlib
 import locale
+import math
 import os
 import re
 import sys
@@ -58,6 +59,15 @@ def _scratch_root() -> str | None:
     return _MEMORY if roomy and not system.f_flag & os.ST_NOEXEC and os.access(_MEMORY, os.W_OK) else None
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--until", type=float, default=math.inf, help="when the last test may begin, in seconds since 1970")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if time.time() > item.config.getoption("until"):
+        pytest.skip("no time was left for it")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Nothing of the user's is read or written, whatever the environment, the home and the working directory."""
     root = _scratch_root()
@@ -86,7 +96,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 # Files of half a minute and more, the longest first, so that no worker begins one when the others are about to end.
 LONGEST = [
-    *("flows/test_kill.py", "flows/test_night.py", "flows/test_sweep.py", "cli/test_browser.py", "test_callers_environment.py"),
+    *("cli/test_day.py", "flows/test_kill.py", "flows/test_night.py", "flows/test_sweep.py", "cli/test_browser.py"),
+    "test_callers_environment.py",
     *("gateway/test_hostile.py", "curation/test_partitions.py", "gateway/test_following.py", "training/test_distributed.py"),
     *("benchmarks/test_tiny_benchmark.py", "policy/test_formats.py", "training/test_quantized.py"),
 ]
