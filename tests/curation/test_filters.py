@@ -102,6 +102,13 @@ def test_turns_that_were_judged_before_the_cut_teach(method, settings, stopped):
     assert [row["loss_mask"] for row in tables.rows(result)] == [[False] * 3 + [True, False, False]]
 
 
+def test_of_two_equal_conversations_the_whole_one_is_imitated(stopped):
+    stopped(1.0, None, None)
+    tables = stopped(1.0, None, None, item="b", status="completed")
+    result = tables.curate("sft", imitate="any")
+    assert (result.filtered, tables.kept(result)) == ({"duplicate": 1}, ["b-0"])
+
+
 def test_what_was_said_of_a_cut_answer_moves_no_baseline(stopped):
     stopped(1.0, None, -1.0)
     tables = stopped(1.0, None, None, item="b", status="completed")
