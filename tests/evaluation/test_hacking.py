@@ -35,11 +35,16 @@ def test_a_reward_that_rises_while_held_out_success_does_not():
     assert "+0.0 points" in sign
 
 
+def test_a_reward_that_rises_where_held_out_success_could_still_rise():
+    assert verdict_on(night(1, 1, 154, 4), rewards(LOW, HIGH)).warnings  # 5 items: 1/32
+
+
 @pytest.mark.parametrize(
     ("evidence", "training"),
     [
         (BETTER, rewards(LOW, HIGH)),  # held-out success rose, too
         (FLAT, rewards(LOW[:8], HIGH[:8])),  # 1.07 standard errors apart
+        (night(1, 1, 155, 3), rewards(LOW, HIGH)),  # the incumbent fails on 4 items: 1/16 is no significant gain
         (FLAT, rewards(HIGH, LOW)),
         (FLAT, rewards(HIGH)),
         (FLAT, Training()),

@@ -95,7 +95,7 @@ def decide(evidence: Evidence, rules: Gate) -> Verdict:
     pairs = _pairs(evidence)
     comparison = _compare(_clusters(pairs)) if pairs else None
     slices = _compare_slices(pairs, rules)
-    seen = signs_of_hacking(evidence.training, comparison, evidence.incumbent_role, rules.alpha)
+    seen = signs_of_hacking(evidence.training, _has_room(evidence, pairs, rules), comparison, evidence.incumbent_role, rules.alpha)
     tally = tally_of([(pair.identity, _gain(pair)) for pair in pairs], evidence.seen) if rules.adds_up else None
     decision, reasons = Decision.HOLD, doubts
     if comparison and not doubts:
@@ -125,6 +125,13 @@ class _Pair(NamedTuple):
     identity: str
     before: float
     after: float
+
+
+def _has_room(evidence: Evidence, pairs: Sequence[_Pair], rules: Gate) -> bool:
+    """Whether the test would show a gain if the candidate solved every item; of measures without a best value it might."""
+    if evidence.measure != "success" or not pairs:
+        return True
+    return _compare(_clusters([pair._replace(after=1.0) for pair in pairs])).p_better < rules.alpha
 
 
 def _doubts(evidence: Evidence, rules: Gate) -> list[str]:
