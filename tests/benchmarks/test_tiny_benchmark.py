@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.slow, pytest.mark.trains]
 
 
+@pytest.mark.long
 def test_the_shipped_night_is_learnt_on_another_cpu_too():
     """It was HOLD, 0.000 -> 0.000, with ATen's plain loops."""
     command = [sys.executable, "benchmarks/tiny.py", "--seeds", "1", "--cpu", "default", "compatible", "--threads", "1", "--json"]

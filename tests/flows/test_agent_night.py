@@ -26,6 +26,7 @@ SMALL = (
 )
 
 
+@pytest.mark.long
 def test_a_programs_night_ends_alike_after_a_kill(new_clawpipe):
     whole = (clawpipe := new_clawpipe("agent")).night(*SMALL)
     assert whole["verdict"] in ("PROMOTE", "HOLD", "REJECT")

@@ -27,6 +27,7 @@ alembic.command.upgrade(_get_alembic_config(url), "{OLDER}")
 """
 
 
+@pytest.mark.long
 def test_a_restored_home_goes_on_under_another_path(finished, tmp_path):
     old, backup = finished.clawpipe.home.root, tmp_path / "a backup"
     restored = replace(finished.clawpipe, root=tmp_path / "mein Haus ñ 日本")
@@ -47,6 +48,7 @@ def test_a_restored_home_goes_on_under_another_path(finished, tmp_path):
     assert all(path.is_relative_to(restored.home.root) for path in restored.registered().values())
 
 
+@pytest.mark.long
 def test_a_registry_of_an_older_mlflow_is_brought_along(new_clawpipe):
     clawpipe = new_clawpipe("older")
     database = clawpipe.home.mlflow / "mlflow.db"

@@ -29,6 +29,7 @@ def logged(clawpipe: Clawpipe) -> bool:
         return bool(database.execute("select count(*) from metrics").fetchone()[0])
 
 
+@pytest.mark.long
 def test_a_server_killed_in_mid_night_is_told_in_a_line(new_clawpipe, monkeypatch):
     clawpipe, port = new_clawpipe("mlflow-killed"), free_port()
     with changes(Tracking.of(clawpipe.home, "clawpipe-tiny")):

@@ -68,6 +68,7 @@ def postgres() -> Iterator[Postgres]:
     shutil.rmtree(directory)
 
 
+@pytest.mark.long
 def test_a_night_on_postgres(postgres: Postgres, new_clawpipe, monkeypatch: pytest.MonkeyPatch):
     for database in ("prefect", "mlflow"):
         postgres.rows("postgres", f"create database {database}")

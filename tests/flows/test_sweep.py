@@ -49,6 +49,7 @@ def ran(done) -> list[str]:
     return [line.split()[0] for line in done.stderr.splitlines() if line.split()[1] == "ran"]
 
 
+@pytest.mark.long
 def test_a_killed_sweep_goes_on_where_it_was(sweeper, release):
     clawpipe = sweeper.clawpipe
     killed = sweeper(2, kill_at="step.before_record/train#3")  # the second trial's first round
@@ -92,6 +93,7 @@ def unlike_any(clawpipe) -> None:
         study.complete(number, NightStatus(night="n", heldout={"base": None, "champion": None, "candidate": perfect}))
 
 
+@pytest.mark.long
 def test_trials_on_a_work_pool(sweeper):
     clawpipe = sweeper.clawpipe
     unknown = sweeper(2, "--parallel", "2", "--pool", "nowhere")

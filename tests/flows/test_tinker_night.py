@@ -71,6 +71,7 @@ def blind(service: FakeTinker, settings: tuple[str, ...], tmp_path: Path) -> tup
     return (*settings, "train.lora.alpha=32", engine, "model.elsewhere=tiny", f"model.base={tmp_path}", *few)
 
 
+@pytest.mark.long
 def test_a_night_without_weights_here_samples_what_it_trained(new_clawpipe, blind, service):
     clawpipe, taken = new_clawpipe("blind"), service.steps
     status = clawpipe.night(*blind)

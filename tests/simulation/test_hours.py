@@ -48,7 +48,7 @@ def test_waits_are_in_proportion_to_the_machine():
     assert [patience(loading) for loading in (2.0, 20.0, 100.0)] == [120.0, 120.0, 600.0]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.trains
 @pytest.mark.usefixtures("quick_scripts")
 def test_an_interrupted_demo_goes_on_where_it_was(tmp_path, plan):
