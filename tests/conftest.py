@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import functools
 import gc
 import importlib
 import locale
@@ -19,6 +20,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+import httpx
 import pytest
 from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
@@ -175,6 +177,14 @@ def frozen_garbage() -> None:
     """What earlier files have imported and kept is walked once: each training run asks for a collection, which took a second."""
     _collect_garbage()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_tls_context() -> Iterator[None]:
+    """Reading the certificates takes longer than most requests to servers of this machine, and each client would do it anew."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(httpx._transports.default, "create_ssl_context", functools.cache(httpx.create_ssl_context))
+        yield
 
 
 @pytest.fixture

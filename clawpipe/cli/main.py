@@ -10,7 +10,8 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Annotated, NoReturn
 
 import typer
@@ -166,10 +167,16 @@ def run(arguments: Sequence[str] | None = None) -> NoReturn:
     sys.exit(_outcome(words))
 
 
+@cache
+def _put_together(app: typer.Typer) -> Callable[..., object]:
+    """Return the command line with all its commands, which takes as long as a quick one of them."""
+    return typer.main.get_command(app)
+
+
 def _outcome(words: list[str]) -> int:
     keep_private()
     try:
-        code = app(words, prog_name="clawpipe", standalone_mode=False)
+        code = _put_together(app)(words, prog_name="clawpipe", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0  # an int is the code of a typer.Exit
     except ClawpipeError as error:

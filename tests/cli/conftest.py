@@ -19,6 +19,7 @@ from clawpipe.core.services.prefect_server import announced_url
 from clawpipe.core.services.secret import home_secret
 from clawpipe.core.store.home import Home
 from clawpipe.core.system.ports import free_port
+from tests.waiting import answered
 
 
 @dataclass(frozen=True)
@@ -76,15 +77,6 @@ class Up:
 
     def pause(self, deployment: str, *, paused: bool) -> None:
         self.ask(f"{self.prefect}/deployments/{deployment}/{'pause' if paused else 'resume'}_deployment", "POST")
-
-
-def answered(client: httpx.Client, method: str, url: str, **more: Any) -> Any:
-    """What a server says, once it is not too busy: after 503 Prefect's own client asks again, too."""
-    answer = client.request(method, url, **more)
-    while answer.status_code == 503:
-        time.sleep(float(answer.headers.get("Retry-After", 1)))
-        answer = client.request(method, url, **more)
-    return answer.raise_for_status().json() if answer.content else None
 
 
 @contextmanager

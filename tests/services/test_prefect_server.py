@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sqlite3
 import subprocess
 import sys
 import time
-import urllib.request
-from base64 import b64encode
 from contextlib import closing
 from pathlib import Path
 
+import httpx
 import pytest
 
 from clawpipe.core.services import prefect_server
@@ -31,6 +29,7 @@ from clawpipe.core.services.secret import home_secret
 from clawpipe.core.store.home import Home
 from clawpipe.core.system.ports import free_port
 from clawpipe.errors import BusyError, DataError
+from tests.waiting import answered
 
 PROFILES = """
 active = "work"
@@ -190,10 +189,9 @@ def version(home: Home) -> str:
 
 
 def post(home: Home, url: str, body: dict) -> dict:
-    secret = b64encode(home_secret(home).encode()).decode()
-    headers = {"Content-Type": "application/json", "Authorization": f"Basic {secret}"}
-    with urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), headers)) as reply:
-        return json.load(reply)
+    user, _, password = home_secret(home).partition(":")
+    with httpx.Client(auth=(user, password), timeout=120) as client:
+        return answered(client, "POST", url, json=body)
 
 
 def runs_of(home: Home) -> set[str]:
