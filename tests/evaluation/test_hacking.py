@@ -35,7 +35,7 @@ def test_a_reward_that_rises_while_held_out_success_does_not():
     assert "+0.0 points" in sign
 
 
-def test_a_reward_that_rises_where_held_out_success_could_still_rise():
+def test_a_reward_that_rises_where_held_out_success_could_rise():
     assert verdict_on(night(1, 1, 154, 4), rewards(LOW, HIGH)).warnings  # 5 items: 1/32
 
 
