@@ -95,7 +95,7 @@ def decide(evidence: Evidence, rules: Gate) -> Verdict:
     pairs = _pairs(evidence)
     comparison = _compare(_clusters(pairs)) if pairs else None
     slices = _compare_slices(pairs, rules)
-    seen = signs_of_hacking(evidence.training, _has_room(evidence, pairs, rules), comparison, evidence.incumbent_role, rules.alpha)
+    seen = signs_of_hacking(evidence.training, _can_gain(evidence, pairs, rules), comparison, evidence.incumbent_role, rules.alpha)
     tally = tally_of([(pair.identity, _gain(pair)) for pair in pairs], evidence.seen) if rules.adds_up else None
     decision, reasons = Decision.HOLD, doubts
     if comparison and not doubts:
@@ -127,7 +127,7 @@ class _Pair(NamedTuple):
     after: float
 
 
-def _has_room(evidence: Evidence, pairs: Sequence[_Pair], rules: Gate) -> bool:
+def _can_gain(evidence: Evidence, pairs: Sequence[_Pair], rules: Gate) -> bool:
     """Whether the test would show a gain if the candidate solved every item; of measures without a best value it might."""
     if evidence.measure != "success" or not pairs:
         return True

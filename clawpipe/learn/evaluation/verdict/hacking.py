@@ -34,17 +34,17 @@ def _of_judges(details: JsonObject) -> list[str]:
     return [*(details.get("warnings", ()) if "scores" in details else ()), *details.get("gaming", ())]
 
 
-def signs_of_hacking(training: Training, room: bool, comparison: Comparison | None, role: str, alpha: float) -> list[str]:
+def signs_of_hacking(training: Training, can_gain: bool, comparison: Comparison | None, role: str, alpha: float) -> list[str]:
     """Return a sentence for each sign that is seen in training and evidence together, in a fixed order.
 
     Args:
-        room: whether held-out items could show a gain: where the incumbent solves nearly all of them, they cannot.
+        can_gain: whether held-out items could show a gain: where the incumbent solves nearly all of them, they cannot.
         comparison: candidate against incumbent; None says nothing.
         role: of the incumbent.
         alpha: level of the test that held-out items show a gain.
     """
     gained = comparison is not None and comparison.p_better < alpha
-    return [*_without_gain(training.rewards, comparison, gained or not room), *_drift(training.reply_tokens, role, gained)]
+    return [*_without_gain(training.rewards, comparison, gained or not can_gain), *_drift(training.reply_tokens, role, gained)]
 
 
 def _without_gain(rewards: Sequence[MeanReward], comparison: Comparison | None, gained: bool) -> Iterator[str]:
