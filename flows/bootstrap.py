@@ -197,6 +197,9 @@ def remove_deployments(kept: Collection[str]) -> list[str]:
 def _crash_zombies() -> Automation:
     """Return an automation that marks a night as crashed when its heartbeats stop: a killed flow stays Running otherwise.
 
+    It waits from a night's start, which the server itself records: a night killed in its first seconds has sent no heartbeat. So
+    every night has to send them, as `clawpipe run` and the deployments of prefect.yaml do.
+
     It watches nights only: other flows may send heartbeats more rarely than it waits, and of runs of seconds heartbeats may arrive
     after their end. The slot of a killed `ingest` is free again when its lease ends.
     """
@@ -205,7 +208,7 @@ def _crash_zombies() -> Automation:
         name=ZOMBIES,
         description="A run whose process was killed sends no heartbeat any more.",
         trigger=EventTrigger(
-            after={"prefect.flow-run.heartbeat"},
+            after={"prefect.flow-run.Running", "prefect.flow-run.heartbeat"},
             expect={"prefect.flow-run.*"},
             match=ResourceSpecification({"prefect.resource.id": ["prefect.flow-run.*"]}),
             match_related=ResourceSpecification({"prefect.resource.role": "flow", "prefect.resource.name": FLOW}),

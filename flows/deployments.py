@@ -108,7 +108,9 @@ def belonging_to(home: Home, made: JsonObject) -> JsonObject:
 
 
 def _work_pool(home: str, deployment: JsonObject) -> JsonObject:
-    pool = {**deployment["work_pool"], "job_variables": {"env": {HOME_ID: home}}}
+    pool = dict(deployment["work_pool"])
+    variables = pool.get("job_variables", {})
+    pool["job_variables"] = variables | {"env": variables.get("env", {}) | {HOME_ID: home}}
     if "work_queue_name" not in pool:
         return pool
     night = deployment["parameters"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from datetime import timedelta
 
 import pytest
 from prefect import flow
@@ -16,6 +17,7 @@ from clawpipe.cli import server
 from clawpipe.core.store.home import Home
 from clawpipe.errors import ConfigError
 from flows import bootstrap
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("prefect_api")
 
@@ -111,6 +113,21 @@ def test_only_the_night_that_died_with_its_server_is_crashed():
         assert client.read_flow_run(stale).state_name == "Running"
         bootstrap.prepare_night(fresh_server=True)
         assert [client.read_flow_run(run).state_name for run in (stale, other, done)] == ["Crashed", "Running", "Completed"]
+
+
+def test_a_night_killed_before_its_first_heartbeat_is_crashed(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(bootstrap, "_SILENCE", timedelta(seconds=10))  # Prefect takes no less
+    monkeypatch.setattr(bootstrap, "ZOMBIES", "zombies-of-seconds")
+    with get_client(sync_client=True) as client:
+        made = bootstrap._crash_zombies().create()
+        try:
+            killed, other = (
+                client.create_flow_run(flow(lambda: None, name=name), state=Running()).id for name in (bootstrap.FLOW, "other")
+            )
+            wait_until(lambda: client.read_flow_run(killed).state_name == "Crashed", 90)
+            assert client.read_flow_run(other).state_name == "Running"
+        finally:
+            client.delete_automation(made.id)
 
 
 @pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")  # MLflow's own models
