@@ -79,6 +79,17 @@ def test_only_nights_of_the_same_task_and_base_count(home: Home, store: Store) -
     assert seen(home, store) == ["1"]
 
 
+def test_nights_that_asked_more_or_less_of_a_task_count(home: Home, store: Store) -> None:
+    shop, letters, strict = {"name": "shop"}, {"name": "letters"}, {"name": "letters", "options": {"threshold": 0.9}}
+    spent(home, "alone", ["1" * 64], environment=letters)
+    spent(home, "both", ["2" * 64], environments=[shop | {"weight": 3}, letters])
+    spent(home, "stricter", ["3" * 64], environment=strict)
+    spent(home, "other", ["4" * 64], environment=shop)
+    assert seen(home, store, environments=[letters | {"weight": 2}, strict]) == ["3", "2", "1"]
+    assert seen(home, store, environment=letters) == ["2", "1"]
+    assert seen(home, store, environments=[shop, letters]) == ["4", "2", "1"]
+
+
 def test_a_night_is_not_its_own_past(home: Home, store: Store) -> None:
     spent(home, "now", ["1" * 64], **LOOKS_BACK)
     assert seen(home, store) == []

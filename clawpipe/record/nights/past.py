@@ -23,16 +23,17 @@ _NIGHTS = 30  # whose rounds say how hard an item is; policies from before then 
 def past_rounds(home: Home, store: Store, config: NightConfig) -> tuple[PastRound, ...]:
     """Return the rounds of earlier nights, newest first, if the settings look back.
 
-    Other nights with a verdict count whose environment, with its options, base and tool-call format are the same. Rounds of which
-    the store has lost anything are left out; of what was forgotten in part, the rest counts.
+    Other nights with a verdict count whose base and tool-call format are the same, and which had one of tonight's environments with
+    the same options, whatever its weight: what is asked less tonight, or no more, is what would be forgotten. Rounds of which the
+    store has lost anything are left out; of what was forgotten in part, the rest counts.
     """
     drawn = bool(config.rollouts and config.rollouts.difficulty)
     nights = max(_NIGHTS if drawn else 0, config.curation.sampling.replay_nights)
     if not nights:
         return ()
-    asked, lineage = night_id(config), _lineage(config.model_dump(mode="json"))
+    asked, tonight = night_id(config), _played(config.model_dump(mode="json"))
     names = [name for name in reversed(list_nights(home)) if name != asked and has_verdict(home, name)]
-    found = [name for name in names if _settings(home, name) == lineage][:nights]
+    found = [name for name in names if any(one in tonight for one in _played_in(home, name))][:nights]
     rounds = [one for name in found for one in reversed(list(_rounds(home, name)))]
     return tuple(one for one in rounds if _is_there(store, one))
 
@@ -68,17 +69,19 @@ def _model_of(home: Home, night: str) -> str | None:
         return None
 
 
-def _lineage(settings: JsonObject) -> list[object]:
-    several, one, model = settings.get("environments"), settings["environment"], settings["model"]
-    return [several or [one["name"], one["options"]], model["base"], model["tool_call_format"]]
+def _played(settings: JsonObject) -> list[JsonObject]:
+    """Return what a night played: each environment with its options, and the model."""
+    model = {name: settings["model"][name] for name in ("base", "tool_call_format")}
+    played = settings.get("environments") or [settings["environment"]]
+    return [model | {name: one[name] for name in ("name", "options")} for one in played]
 
 
-def _settings(home: Home, night: str) -> list[object] | None:
-    """Return what a night has to share; None for settings of another version that cannot be read."""
+def _played_in(home: Home, night: str) -> list[JsonObject]:
+    """Return what an earlier night played; nothing for settings of another version that cannot be read."""
     try:
-        return _lineage(json.loads((run_dir(home, night) / "config.json").read_bytes()))
+        return _played(json.loads((run_dir(home, night) / "config.json").read_bytes()))
     except (OSError, ValueError, KeyError, TypeError):
-        return None
+        return []
 
 
 def _rounds(home: Home, night: str) -> Iterator[PastRound]:

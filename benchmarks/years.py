@@ -1,0 +1,145 @@
+"""Does a model that is trained night after night forget what is no longer asked? Prints a line a night, and what was lost.
+
+    python benchmarks/years.py --home DIR --arm replay --bad --json > benchmarks/years.json
+
+A model of random weights answers in characters of the kind that a question names (benchmarks/years_task.py). Each night asks one or
+two of the four kinds, others from night to night, so that a kind is absent for half of the time. The benchmark has all four alike,
+the same items every night, and decides nothing. `--bad` makes three nights bad: in one the rewards of training are inverted, in
+one there are none, in one they are drawn by lot.
+
+Claims: after no night is the served model's benchmark below its best by more than its interval (Wilson, 95 %), nor has it lost a
+kind: fewer of that kind's items right than after its best night, by a sign-flip test of the paired items at 5 % over all kinds. A
+command that was cut goes on with the next night of the home.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from demo_seeds import conditions
+from years_task import KINDS
+
+from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.core.store.datasets import read_dataset
+from clawpipe.core.store.home import Home
+from clawpipe.core.store.open import open_store
+from clawpipe.core.store.refs import DatasetRef
+from clawpipe.learn.evaluation.verdict.statistics import sign_flip
+
+ROOT = Path(__file__).parents[1]
+CONFIG = "benchmarks/years.yaml"
+ARMS = {
+    "replay": ["curation.sampling.replay=0.3", "curation.sampling.replay_nights=12"],
+    "none": [],
+}
+PERIOD = 12  # nights after which the same kinds are asked again
+BAD = {9: "inverted", 15: "none", 21: "random"}  # numbers of nights
+LEVEL = 0.05
+
+
+def tonight(number: int, with_bad: bool) -> JsonObject:
+    """Return what night `number` (from 1) asks: a kind's weight is a cosine over the nights, and 0 for half of them."""
+    turn = [math.cos(2 * math.pi * ((number - 1) / PERIOD - place / len(KINDS))) for place in range(len(KINDS))]
+    mix = {kind: round(weight, 2) for kind, weight in zip(KINDS, turn, strict=True) if weight > 0.05}
+    return {"mix": mix, "verdicts": BAD.get(number, "right") if with_bad else "right"}
+
+
+def run(home: Path, number: int, asked: JsonObject, settings: list[str]) -> JsonObject:
+    """Run a night to its end and return its status."""
+    file = home / "tonight.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(asked))
+    settings = [f"night=night-{number}", f"environment.options.tonight={file.resolve()}", *settings]
+    command = [sys.executable, "-m", "clawpipe.cli.main", "run", "--config", CONFIG, "--json"]
+    command += [part for setting in settings for part in ("-o", setting)]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | {"CLAWPIPE_HOME": str(home)}, stdout=subprocess.PIPE)
+    if done.returncode:
+        raise SystemExit(f"night {number}: exit code {done.returncode}; the same command goes on here")
+    return json.loads(done.stdout)
+
+
+def served(home: Path, status: JsonObject) -> JsonObject:
+    """Return how the model that is served after a night does on the benchmark: figures, and right items of each kind."""
+    roles = status["benchmark"]
+    role = "candidate" if status["verdict"] == "PROMOTE" else "champion" if "champion" in roles else "base"
+    step = next(step for step in status["steps"] if step["name"] == f"benchmark/{role}")
+    rows = read_dataset(open_store(Home(home)), DatasetRef.model_validate(step["artifacts"]["output"])).to_pylist()
+    right: dict[str, dict[str, bool]] = {kind: {} for kind in KINDS}
+    for row in rows:
+        right[row["slice"]][row["item_id"]] = row["success"]
+    return {"role": role, **roles[role], "right": right}
+
+
+def nights(home: Path, count: int, settings: list[str], with_bad: bool) -> Iterator[JsonObject]:
+    """Run the nights that the home has not ended, and yield a line for each."""
+    lines = home / "years.jsonl"
+    ended = [json.loads(line) for line in lines.read_text().splitlines()] if lines.exists() else []
+    yield from ended
+    for number in range(len(ended) + 1, count + 1):
+        asked = tonight(number, with_bad)
+        status = run(home, number, asked, settings)
+        heldout = {role: figures["success"] for role, figures in status["heldout"].items()}
+        line = {"night": number, **asked, "verdict": status["verdict"], "heldout": heldout, "served": served(home, status)}
+        line["minutes"] = round(status["seconds"] / 60, 1)
+        with lines.open("a") as out:
+            out.write(json.dumps(line) + "\n")
+        yield line
+
+
+def losses(lines: list[JsonObject]) -> list[JsonObject]:
+    """Return the nights after which the served model was surely worse than its best before."""
+    found: list[JsonObject] = []
+    for place, line in enumerate(lines[1:], 1):
+        before = [earlier["served"] for earlier in lines[:place]]
+        best = max(one["success"] for one in before)
+        if line["served"]["high"] < best:
+            found.append({"night": line["night"], "lost": "all", "from": best, "to": line["served"]["success"]})
+        for kind in KINDS:
+            now = line["served"]["right"][kind]
+            then = max((one["right"][kind] for one in before), key=lambda right: sum(right.values()))
+            if sign_flip(then[item] - now[item] for item in now) < LEVEL / len(KINDS):
+                found.append({"night": line["night"], "lost": kind, "from": share(then), "to": share(now)})
+    return found
+
+
+def share(right: dict[str, bool]) -> float:
+    return round(sum(right.values()) / len(right), 3)
+
+
+def shown(line: JsonObject) -> JsonObject:
+    """Return a night's line without its items."""
+    one = line["served"]
+    figures = {name: round(one[name], 3) for name in ("success", "low", "high")}
+    return line | {"served": {"role": one["role"], **figures, **{kind: share(one["right"][kind]) for kind in KINDS}}}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--home", type=Path, required=True, help="directory of the home")
+    parser.add_argument("--nights", type=int, default=30)
+    parser.add_argument("--arm", choices=ARMS, default="replay", help="whether earlier nights are learnt from again")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--bad", action="store_true", help=f"make nights bad: {BAD}")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    settings = [*ARMS[given.arm], f"seed={given.seed}"]
+    lines: list[JsonObject] = []
+    for line in nights(given.home, given.nights, settings, given.bad):
+        lines.append(line)
+        print(json.dumps(shown(line)), file=sys.stderr, flush=True)
+    lost = losses(lines)
+    if given.json:
+        about = conditions() | {"config": CONFIG, "arm": given.arm, "overrides": settings, "bad": BAD if given.bad else {}}
+        print(json.dumps({"conditions": about, "lost": lost, "nights": [shown(line) for line in lines]}, indent=2))
+    return 1 if lost else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
