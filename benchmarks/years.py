@@ -2,10 +2,10 @@
 
     python benchmarks/years.py --home DIR --arm replay --bad --json > benchmarks/years.json
 
-A model of random weights answers in characters of the kind that a question names (benchmarks/years_task.py). Each night asks one or
-two of the four kinds, others from night to night, so that a kind is absent for half of the time. The benchmark has all four alike,
-the same items every night, and decides nothing. `--bad` makes three nights bad: in one the rewards of training are inverted, in
-one there are none, in one they are drawn by lot.
+A model of random weights answers in characters of the kind that a question names (benchmarks/years_task.py). The first night asks
+all four kinds. Then each asks one or two, others from night to night, so that a kind is absent for half of the time. Held-out items
+and the benchmark have all four alike; the benchmark's are the same every night, and decide nothing. `--bad` makes three nights bad:
+in one the rewards of training are inverted, in one there are none, in one they are drawn by lot.
 
 Claims: after no night is the served model's benchmark below its best by more than its interval (Wilson, 95 %), nor has it lost a
 kind: fewer of that kind's items right than after its best night, by a sign-flip test of the paired items at 5 % over all kinds. A
@@ -45,8 +45,9 @@ LEVEL = 0.05
 
 
 def tonight(number: int, with_bad: bool) -> JsonObject:
-    """Return what night `number` (from 1) asks: a kind's weight is a cosine over the nights, and 0 for half of them."""
-    turn = [math.cos(2 * math.pi * ((number - 1) / PERIOD - place / len(KINDS))) for place in range(len(KINDS))]
+    """Return what night `number` asks. The first, 1, asks all kinds; then a kind's weight is a cosine, and 0 for half of them."""
+    turn = [math.cos(2 * math.pi * ((number - 2) / PERIOD - place / len(KINDS))) for place in range(len(KINDS))]
+    turn = [1.0] * len(KINDS) if number == 1 else turn
     mix = {kind: round(weight, 2) for kind, weight in zip(KINDS, turn, strict=True) if weight > 0.05}
     return {"mix": mix, "verdicts": BAD.get(number, "right") if with_bad else "right"}
 
@@ -68,7 +69,7 @@ def run(home: Path, number: int, asked: JsonObject, settings: list[str]) -> Json
 def served(home: Path, status: JsonObject) -> JsonObject:
     """Return how the model that is served after a night does on the benchmark: figures, and right items of each kind."""
     roles = status["benchmark"]
-    role = "candidate" if status["verdict"] == "PROMOTE" else "champion" if "champion" in roles else "base"
+    role = "candidate" if status["verdict"] == "PROMOTE" else "champion" if roles.get("champion") else "base"
     step = next(step for step in status["steps"] if step["name"] == f"benchmark/{role}")
     rows = read_dataset(open_store(Home(home)), DatasetRef.model_validate(step["artifacts"]["output"])).to_pylist()
     right: dict[str, dict[str, bool]] = {kind: {} for kind in KINDS}
@@ -85,7 +86,7 @@ def nights(home: Path, count: int, settings: list[str], with_bad: bool) -> Itera
     for number in range(len(ended) + 1, count + 1):
         asked = tonight(number, with_bad)
         status = run(home, number, asked, settings)
-        heldout = {role: figures["success"] for role, figures in status["heldout"].items()}
+        heldout = {role: figures["success"] for role, figures in status["heldout"].items() if figures}
         line = {"night": number, **asked, "verdict": status["verdict"], "heldout": heldout, "served": served(home, status)}
         line["minutes"] = round(status["seconds"] / 60, 1)
         with lines.open("a") as out:
