@@ -63,6 +63,13 @@ def test_words_that_say_nothing_of_the_turn_are_no_verdict(words):
     assert verdicts(*ASKED, Message("user", words)) == {}
 
 
+def test_a_request_that_goes_on_is_not_asked_again():
+    first = [Message("user", "Tell me a joke"), Message("assistant", "No.")]
+    assert verdicts(*first, Message("user", "tell me a joke!")) == {0: (-1, "repetition")}
+    assert verdicts(*first, Message("user", "Tell me a joke about cats")) == {}
+    assert verdicts(*first, Message("user", "Haha, great! Tell me a joke again")) == {0: (1, "thanks")}
+
+
 def test_nothing_that_a_tool_or_the_model_says_is_the_users_word():
     said = [Message("user", "How much is it?"), call(), result("Thanks! Perfect."), Message("assistant", "Thank you, perfect!")]
     assert verdicts(*said) == {}

@@ -159,9 +159,12 @@ def _silent(rule: Rule, turn: Exchange) -> str | None:
 
 
 def _is_repeated(request: str, reply: str, share: float) -> bool:
-    """Whether a reply repeats the words of a request, with at most as many other words."""
+    """Whether a reply repeats the words of a request, with at most as many other words, and after them a single one, as "please".
+
+    "A joke about cats" is another request than "a joke".
+    """
     asked, again = (_WORD.findall(text[:_MOST_REPEATED].casefold()) for text in (request, reply))
-    if len(asked) < 3 or len(again) > 2 * len(asked):
+    if len(asked) < 3 or len(again) > 2 * len(asked) or not any(word in asked for word in again[-2:]):
         return False
     return sum(word in again for word in asked) >= share * len(asked)
 

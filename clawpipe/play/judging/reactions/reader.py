@@ -95,11 +95,12 @@ def _with_pictures(says: _Read | None, pictured: set[int]) -> Reaction | None:
 
 
 def _languages(clauses: Sequence[Clause]) -> list[Lexicon]:
-    """Return the lists of the languages that the clauses may be written in: of one script, those of which they have most words."""
+    """Return the lists of the languages that the clauses may be written in: of one script, those of which they have most frequent
+    words, and of these those that know most of the words."""
     words = [word for clause in clauses for word in clause.words]
     script = _script_of(words)
     known = [lexicon for lexicon in lexicons().values() if lexicon.script == script]
-    counts = [sum(word in lexicon.common for word in words) for lexicon in known]
+    counts = [lexicon.knows(words) for lexicon in known]
     return [lexicon for lexicon, count in zip(known, counts, strict=True) if count == max(counts)]
 
 
@@ -202,6 +203,8 @@ def _begun(lexicon: Lexicon, words: Sequence[str]) -> _Read:
         if kind is None or kind == "neutral":
             return _Read()
         if kind in ("thanks", "praise", "blame"):
+            if kind == "blame" and lexicon.turns_what_is_bad(words):
+                return _Read()
             sign = _negated(lexicon, words[:place], kind) if turned else _VALUES[kind]
             taken_back = kind != "blame" and any(lexicon.kinds.get((word,)) == "not" for word in words[end:])
             return _Read(0 if taken_back else sign, needs_the_floor=kind == "thanks")

@@ -78,6 +78,10 @@ class Lexicon:
                 return kind, end
         return None, place
 
+    def knows(self, words: Sequence[str]) -> tuple[int, int]:
+        """Return how many of the words are frequent in the language, and how many are in a list of it."""
+        return sum(word in self.common for word in words), sum((word,) in self.kinds for word in words)
+
     def is_neutral(self, words: Sequence[str]) -> bool:
         return self.at(words, 0)[0] == "neutral"
 
@@ -94,6 +98,12 @@ class Lexicon:
 
     def blames_somewhere(self, words: Sequence[str]) -> bool:
         return any(self.at(words, place)[0] in ("bad", "blame") for place in range(len(words)))
+
+    def turns_what_is_bad(self, words: Sequence[str]) -> bool:
+        """Whether a negation turns a word of blame, beside words that say nothing: "you are not wrong", "not a bad idea"."""
+        place = next((at for at, word in enumerate(words) if self.kinds.get((word,)) == "not"), len(words))
+        rest = [word for word in words[place:] if self.kinds.get((word,)) not in ("light", "not")]
+        return any(self.kinds.get(tuple(rest[:size])) == "bad" for size in range(1, 3))
 
     def says_that_trouble_is_over(self, words: Sequence[str]) -> bool:
         """Whether a clause says that an error, say, is gone; not that it is not."""
