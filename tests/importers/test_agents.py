@@ -34,8 +34,8 @@ class Claude:
     def user(self, parent, content, **more):
         return self.line("user", parent, message={"role": "user", "content": content}, **more)
 
-    def model(self, parent, name, *blocks):
-        message = {"id": name, "type": "message", "role": "assistant", "model": "m", "content": list(blocks), "stop_reason": None}
+    def model(self, parent, name, *blocks, ended=None):
+        message = {"id": name, "type": "message", "role": "assistant", "model": "m", "content": list(blocks), "stop_reason": ended}
         return self.line("assistant", parent, message=message)
 
 
@@ -124,6 +124,82 @@ def test_sub_agents_are_conversations_program_text_is_context(tmp_path):
     main, agent = written(tmp_path, *records).conversations
     assert (main.kinds, agent.kinds) == (("side", "main"), ("main",))
     assert [content for _, content in said(agent)] == ["Search.", "Found."]
+
+
+def test_the_last_line_of_an_answer_says_that_it_was_cut(tmp_path):
+    line = Claude()
+    records = [
+        asked := line.user(None, "Report."),
+        thought := line.model(asked["uuid"], "m1", {"type": "thinking", "thinking": "Hm.", "signature": "z"}),
+        cut := line.model(thought["uuid"], "m1", text("It begins and"), ended="max_tokens"),
+        more := line.user(cut["uuid"], "Go on."),
+        line.model(more["uuid"], "m2", text("ends."), ended="end_turn"),
+    ]
+    reading = written(tmp_path, *records)
+    [conversation] = reading.conversations
+    assert (conversation.kinds, conversation.status) == (("side", "main"), "completed")
+    assert dict(reading.silent) == {"turns that were cut short": 1}
+
+
+def test_sub_agents_of_one_file_without_ids_are_told_apart(tmp_path):
+    """As versions without `agentId` write them, one after the other and side by side."""
+    line = Claude()
+    asked, aside = line.user(None, "Look."), Claude(isSidechain=True)
+    one, two = aside.user(None, "Search a."), aside.user(None, "Search b.")
+    call = aside.model(one["uuid"], "m2", use("t1", command="ls"))
+    heard = aside.user(call["uuid"], result("t1", "a.txt"))
+    records = [
+        *(asked, line.model(asked["uuid"], "m1", text("Done."))),
+        *(one, two, call, aside.model(two["uuid"], "m3", text("No b.")), heard, aside.model(heard["uuid"], "m4", text("An a."))),
+    ]
+    main, first, second = written(tmp_path, *records).conversations
+    assert [content for _, content in said(main)] == ["Look.", "Done."]
+    assert [content for _, content in said(first)] == ["Search a.", "", "a.txt", "An a."]
+    assert [content for _, content in said(second)] == ["Search b.", "No b."]
+    assert (main.kinds, first.kinds, second.kinds) == (("main",), ("main", "main"), ("main",))
+
+
+def test_a_user_line_without_a_parent_begins_anew(tmp_path):
+    line = Claude()
+    records = [
+        asked := line.user(None, "Start."),
+        line.model(asked["uuid"], "m1", text("Ready.")),
+        other := line.user(None, "Something else."),
+        line.model(other["uuid"], "m2", text("Else.")),
+    ]
+    before, after = written(tmp_path, *records).conversations
+    assert [content for _, content in said(before)] == ["Start.", "Ready."]
+    assert [content for _, content in said(after)] == ["Something else.", "Else."]
+
+
+def test_an_answer_that_was_asked_for_again_is_a_branch(tmp_path):
+    """Both were given to the same request; what follows stands behind the answer that it names."""
+    line = Claude()
+    records = [
+        asked := line.user(None, "Try."),
+        once := line.model(asked["uuid"], "m1", text("First.")),
+        again := line.model(asked["uuid"], "m2", text("Second.")),
+        taken := line.user(again["uuid"], "Go on."),
+        line.model(taken["uuid"], "m3", text("On.")),
+        back := line.user(once["uuid"], "No, the first."),
+        line.model(back["uuid"], "m4", text("As you like.")),
+    ]
+    left, right = written(tmp_path, *records).conversations
+    assert [content for _, content in said(left)] == ["Try.", "First.", "No, the first.", "As you like."]
+    assert [content for _, content in said(right)] == ["Try.", "Second.", "Go on.", "On."]
+    assert (left.kinds, right.kinds) == (("main", "main"), ("main", "main"))
+
+
+def test_lines_that_name_no_parent_are_one_conversation(tmp_path):
+    line = Claude()
+    records = [
+        line.user(None, "Start."),
+        line.model(None, "m1", text("Ready.")),
+        line.user(None, "Go."),
+        line.model(None, "m2", text("Gone.")),
+    ]
+    [conversation] = written(tmp_path, *records).conversations
+    assert [content for _, content in said(conversation)] == ["Start.", "Ready.", "Go.", "Gone."]
 
 
 def test_a_session_without_answers_is_rejected_line_by_line(tmp_path):
