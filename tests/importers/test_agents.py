@@ -286,6 +286,29 @@ def test_rollback_and_compaction_begin_new_branches(tmp_path):
     assert [one.kinds for one in conversations] == [("main", "main"), ("side", "main"), ("main",)]
 
 
+@pytest.mark.parametrize(
+    ("turns", "kept"),
+    [(1, ["<environment_context>/a", "one", "One."]), (2, ["<environment_context>/a"]), (9, ["<environment_context>/a"])],
+)
+def test_a_rollback_counts_what_persons_asked(tmp_path, turns, kept):
+    """The environment stands before a turn and falls with it; what stands before the first turn stays."""
+    records = [
+        message("user", "<environment_context>/a"),
+        message("user", "one"),
+        message("assistant", "One."),
+        message("user", "<environment_context>/b"),
+        message("user", "two"),
+        message("assistant", "Two."),
+        message("user", "<turn_aborted>\nBy the user.\n</turn_aborted>"),
+        event("event_msg", type="thread_rolled_back", num_turns=turns),
+        message("user", "three"),
+        message("assistant", "Three."),
+    ]
+    _, conversation = written(tmp_path, *records).conversations
+    assert [content for _, content in said(conversation)] == [*kept, "three", "Three."]
+    assert conversation.prompt == next(content for content in [*kept, "three"] if "<" not in content)
+
+
 @pytest.mark.parametrize(("platform", "kind"), [("telegram", "main"), ("cron", "side")])
 def test_a_transcript_of_hermes_is_a_session_named_by_its_file(platform, kind, tmp_path):
     records = [
