@@ -507,6 +507,84 @@ def test_numbered_attributes_are_messages(tmp_path):
     assert said(conversation) == [("user", "q"), ("assistant", "a")]
 
 
+ASKED = {"gen_ai.prompt.0.role": "user", "gen_ai.prompt.0.content": "Weather?"}
+CALLED = {"tool_calls.0.id": "c1", "tool_calls.0.name": "look", "tool_calls.0.arguments": '{"city": "Oslo"}'}
+
+
+def numbered(prefix, fields):
+    return {f"{prefix}.{name}": value for name, value in fields.items()}
+
+
+@pytest.mark.parametrize(
+    "called",
+    [
+        CALLED,
+        {"tool_calls": json.dumps([{"id": "c1", "function": {"name": "look", "arguments": '{"city": "Oslo"}'}}])},
+        {"function_call.name": "look", "function_call.arguments": '{"city": "Oslo"}'},
+    ],
+    ids=["numbered", "spelled", "older"],
+)
+def test_numbered_calls_belong_to_their_answer(tmp_path, called):
+    answer = {"role": "assistant", "content": "I look.", "finish_reason": "tool_calls"} | called
+    tool = {"name": "look", "description": "Looks.", "parameters": '{"type": "object"}'}
+    told = ASKED | numbered("gen_ai.completion.0", answer) | numbered("llm.request.functions.0", tool)
+    [conversation] = written(tmp_path, {"name": "openai.chat", "attributes": told}).conversations
+    [call] = conversation.messages[1].tool_calls
+    assert (said(conversation)[1], call.name, call.arguments) == (("assistant", "I look."), "look", '{"city": "Oslo"}')
+    assert json.loads(conversation.tools) == [{"type": "function", "function": tool | {"parameters": {"type": "object"}}}]
+    assert conversation.kinds == ("main",)
+
+
+def test_numbered_calls_of_a_prompt_have_their_results(tmp_path):
+    called = numbered("gen_ai.prompt.1", {"role": "assistant"} | CALLED)
+    heard = numbered("gen_ai.prompt.2", {"role": "tool", "tool_call_id": "c1", "content": "sunny"})
+    told = ASKED | called | heard | {"gen_ai.completion.0.content": "Sunny."}
+    [conversation] = written(tmp_path, {"name": "openai.chat", "attributes": told}).conversations
+    assert [(call.id, call.name) for call in conversation.messages[1].tool_calls] == [("c1", "look")]
+    assert (conversation.messages[2].role, conversation.messages[2].tool_call_id) == ("tool", "c1")
+    assert conversation.kinds == ("side", "main")
+
+
+@pytest.mark.parametrize("name", ["tool_calls.0.what", "tool_calls", "tool_uses.0.name"])
+def test_a_numbered_call_that_is_not_understood(tmp_path, name):
+    told = ASKED | {"gen_ai.completion.0.content": "I look.", f"gen_ai.completion.0.{name}": "look"}
+    reading = written(tmp_path, {"name": "openai.chat", "attributes": told})
+    assert reading.reasons() == {"a span with a tool call that is not understood": 1}
+
+
+def test_a_numbered_thought_is_part_of_its_answer(tmp_path):
+    """As the instrumentation of Anthropic writes it."""
+    thought = numbered("gen_ai.completion.0", {"role": "thinking", "content": "Hm."})
+    told = ASKED | thought | numbered("gen_ai.completion.1", {"role": "assistant", "content": "Sunny."})
+    [conversation] = written(tmp_path, {"name": "anthropic.chat", "attributes": told}).conversations
+    assert said(conversation)[1:] == [("assistant", "<think>\nHm.\n</think>\nSunny.")]
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        {"status": {"code": 2, "message": "timeout"}},
+        {"status": {"code": "STATUS_CODE_ERROR"}},
+        {"status": {"status_code": "ERROR"}},
+        {"attributes": ATTRIBUTES | {"error.type": "timeout"}},
+    ],
+)
+def test_a_span_that_failed_is_rejected(tmp_path, failure):
+    failed = {"name": "chat m", "attributes": ATTRIBUTES} | failure
+    reading = written(tmp_path, failed, failed | {"status": {"code": "STATUS_CODE_OK"}, "attributes": ATTRIBUTES})
+    assert (reading.reasons(), len(reading.conversations)) == ({"a span that failed": 1}, 1)
+
+
+def test_a_failed_span_leaves_the_others_of_its_line(tmp_path):
+    good, failed = {"name": "chat m", "spanId": "2", "attributes": PAIRS}, {"status": {"code": 2}, "spanId": "3", "attributes": PAIRS}
+    reading = written(tmp_path, {"resourceSpans": [{"scopeSpans": [{"spans": [failed, good, OTHER]}]}]})
+    [conversation] = reading.conversations
+    assert [(one["reason"], one["span"]["spanId"]) for one in conversation.extra["spans"]] == [
+        ("a span that failed", "3"),
+        ("no messages in its spans", "1"),
+    ]
+
+
 def test_spans_of_anything_else_are_rejected(tmp_path):
     reading = written(tmp_path, {"resourceSpans": [{"scopeSpans": [{"spans": [OTHER]}]}]})
     assert reading.reasons() == {"no messages in its spans": 1}

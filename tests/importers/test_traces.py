@@ -1,5 +1,7 @@
 """What programs that watch models write: users, sessions, both sides of a call, and what failed."""
 
+import hashlib
+
 import pytest
 
 from tests.importers.logs import only, read, short
@@ -123,6 +125,8 @@ def test_a_call_has_its_user_session_model_and_sides(tmp_path, name, record):
         (WEAVE | {"exception": "boom"}, "a call of Weave that failed"),
         (COLUMNS | {"span_kind": "CHAIN"}, "an OpenInference span of another kind than LLM"),
         (COLUMNS | {"status_code": "ERROR"}, "an OpenInference span that failed"),
+        (FLAT | {"status": {"code": "ERROR", "message": "boom"}}, "an OpenInference span that failed"),
+        (FLAT | {"status": {"code": 2}}, "an OpenInference span that failed"),
     ],
 )
 def test_what_failed_or_says_nothing_is_rejected_by_name(tmp_path, record, reason):
@@ -148,6 +152,19 @@ def test_openinference_calls_are_calls(tmp_path):
     conversation = only(read(tmp_path, COLUMNS | {"attributes.llm.output_messages": [answer]}))
     [made] = conversation.messages[1].tool_calls
     assert (made.id, made.name, made.arguments) == ("c1", "add", '{"a": 2}')
+
+
+@pytest.mark.parametrize("url", ["https://a.example/cat.png", "data:image/png;base64,AAAA"])
+def test_a_picture_of_openinference_leaves_its_place(tmp_path, url):
+    parts = [
+        {"message_content.type": "text", "message_content.text": "What is this?"},
+        {"message_content.type": "image", "message_content.image.image.url": url},
+    ]
+    asked = [{"message.role": "user", "message.contents": parts}]
+    conversation = only(read(tmp_path, COLUMNS | {"attributes.llm.input_messages": asked}))
+    shown = url if url.startswith("https") else f"sha256:{hashlib.sha256(url.encode()).hexdigest()}"
+    assert short(conversation)[0] == ("user", f"What is this?\n[image: {shown}]")
+    assert conversation.extra["messages"][0]["content"]["unread"] == [{"type": "image", "image": {"url": url}}]
 
 
 def test_scores_and_thumbs_are_judgements(tmp_path):
