@@ -327,6 +327,36 @@ def test_a_transcript_of_hermes_is_a_session_named_by_its_file(platform, kind, t
     assert (reading.accepted, dict(reading.formats)) == (5, {"hermes-transcript": 5})
 
 
+def cline(answer, *more):
+    return [
+        {"role": "user", "content": [{"type": "text", "text": "<task>Do it.</task>"}]},
+        {"role": "assistant", "content": answer},
+        *more,
+    ]
+
+
+RESUMED = ({"role": "user", "content": "[TASK RESUMPTION]"}, {"role": "assistant", "content": "Done."})
+
+
+@pytest.mark.parametrize("why", ["user", "API Error", "user feedback"])
+@pytest.mark.parametrize("spelled", [lambda words: words, lambda words: [text(words), use("t1", command="ls")]])
+def test_an_answer_that_cline_interrupted_was_cut(tmp_path, why, spelled):
+    said_so = spelled(f"I edit the fi\n\n[Response interrupted by {why}]")
+    reading = written(tmp_path, *cline(said_so, *RESUMED), name="api_conversation_history.json")
+    [conversation] = reading.conversations
+    assert said(conversation)[1] == ("assistant", "I edit the fi")
+    assert (conversation.kinds, dict(reading.silent)) == (("side", "main"), {"turns that were cut short": 1})
+    [last] = written(tmp_path, *cline(said_so), name="api_conversation_history.json").conversations
+    assert last.status == "aborted"
+
+
+def test_cline_stops_an_answer_at_its_call(tmp_path):
+    mark = "[Response interrupted by a tool use result. Only one tool may be used at a time.]"
+    answer = [text(f"<read_file>a</read_file>\n\n{mark}")]
+    [conversation] = written(tmp_path, *cline(answer, *RESUMED), name="api_conversation_history.json").conversations
+    assert (said(conversation)[1], conversation.kinds) == (("assistant", "<read_file>a</read_file>"), ("main", "main"))
+
+
 def test_a_trial_of_tau_bench_is_scored_and_grouped_by_its_task(tmp_path):
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 
@@ -576,10 +606,13 @@ def test_a_span_that_failed_is_rejected(tmp_path, failure):
 
 
 def test_a_failed_span_leaves_the_others_of_its_line(tmp_path):
-    good, failed = {"name": "chat m", "spanId": "2", "attributes": PAIRS}, {"status": {"code": 2}, "spanId": "3", "attributes": PAIRS}
+    good, failed = (
+        {"name": "chat m", "spanId": "2", "attributes": PAIRS},
+        {"status": {"code": 2}, "spanId": "3", "attributes": PAIRS},
+    )
     reading = written(tmp_path, {"resourceSpans": [{"scopeSpans": [{"spans": [failed, good, OTHER]}]}]})
     [conversation] = reading.conversations
-    assert [(one["reason"], one["span"]["spanId"]) for one in conversation.extra["spans"]] == [
+    assert [(one["refused"], one["spanId"]) for one in conversation.extra["spans"]] == [
         ("a span that failed", "3"),
         ("no messages in its spans", "1"),
     ]

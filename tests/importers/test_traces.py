@@ -7,6 +7,7 @@ import pytest
 from tests.importers.logs import only, read, short
 
 ASKED, FOUR = {"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}
+BLANK = "redacted-by-litellm"  # what LiteLLM writes for each text under `turn_off_message_logging`
 CHOICES = {"id": "x", "choices": [{"index": 0, "message": FOUR, "finish_reason": "length"}]}
 HUMAN = {"lc": 1, "type": "constructor", "id": ["langchain", "schema", "messages", "HumanMessage"], "kwargs": {"content": "2+2?"}}
 AI = {"lc": 1, "type": "constructor", "id": ["langchain", "schema", "messages", "AIMessage"], "kwargs": {"content": "4"}}
@@ -115,6 +116,12 @@ def test_a_call_has_its_user_session_model_and_sides(tmp_path, name, record):
     [
         (LITELLM | {"status": "failure", "response": {}}, "a call in LiteLLM's log that failed"),
         (LITELLM | {"response": None}, "a call in LiteLLM's log without messages, or without an answer"),
+        (LITELLM | {"messages": [{"role": "user", "content": BLANK}]}, "a call in LiteLLM's log whose texts were blanked"),
+        (LITELLM | {"messages": BLANK, "response": {"text": BLANK}}, "a call in LiteLLM's log whose texts were blanked"),
+        (
+            HELICONE | {"response_body": {"choices": [{"message": FOUR | {"content": BLANK}}]}},
+            "a log of Helicone whose texts were blanked",
+        ),
         (LANGSMITH | {"error": "boom"}, "a LangSmith run that failed"),
         (LANGSMITH | {"run_type": "tool"}, "a LangSmith run of another kind than llm, without messages in its output"),
         (LANGSMITH | {"outputs": {}}, "a LangSmith run without messages in its output"),

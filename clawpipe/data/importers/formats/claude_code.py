@@ -51,11 +51,7 @@ def join_claude_code(records: Sequence[JsonObject], _session: str) -> Iterator[C
         else:
             thread.pass_by(record)
             others.append(record)
-    branches = [
-        (session, branch)
-        for (session, _), thread in threads.items()
-        for branch in branches_with_replies(thread.branches)
-    ]
+    branches = [(session, branch) for (session, _), thread in threads.items() for branch in branches_with_replies(thread.branches)]
     found, unread, why = [], list[JsonObject](), "no assistant message"
     for session, branch in branches:
         try:

@@ -11,13 +11,12 @@ numbered attributes of OpenLLMetry (`gen_ai.prompt.0.content`, `gen_ai.completio
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.data.importers.formats.chat import read_chat
+from clawpipe.data.importers.formats.traces.sides import read_each
 from clawpipe.data.importers.record import Conversation
 from clawpipe.data.importers.strict_json import RefusedError
 from clawpipe.data.importers.values import nested, numbered, object_of, text_of, unspelled, without
@@ -29,7 +28,6 @@ _NUMBERED = re.compile(r"(gen_ai\.prompt|gen_ai\.completion|llm\.request\.functi
 _CALLS = ("tool_calls", "function_call", "tool_call_id")  # fields of a numbered message that are read
 _CALLING = re.compile("tool|function")  # in names of fields that say what a message calls or answers
 _ASKED, _ANSWERED, _TOOLS = "gen_ai.prompt", "gen_ai.completion", "llm.request.functions"
-_SILENT = "no messages in its spans"
 _FAILED = re.compile(r"(STATUS_?CODE[._])?(ERROR|2)", re.IGNORECASE)
 _SESSIONS = ("gen_ai.conversation.id", "session.id")
 _USERS = ("user.id", "enduser.id")
@@ -45,18 +43,11 @@ def read_telemetry(record: JsonObject) -> list[Conversation]:
     """Return a conversation for each answer of each span; `extra` of the first holds all other spans, with the reasons.
 
     Raises:
-        RefusedError: no span can be read; with the reason of the last one that holds messages.
+        RefusedError: no span can be read; with the reason of the first one that holds messages.
     """
     spans = _spans(record) if "resourceSpans" in record else [record]
-    found, unread = list[Conversation](), list[JsonObject]()
-    for span in spans:
-        try:
-            found += read_chat(_as_log(span))
-        except RefusedError as error:
-            unread.append({"reason": str(error), "span": span})
-    if not found:
-        raise RefusedError(next((one["reason"] for one in reversed(unread) if one["reason"] != _SILENT), _SILENT))
-    return [replace(found[0], extra=dict(found[0].extra) | ({"spans": unread} if unread else {})), *found[1:]]
+    speaking_first = sorted(spans, key=lambda span: not _has_messages(_attributes(span)))
+    return read_each(speaking_first, lambda span: read_chat(_as_log(span)), "spans")
 
 
 def span_failed(span: JsonObject, error: Any) -> bool:
@@ -118,7 +109,7 @@ def _as_log(span: JsonObject) -> JsonObject:
     """
     attributes = _attributes(span)
     if not _has_messages(attributes):
-        raise RefusedError(_SILENT)
+        raise RefusedError("no messages in its spans")
     if span_failed(span, attributes.get("error.type")):
         raise RefusedError("a span that failed")
     asked, answers = _messages(attributes, _INPUT, _ASKED), _answers(_messages(attributes, _OUTPUT, _ANSWERED))
