@@ -34,8 +34,8 @@ class Claude:
     def user(self, parent, content, **more):
         return self.line("user", parent, message={"role": "user", "content": content}, **more)
 
-    def model(self, parent, name, *blocks):
-        message = {"id": name, "type": "message", "role": "assistant", "model": "m", "content": list(blocks), "stop_reason": None}
+    def model(self, parent, name, *blocks, ended=None):
+        message = {"id": name, "type": "message", "role": "assistant", "model": "m", "content": list(blocks), "stop_reason": ended}
         return self.line("assistant", parent, message=message)
 
 
@@ -126,6 +126,82 @@ def test_sub_agents_are_conversations_program_text_is_context(tmp_path):
     assert [content for _, content in said(agent)] == ["Search.", "Found."]
 
 
+def test_the_last_line_of_an_answer_says_that_it_was_cut(tmp_path):
+    line = Claude()
+    records = [
+        asked := line.user(None, "Report."),
+        thought := line.model(asked["uuid"], "m1", {"type": "thinking", "thinking": "Hm.", "signature": "z"}),
+        cut := line.model(thought["uuid"], "m1", text("It begins and"), ended="max_tokens"),
+        more := line.user(cut["uuid"], "Go on."),
+        line.model(more["uuid"], "m2", text("ends."), ended="end_turn"),
+    ]
+    reading = written(tmp_path, *records)
+    [conversation] = reading.conversations
+    assert (conversation.kinds, conversation.status) == (("side", "main"), "completed")
+    assert dict(reading.silent) == {"turns that were cut short": 1}
+
+
+def test_sub_agents_of_one_file_without_ids_are_told_apart(tmp_path):
+    """As versions without `agentId` write them, one after the other and side by side."""
+    line = Claude()
+    asked, aside = line.user(None, "Look."), Claude(isSidechain=True)
+    one, two = aside.user(None, "Search a."), aside.user(None, "Search b.")
+    call = aside.model(one["uuid"], "m2", use("t1", command="ls"))
+    heard = aside.user(call["uuid"], result("t1", "a.txt"))
+    records = [
+        *(asked, line.model(asked["uuid"], "m1", text("Done."))),
+        *(one, two, call, aside.model(two["uuid"], "m3", text("No b.")), heard, aside.model(heard["uuid"], "m4", text("An a."))),
+    ]
+    main, first, second = written(tmp_path, *records).conversations
+    assert [content for _, content in said(main)] == ["Look.", "Done."]
+    assert [content for _, content in said(first)] == ["Search a.", "", "a.txt", "An a."]
+    assert [content for _, content in said(second)] == ["Search b.", "No b."]
+    assert (main.kinds, first.kinds, second.kinds) == (("main",), ("main", "main"), ("main",))
+
+
+def test_a_user_line_without_a_parent_begins_anew(tmp_path):
+    line = Claude()
+    records = [
+        asked := line.user(None, "Start."),
+        line.model(asked["uuid"], "m1", text("Ready.")),
+        other := line.user(None, "Something else."),
+        line.model(other["uuid"], "m2", text("Else.")),
+    ]
+    before, after = written(tmp_path, *records).conversations
+    assert [content for _, content in said(before)] == ["Start.", "Ready."]
+    assert [content for _, content in said(after)] == ["Something else.", "Else."]
+
+
+def test_an_answer_that_was_asked_for_again_is_a_branch(tmp_path):
+    """Both were given to the same request; what follows stands behind the answer that it names."""
+    line = Claude()
+    records = [
+        asked := line.user(None, "Try."),
+        once := line.model(asked["uuid"], "m1", text("First.")),
+        again := line.model(asked["uuid"], "m2", text("Second.")),
+        taken := line.user(again["uuid"], "Go on."),
+        line.model(taken["uuid"], "m3", text("On.")),
+        back := line.user(once["uuid"], "No, the first."),
+        line.model(back["uuid"], "m4", text("As you like.")),
+    ]
+    left, right = written(tmp_path, *records).conversations
+    assert [content for _, content in said(left)] == ["Try.", "First.", "No, the first.", "As you like."]
+    assert [content for _, content in said(right)] == ["Try.", "Second.", "Go on.", "On."]
+    assert (left.kinds, right.kinds) == (("main", "main"), ("main", "main"))
+
+
+def test_lines_that_name_no_parent_are_one_conversation(tmp_path):
+    line = Claude()
+    records = [
+        line.user(None, "Start."),
+        line.model(None, "m1", text("Ready.")),
+        line.user(None, "Go."),
+        line.model(None, "m2", text("Gone.")),
+    ]
+    [conversation] = written(tmp_path, *records).conversations
+    assert [content for _, content in said(conversation)] == ["Start.", "Ready.", "Go.", "Gone."]
+
+
 def test_a_session_without_answers_is_rejected_line_by_line(tmp_path):
     line = Claude()
     reading = written(tmp_path, {"type": "summary", "summary": "x", "leafUuid": "y"}, line.user(None, "Hello?"))
@@ -210,6 +286,29 @@ def test_rollback_and_compaction_begin_new_branches(tmp_path):
     assert [one.kinds for one in conversations] == [("main", "main"), ("side", "main"), ("main",)]
 
 
+@pytest.mark.parametrize(
+    ("turns", "kept"),
+    [(1, ["<environment_context>/a", "one", "One."]), (2, ["<environment_context>/a"]), (9, ["<environment_context>/a"])],
+)
+def test_a_rollback_counts_what_persons_asked(tmp_path, turns, kept):
+    """The environment stands before a turn and falls with it; what stands before the first turn stays."""
+    records = [
+        message("user", "<environment_context>/a"),
+        message("user", "one"),
+        message("assistant", "One."),
+        message("user", "<environment_context>/b"),
+        message("user", "two"),
+        message("assistant", "Two."),
+        message("user", "<turn_aborted>\nBy the user.\n</turn_aborted>"),
+        event("event_msg", type="thread_rolled_back", num_turns=turns),
+        message("user", "three"),
+        message("assistant", "Three."),
+    ]
+    _, conversation = written(tmp_path, *records).conversations
+    assert [content for _, content in said(conversation)] == [*kept, "three", "Three."]
+    assert conversation.prompt == next(content for content in [*kept, "three"] if "<" not in content)
+
+
 @pytest.mark.parametrize(("platform", "kind"), [("telegram", "main"), ("cron", "side")])
 def test_a_transcript_of_hermes_is_a_session_named_by_its_file(platform, kind, tmp_path):
     records = [
@@ -226,6 +325,36 @@ def test_a_transcript_of_hermes_is_a_session_named_by_its_file(platform, kind, t
     assert [name for name, _ in said(conversation)] == ["user", "assistant", "tool", "assistant"]
     assert json.loads(conversation.tools)[0]["function"]["name"] == "f"
     assert (reading.accepted, dict(reading.formats)) == (5, {"hermes-transcript": 5})
+
+
+def cline(answer, *more):
+    return [
+        {"role": "user", "content": [{"type": "text", "text": "<task>Do it.</task>"}]},
+        {"role": "assistant", "content": answer},
+        *more,
+    ]
+
+
+RESUMED = ({"role": "user", "content": "[TASK RESUMPTION]"}, {"role": "assistant", "content": "Done."})
+
+
+@pytest.mark.parametrize("why", ["user", "API Error", "user feedback"])
+@pytest.mark.parametrize("spelled", [lambda words: words, lambda words: [text(words), use("t1", command="ls")]])
+def test_an_answer_that_cline_interrupted_was_cut(tmp_path, why, spelled):
+    said_so = spelled(f"I edit the fi\n\n[Response interrupted by {why}]")
+    reading = written(tmp_path, *cline(said_so, *RESUMED), name="api_conversation_history.json")
+    [conversation] = reading.conversations
+    assert said(conversation)[1] == ("assistant", "I edit the fi")
+    assert (conversation.kinds, dict(reading.silent)) == (("side", "main"), {"turns that were cut short": 1})
+    [last] = written(tmp_path, *cline(said_so), name="api_conversation_history.json").conversations
+    assert last.status == "aborted"
+
+
+def test_cline_stops_an_answer_at_its_call(tmp_path):
+    mark = "[Response interrupted by a tool use result. Only one tool may be used at a time.]"
+    answer = [text(f"<read_file>a</read_file>\n\n{mark}")]
+    [conversation] = written(tmp_path, *cline(answer, *RESUMED), name="api_conversation_history.json").conversations
+    assert (said(conversation)[1], conversation.kinds) == (("assistant", "<read_file>a</read_file>"), ("main", "main"))
 
 
 def test_a_trial_of_tau_bench_is_scored_and_grouped_by_its_task(tmp_path):
@@ -406,6 +535,87 @@ def test_numbered_attributes_are_messages(tmp_path):
     told = {"gen_ai.prompt.0.role": "user", "gen_ai.prompt.0.content": "q", "gen_ai.completion.0.content": "a"}
     [conversation] = written(tmp_path, {"name": "chat", "attributes": told}).conversations
     assert said(conversation) == [("user", "q"), ("assistant", "a")]
+
+
+ASKED = {"gen_ai.prompt.0.role": "user", "gen_ai.prompt.0.content": "Weather?"}
+CALLED = {"tool_calls.0.id": "c1", "tool_calls.0.name": "look", "tool_calls.0.arguments": '{"city": "Oslo"}'}
+
+
+def numbered(prefix, fields):
+    return {f"{prefix}.{name}": value for name, value in fields.items()}
+
+
+@pytest.mark.parametrize(
+    "called",
+    [
+        CALLED,
+        {"tool_calls": json.dumps([{"id": "c1", "function": {"name": "look", "arguments": '{"city": "Oslo"}'}}])},
+        {"function_call.name": "look", "function_call.arguments": '{"city": "Oslo"}'},
+    ],
+    ids=["numbered", "spelled", "older"],
+)
+def test_numbered_calls_belong_to_their_answer(tmp_path, called):
+    answer = {"role": "assistant", "content": "I look.", "finish_reason": "tool_calls"} | called
+    tool = {"name": "look", "description": "Looks.", "parameters": '{"type": "object"}'}
+    told = ASKED | numbered("gen_ai.completion.0", answer) | numbered("llm.request.functions.0", tool)
+    [conversation] = written(tmp_path, {"name": "openai.chat", "attributes": told}).conversations
+    [call] = conversation.messages[1].tool_calls
+    assert (said(conversation)[1], call.name, call.arguments) == (("assistant", "I look."), "look", '{"city": "Oslo"}')
+    assert json.loads(conversation.tools) == [{"type": "function", "function": tool | {"parameters": {"type": "object"}}}]
+    assert conversation.kinds == ("main",)
+
+
+def test_numbered_calls_of_a_prompt_have_their_results(tmp_path):
+    called = numbered("gen_ai.prompt.1", {"role": "assistant"} | CALLED)
+    heard = numbered("gen_ai.prompt.2", {"role": "tool", "tool_call_id": "c1", "content": "sunny"})
+    told = ASKED | called | heard | {"gen_ai.completion.0.content": "Sunny."}
+    [conversation] = written(tmp_path, {"name": "openai.chat", "attributes": told}).conversations
+    assert [(call.id, call.name) for call in conversation.messages[1].tool_calls] == [("c1", "look")]
+    assert (conversation.messages[2].role, conversation.messages[2].tool_call_id) == ("tool", "c1")
+    assert conversation.kinds == ("side", "main")
+
+
+@pytest.mark.parametrize("name", ["tool_calls.0.what", "tool_calls", "tool_uses.0.name"])
+def test_a_numbered_call_that_is_not_understood(tmp_path, name):
+    told = ASKED | {"gen_ai.completion.0.content": "I look.", f"gen_ai.completion.0.{name}": "look"}
+    reading = written(tmp_path, {"name": "openai.chat", "attributes": told})
+    assert reading.reasons() == {"a span with a tool call that is not understood": 1}
+
+
+def test_a_numbered_thought_is_part_of_its_answer(tmp_path):
+    """As the instrumentation of Anthropic writes it."""
+    thought = numbered("gen_ai.completion.0", {"role": "thinking", "content": "Hm."})
+    told = ASKED | thought | numbered("gen_ai.completion.1", {"role": "assistant", "content": "Sunny."})
+    [conversation] = written(tmp_path, {"name": "anthropic.chat", "attributes": told}).conversations
+    assert said(conversation)[1:] == [("assistant", "<think>\nHm.\n</think>\nSunny.")]
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        {"status": {"code": 2, "message": "timeout"}},
+        {"status": {"code": "STATUS_CODE_ERROR"}},
+        {"status": {"status_code": "ERROR"}},
+        {"attributes": ATTRIBUTES | {"error.type": "timeout"}},
+    ],
+)
+def test_a_span_that_failed_is_rejected(tmp_path, failure):
+    failed = {"name": "chat m", "attributes": ATTRIBUTES} | failure
+    reading = written(tmp_path, failed, failed | {"status": {"code": "STATUS_CODE_OK"}, "attributes": ATTRIBUTES})
+    assert (reading.reasons(), len(reading.conversations)) == ({"a span that failed": 1}, 1)
+
+
+def test_a_failed_span_leaves_the_others_of_its_line(tmp_path):
+    good, failed = (
+        {"name": "chat m", "spanId": "2", "attributes": PAIRS},
+        {"status": {"code": 2}, "spanId": "3", "attributes": PAIRS},
+    )
+    reading = written(tmp_path, {"resourceSpans": [{"scopeSpans": [{"spans": [failed, good, OTHER]}]}]})
+    [conversation] = reading.conversations
+    assert [(one["refused"], one["spanId"]) for one in conversation.extra["spans"]] == [
+        ("a span that failed", "3"),
+        ("no messages in its spans", "1"),
+    ]
 
 
 def test_spans_of_anything_else_are_rejected(tmp_path):

@@ -53,6 +53,14 @@ def test_a_label_that_does_not_score_is_kept(joined):
     assert found.extra["label"] == {"answer": "42"}
 
 
+def test_labels_of_one_attempt_may_repeat_but_not_differ(joined):
+    label = {"prompt": "p", "occurrence": 1, "score": 1}
+    values, _, labels = joined([label, label], "p", "p")
+    assert (values, labels.unused) == ([[], [1]], 0)
+    with pytest.raises(DataError, match=r"labels\.jsonl:2: no label: .* says something else"):
+        joined([label, label | {"score": 0}])
+
+
 @pytest.mark.parametrize("row", [{"score": 1}, {"prompt_hash": "12", "score": 1}, {"prompt": "p", "score": "high"}])
 def test_a_line_that_is_no_label_is_named(joined, row):
     with pytest.raises(DataError, match=r"labels\.jsonl:2: no label"):

@@ -61,6 +61,8 @@ def test_a_trace_is_read_by_its_own_sides(tmp_path):
         ({"output": None}, "a Langfuse record without messages in its input and output"),
         ({"input": {"city": "Oslo"}}, "a Langfuse record without messages in its input and output"),
         ({"output": {"degrees": 3}}, "a Langfuse record without messages in its input and output"),
+        ({"level": "ERROR", "output": "Error: 500 timed out"}, "a Langfuse record of a call that failed"),
+        ({"output": "redacted-by-litellm"}, "a Langfuse record whose texts were blanked"),
     ],
 )
 def test_what_says_nothing_is_rejected_by_its_own_name(tmp_path, fields, reason):
@@ -133,3 +135,24 @@ def test_a_trace_without_messages_is_read_by_its_generations(tmp_path):
     other = {name: value for name, value in OBSERVATION.items() if name != "sessionId"}
     [conversation] = read(tmp_path, trace | {"observations": [{"type": "SPAN"}, other]}).conversations
     assert (said(conversation), conversation.session) == ([("user", "2+2?"), ("assistant", "4")], "s9")
+
+
+def test_a_failed_generation_leaves_the_others_of_its_trace(tmp_path):
+    trace = {"id": "t", "timestamp": "2026", "sessionId": "s9", "input": {"city": "Oslo"}, "output": {"degrees": 3}}
+    failed = OBSERVATION | {"id": "o0", "level": "ERROR", "output": "Error: 500 timed out"}
+    [conversation] = read(tmp_path, trace | {"observations": [failed, OBSERVATION]}).conversations
+    assert said(conversation) == [("user", "2+2?"), ("assistant", "4")]
+    assert [(one["id"], one["refused"]) for one in conversation.extra["unread"]] == [
+        ("o0", "a Langfuse record of a call that failed")
+    ]
+
+
+def test_a_trace_whose_generations_all_failed_is_rejected(tmp_path):
+    trace = {
+        "id": "t",
+        "timestamp": "2026",
+        "input": "q",
+        "output": "Error: 500",
+        "observations": [OBSERVATION | {"level": "ERROR"}],
+    }
+    assert read(tmp_path, trace).reasons() == {"a Langfuse record of a call that failed": 1}

@@ -1,10 +1,13 @@
 """What programs that watch models write: users, sessions, both sides of a call, and what failed."""
 
+import hashlib
+
 import pytest
 
 from tests.importers.logs import only, read, short
 
 ASKED, FOUR = {"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}
+BLANK = "redacted-by-litellm"  # what LiteLLM writes for each text under `turn_off_message_logging`
 CHOICES = {"id": "x", "choices": [{"index": 0, "message": FOUR, "finish_reason": "length"}]}
 HUMAN = {"lc": 1, "type": "constructor", "id": ["langchain", "schema", "messages", "HumanMessage"], "kwargs": {"content": "2+2?"}}
 AI = {"lc": 1, "type": "constructor", "id": ["langchain", "schema", "messages", "AIMessage"], "kwargs": {"content": "4"}}
@@ -113,6 +116,12 @@ def test_a_call_has_its_user_session_model_and_sides(tmp_path, name, record):
     [
         (LITELLM | {"status": "failure", "response": {}}, "a call in LiteLLM's log that failed"),
         (LITELLM | {"response": None}, "a call in LiteLLM's log without messages, or without an answer"),
+        (LITELLM | {"messages": [{"role": "user", "content": BLANK}]}, "a call in LiteLLM's log whose texts were blanked"),
+        (LITELLM | {"messages": BLANK, "response": {"text": BLANK}}, "a call in LiteLLM's log whose texts were blanked"),
+        (
+            HELICONE | {"response_body": {"choices": [{"message": FOUR | {"content": BLANK}}]}},
+            "a log of Helicone whose texts were blanked",
+        ),
         (LANGSMITH | {"error": "boom"}, "a LangSmith run that failed"),
         (LANGSMITH | {"run_type": "tool"}, "a LangSmith run of another kind than llm, without messages in its output"),
         (LANGSMITH | {"outputs": {}}, "a LangSmith run without messages in its output"),
@@ -123,6 +132,8 @@ def test_a_call_has_its_user_session_model_and_sides(tmp_path, name, record):
         (WEAVE | {"exception": "boom"}, "a call of Weave that failed"),
         (COLUMNS | {"span_kind": "CHAIN"}, "an OpenInference span of another kind than LLM"),
         (COLUMNS | {"status_code": "ERROR"}, "an OpenInference span that failed"),
+        (FLAT | {"status": {"code": "ERROR", "message": "boom"}}, "an OpenInference span that failed"),
+        (FLAT | {"status": {"code": 2}}, "an OpenInference span that failed"),
     ],
 )
 def test_what_failed_or_says_nothing_is_rejected_by_name(tmp_path, record, reason):
@@ -148,6 +159,19 @@ def test_openinference_calls_are_calls(tmp_path):
     conversation = only(read(tmp_path, COLUMNS | {"attributes.llm.output_messages": [answer]}))
     [made] = conversation.messages[1].tool_calls
     assert (made.id, made.name, made.arguments) == ("c1", "add", '{"a": 2}')
+
+
+@pytest.mark.parametrize("url", ["https://a.example/cat.png", "data:image/png;base64,AAAA"])
+def test_a_picture_of_openinference_leaves_its_place(tmp_path, url):
+    parts = [
+        {"message_content.type": "text", "message_content.text": "What is this?"},
+        {"message_content.type": "image", "message_content.image.image.url": url},
+    ]
+    asked = [{"message.role": "user", "message.contents": parts}]
+    conversation = only(read(tmp_path, COLUMNS | {"attributes.llm.input_messages": asked}))
+    shown = url if url.startswith("https") else f"sha256:{hashlib.sha256(url.encode()).hexdigest()}"
+    assert short(conversation)[0] == ("user", f"What is this?\n[image: {shown}]")
+    assert conversation.extra["messages"][0]["content"]["unread"] == [{"type": "image", "image": {"url": url}}]
 
 
 def test_scores_and_thumbs_are_judgements(tmp_path):

@@ -1,4 +1,4 @@
-"""Values of foreign records: objects, lists and texts, which may be absent, of another type, or spelled as JSON."""
+"""Values of foreign records: objects, lists and texts, which may be absent, of another type, spelled as JSON, or taken apart."""
 
 from __future__ import annotations
 
@@ -40,3 +40,27 @@ def unspelled(value: Any) -> Any:
 def without(record: JsonObject, *names: str) -> JsonObject:
     """Return the fields of a record that have none of these names."""
     return {name: value for name, value in record.items() if name not in names}
+
+
+def nested(record: JsonObject) -> JsonObject:
+    """Return an object whose names have dots as objects in objects: `{"a.b": 1}` is `{"a": {"b": 1}}`."""
+    whole: JsonObject = {}
+    for name, value in record.items():
+        _put(whole, name.split("."), value)
+    return whole
+
+
+def _put(whole: JsonObject, path: list[str], value: Any) -> None:
+    for name in path[:-1]:
+        inner = whole.get(name)
+        whole = whole.setdefault(name, {}) if isinstance(inner, dict) or inner is None else {}
+    known = whole.get(path[-1])
+    whole[path[-1]] = known | value if isinstance(known, dict) and isinstance(value, dict) else value
+
+
+def numbered(value: Any) -> list[JsonObject]:
+    """Return a list of objects, also from an object whose keys are numbers."""
+    inner = object_of(value)
+    if inner and all(name.isdecimal() for name in inner):
+        return [object_of(inner[name]) for name in sorted(inner, key=int)]
+    return objects_of(value.tolist() if hasattr(value, "tolist") else value)

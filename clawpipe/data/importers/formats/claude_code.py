@@ -3,9 +3,10 @@
     {"type": "user", "uuid", "parentUuid", "sessionId", "message": {"role": "user", "content": ...}, ...}
     {"type": "assistant", ..., "message": {"id", "role": "assistant", "model", "content": [one block], "usage"}}
 
-Lines with the same message id are one message of the model. Sub-agents (`isSidechain`) are separate conversations, and so is each
-branch of a session in which the user went back (`parentUuid`). Messages of the program itself (`<synthetic>`) are context. Qwen
-Code writes the same with Gemini's parts, and results of tools on lines of the type `tool_result`.
+Lines with the same message id are one message of the model. Sub-agents (`isSidechain`) are separate conversations: those of older
+versions have no `agentId`, and share nothing but their first line. So is each branch of a session: a user went back, or the program
+asked the model once more (`parentUuid`). Messages of the program itself (`<synthetic>`) are context. Qwen Code writes the same with
+Gemini's parts, and results of tools on lines of the type `tool_result`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ _MARKS = ("sessionId", "parentUuid", "leafUuid", "snapshot")
 _ELSE = ("traceId", "input", "output", "observations", "prompt", "completion")  # of other records that name a session
 _LINES = "lines"  # key of a message for the further fields of its lines
 _COMPACTED = "compact_boundary"
+_ENDED, _PARENT = "stop_reason", "parentUuid"
 _SYNTHETIC = "<synthetic>"  # the model name on messages of the program itself
 _INJECTED = ("<command-", "<local-command-", "<system-reminder>", "Caveat: ")  # prefixes of texts that no person typed
 
@@ -41,18 +43,15 @@ def join_claude_code(records: Sequence[JsonObject], _session: str) -> Iterator[C
     """
     threads: dict[tuple[str | None, str | None], _Thread] = {}
     others: list[JsonObject] = []
-    for record in records:
-        thread = threads.setdefault((_name(record.get("sessionId")), _agent(record)), _Thread())
+    roots: dict[str | None, str] = {}
+    for record in _linked(records):
+        thread = threads.setdefault((_name(record.get("sessionId")), _agent(record, roots)), _Thread())
         if record["type"] in _SPEAKERS and isinstance(record.get("message"), dict):
             thread.add(record)
         else:
             thread.pass_by(record)
             others.append(record)
-    branches = [
-        (session, branch)
-        for (session, _), thread in threads.items()
-        for branch in branches_with_replies([*thread.left, thread.branch])
-    ]
+    branches = [(session, branch) for (session, _), thread in threads.items() for branch in branches_with_replies(thread.branches)]
     found, unread, why = [], list[JsonObject](), "no assistant message"
     for session, branch in branches:
         try:
@@ -71,67 +70,104 @@ def _name(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _agent(record: JsonObject) -> str | None:
-    """Return the id of the sub-agent that wrote a line; None for the main agent."""
-    return str(record.get("agentId")) if record.get("isSidechain") is True else None
+def _linked(records: Sequence[JsonObject]) -> Sequence[JsonObject]:
+    """Return the lines without `parentUuid` if none of them names another: then only their order says what follows what."""
+    if any(record.get(_PARENT) for record in records):
+        return records
+    return [{name: value for name, value in record.items() if name != _PARENT} for record in records]
+
+
+def _agent(record: JsonObject, roots: dict[str | None, str]) -> str | None:
+    """Return the name of the sub-agent that wrote a line: its id, else the uuid of its first line; None for the main agent.
+
+    Args:
+        roots: first lines of sub-agents without an id, by the uuids of their lines; receives this line's.
+    """
+    if record.get("isSidechain") is not True:
+        return None
+    if record.get("agentId") is not None or _PARENT not in record:
+        return str(record.get("agentId"))
+    uuid = _name(record.get("uuid"))
+    root = roots.get(_name(record[_PARENT]), str(uuid))
+    if uuid:
+        roots[uuid] = root
+    return root
 
 
 class _Thread:
-    """Joins the lines of one agent into messages. `left` holds the branches that the user left."""
+    """Joins the lines of one agent into messages. `branches` holds all branches; a line continues one of them, or begins one."""
 
     def __init__(self) -> None:
-        self.left: list[Branch] = []
-        self.branch = Branch()
-        self._ends: dict[str, int] = {}  # number of messages after a line, by its uuid
-        self._by_id: dict[str, int] = {}  # index of a message of the model, by its id
+        self._branch = Branch()
+        self.branches = [self._branch]
+        self._ends: dict[str | None, tuple[Branch, int]] = {}  # branch and number of its messages after a line, by its uuid
+        self._by_id: dict[str | None, JsonObject] = {}  # messages of the model in this branch, by their ids
 
     def add(self, record: JsonObject) -> None:
-        self._go_back(record)
         message = dict(record["message"]) | {"role": "tool" if record["type"] == "tool_result" else record["type"]}
         rest = {name: value for name, value in record.items() if name != "message"}
-        name = message.get("id") if record["type"] == "assistant" else None
-        place = self._by_id.get(name) if isinstance(name, str) else None
-        if place is None:
-            self._append(message, rest)
+        begun = self._by_id.get(_name(message.get("id"))) if record["type"] == "assistant" else None
+        if begun:
+            _extend(begun, message, rest)
         else:
-            self.branch.messages[place] = _extended(self.branch.messages[place], message, rest)
-        self._end(record, len(self.branch.messages))
+            self._follow(record)
+            self._append(message, rest)
+        self._end(record, len(self._branch.messages))
 
     def pass_by(self, record: JsonObject) -> None:
         """Pass over a line without a message. After a compaction the history begins anew."""
-        self._end(record, 0 if record.get("subtype") == _COMPACTED else len(self.branch.messages))
+        self._end(record, 0 if record.get("subtype") == _COMPACTED else len(self._branch.messages))
 
     def _end(self, record: JsonObject, length: int) -> None:
         if isinstance(uuid := record.get("uuid"), str):
-            self._ends[uuid] = length
+            self._ends[uuid] = (self._branch, length)
 
     def _append(self, message: JsonObject, rest: JsonObject) -> None:
-        place = len(self.branch.messages)
-        if message["role"] == "assistant":
-            if isinstance(name := message.get("id"), str):
-                self._by_id[name] = place
-            if message.get("model") == _SYNTHETIC or rest.get("isApiErrorMessage") is True:
-                self.branch.muted.add(place)
-        self.branch.messages.append(message | {_LINES: [rest]})
+        message |= {_LINES: [rest]}
+        if message["role"] == "assistant" and (message.get("model") == _SYNTHETIC or rest.get("isApiErrorMessage") is True):
+            self._branch.muted.add(len(self._branch.messages))
+        self._branch.messages.append(message)
+        self._know(message)
 
-    def _go_back(self, record: JsonObject) -> None:
-        """Begin a new branch if a user message follows an earlier message than the last; tool results follow their call."""
-        parent = record.get("parentUuid")
-        end = self._ends.get(parent) if isinstance(parent, str) else None
-        if record["type"] != "user" or end is None or end >= len(self.branch.messages) or _is_answer(record["message"]):
-            return
-        if not any(self.branch.messages[place].get("role") == "assistant" for place in range(end, len(self.branch.messages))):
-            return  # several user messages in a row
-        self.left.append(self.branch)
-        self.branch = self.branch.back_to(end)
-        self._by_id = {name: place for name, place in self._by_id.items() if place < end}
+    def _know(self, message: JsonObject) -> None:
+        if message["role"] == "assistant" and (name := _name(message.get("id"))):
+            self._by_id[name] = message
+
+    def _follow(self, record: JsonObject) -> None:
+        """Go to the branch of the line before this one; begin a new branch there if the model has answered behind it.
+
+        Results of tools follow their calls, which may have been made side by side.
+        """
+        branch, end = self._before(record)
+        answers = record["type"] == "tool_result" or _is_answer(record["message"])
+        if not answers and any(message["role"] == "assistant" for message in branch.messages[end:]):
+            branch = branch.back_to(end)
+            self.branches.append(branch)
+        if branch is not self._branch:
+            self._branch, self._by_id = branch, {}
+            for message in branch.messages:
+                self._know(message)
+
+    def _before(self, record: JsonObject) -> tuple[Branch, int]:
+        """Return where the line before a line ends. A user without one begins anew; any other such line goes on."""
+        here = self._branch
+        if record["type"] == "user" and _PARENT in record and record[_PARENT] is None:
+            return here, 0
+        branch, end = self._ends.get(_name(record.get(_PARENT)), (here, len(here.messages)))
+        is_here = end == 0 or (end <= len(here.messages) and here.messages[end - 1] is branch.messages[end - 1])
+        return here if is_here else branch, end
 
 
-def _extended(before: JsonObject, message: JsonObject, rest: JsonObject) -> JsonObject:
-    """Add the block of one more line to a message of the model; fields that differ stay with the line."""
+def _extend(before: JsonObject, message: JsonObject, rest: JsonObject) -> None:
+    """Add the block of one more line to a message of the model; fields that differ stay with the line.
+
+    Why the message ended stands on its last line; those before say null.
+    """
     other = {name: value for name, value in message.items() if name != "content" and before.get(name) != value}
-    content = [*_parts(before.get("content")), *_parts(message.get("content"))]
-    return before | {"content": content, _LINES: [*before[_LINES], rest | ({"message": other} if other else {})]}
+    before["content"] = [*_parts(before.get("content")), *_parts(message.get("content"))]
+    before[_LINES].append(rest | ({"message": other} if other else {}))
+    if message.get(_ENDED) is not None:
+        before[_ENDED] = message[_ENDED]
 
 
 def _is_answer(message: JsonObject) -> bool:

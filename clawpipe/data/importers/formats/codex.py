@@ -5,7 +5,8 @@
     {"timestamp", "type": "response_item", "payload": {"type": "message" | "reasoning" | "function_call" | ..., ...}}
     {"timestamp", "type": "event_msg", "payload": {"type": "thread_rolled_back", "num_turns": 1}}
 
-A compaction and a rollback of turns each begin a new branch of the session, which becomes a conversation.
+A compaction and a rollback of turns each begin a new branch of the session, which becomes a conversation. What Codex itself writes
+as the user, such as the environment, is no turn that a rollback counts.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ from clawpipe.data.importers.formats.responses import messages_of
 from clawpipe.data.importers.record import Conversation, Fields, counted
 from clawpipe.data.importers.strict_json import RefusedError
 
-_INJECTED = ("# AGENTS.md", "<environment_context>", "<user_instructions>", "<permissions", "<INSTRUCTIONS>")  # no person typed it
+_INJECTED = (  # beginnings of texts that no person typed as a request
+    *("# AGENTS.md", "<environment_context>", "<user_instructions>", "<permissions", "<INSTRUCTIONS>"),
+    *("<turn_aborted", "<user_shell_command", "<skill>", "<subagent_notification"),
+)
 
 
 def is_codex(record: JsonObject) -> bool:
@@ -91,10 +95,21 @@ def _replaced(payload: JsonObject) -> list[JsonObject]:
 
 
 def _rolled_back(items: list[JsonObject], turns: Any) -> list[JsonObject]:
-    """Return the items before the last `turns` requests."""
-    asked = [place for place, item in enumerate(items) if item.get("role") == "user"]
-    count = turns if type(turns) is int and turns > 0 else 0
-    return items[: asked[-count]] if 0 < count <= len(asked) else items if not count else []
+    """Return the items before the last `turns` requests, without what Codex said just before them."""
+    asked = [place for place, item in enumerate(items) if item.get("role") == "user" and not _is_injected(item)]
+    if type(turns) is not int or turns <= 0 or not asked:
+        return items
+    first, end = asked[0], asked[-min(turns, len(asked))]
+    while end > first and _is_injected(items[end - 1]):
+        end -= 1
+    return items[:end]
+
+
+def _is_injected(item: JsonObject) -> bool:
+    """Whether a message holds a text that no person typed; a message of Codex may hold several of them."""
+    content = item.get("content") if item.get("role") in ("user", "developer") else None
+    texts = [part.get("text") for part in content if isinstance(part, dict)] if isinstance(content, list) else [content]
+    return any(isinstance(text, str) and text.lstrip().startswith(_INJECTED) for text in texts)
 
 
 def _conversation(branch: Branch, session: str | None, model: str | None, others: JsonObject) -> Conversation:

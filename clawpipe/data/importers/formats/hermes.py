@@ -8,8 +8,8 @@ Other writers of this form use {from: function_call} and {from: observation}, an
 exported session is one object with the columns of the agent's database and `messages` in the form of the chat API; a file in its
 folder of sessions is the same, with `platform` in place of `source`. Turns of cron jobs are side turns.
 
-A transcript has a message on each line, or an item of the Responses API, as the Agents SDK writes them; Goose's sessions are
-transcripts, too.
+A transcript has a message on each line, or an item of the Responses API, as the Agents SDK writes them; Goose's sessions and
+Cline's histories are transcripts, too.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ _META = "session_meta"
 _HEADER = ("working_dir", "message_count")  # of the first line of Goose's sessions
 _ELSE = ("messages", "conversations", "contents", "prompt", "message")  # fields that mark a line as another format
 _SAYS = ("content", "parts", "tool_calls")
+_INTERRUPTED = re.compile(r"\s*\[Response interrupted by (user|API Error|user feedback|a tool use result[^\]]*)\]\s*\Z")
 
 
 def is_hermes(record: JsonObject) -> bool:
@@ -212,7 +213,7 @@ def join_transcript(records: Sequence[JsonObject], session: str) -> Iterator[Con
     said = [record for record in records if not _is_header(record)]
     if any(map(is_item, said)):
         said = list(messages_of(said))
-    read = read_messages(take_system(meta, said))
+    read = read_messages(take_system(meta, [_without_mark(part) for part in said]))
     side: Kind | None = "side" if meta.peek("platform") in SIDE else None
     kinds = main_but_muted(read.messages, read.muted)
     yield Conversation(
@@ -227,3 +228,19 @@ def join_transcript(records: Sequence[JsonObject], session: str) -> Iterator[Con
         unread=read.unread,
         **counted(read.messages, read.failed),
     )
+
+
+def _without_mark(message: JsonObject) -> JsonObject:
+    """Return a message without the mark that Cline and Roo put behind an answer which they stopped; it says why the answer ended.
+
+    An answer that they stopped at its call of a tool is whole.
+    """
+    content = message.get("content") if message.get("role") == "assistant" else None
+    listed = content if isinstance(content, list) else [content]
+    parts = [part if isinstance(part, dict) else {"type": "text", "text": part} for part in listed]
+    mark = next((found for part in parts if (found := _INTERRUPTED.search(str(part.get("text"))))), None)
+    if mark is None:
+        return message
+    ended = {} if mark[1].startswith("a tool") else {"finish_reason": f"interrupted by {mark[1]}"}
+    cut = [part | {"text": _INTERRUPTED.sub("", text)} if isinstance(text := part.get("text"), str) else part for part in parts]
+    return message | {"content": cut if isinstance(content, list) else cut[0]["text"]} | ended

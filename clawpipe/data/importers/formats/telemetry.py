@@ -4,25 +4,31 @@
     {"name": "chat m", "attributes": {"gen_ai.input.messages": ..., ...}}            one span
 
 Messages come from the attributes `gen_ai.input.messages` and `gen_ai.output.messages` of the span or of its events, or from the
-numbered attributes of OpenLLMetry (`gen_ai.prompt.0.content`). Each output message is an answer; the input is context.
+numbered attributes of OpenLLMetry (`gen_ai.prompt.0.content`, `gen_ai.completion.0.tool_calls.0.name`; a tool on offer is
+`llm.request.functions.0.name`). Each output message is an answer; the input is context. A span that failed is refused.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from itertools import zip_longest
 from typing import Any
 
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.data.importers.formats.chat import read_chat
+from clawpipe.data.importers.formats.traces.sides import read_each
 from clawpipe.data.importers.record import Conversation
 from clawpipe.data.importers.strict_json import RefusedError
+from clawpipe.data.importers.values import nested, numbered, object_of, text_of, unspelled, without
 from clawpipe.data.wire.arguments import parsed
 
 _REASONS = "gen_ai.response.finish_reasons"
 _INPUT, _OUTPUT = "gen_ai.input.messages", "gen_ai.output.messages"
-_NUMBERED = re.compile(r"gen_ai\.(prompt|completion)\.(\d{1,4})\.(role|content|finish_reason)")
+_NUMBERED = re.compile(r"(gen_ai\.prompt|gen_ai\.completion|llm\.request\.functions)\.(\d{1,4}\..+)")
+_CALLS = ("tool_calls", "function_call", "tool_call_id")  # fields of a numbered message that are read
+_CALLING = re.compile("tool|function")  # in names of fields that say what a message calls or answers
+_ASKED, _ANSWERED, _TOOLS = "gen_ai.prompt", "gen_ai.completion", "llm.request.functions"
+_FAILED = re.compile(r"(STATUS_?CODE[._])?(ERROR|2)", re.IGNORECASE)
 _SESSIONS = ("gen_ai.conversation.id", "session.id")
 _USERS = ("user.id", "enduser.id")
 _MODELS = ("gen_ai.response.model", "gen_ai.request.model")
@@ -33,24 +39,26 @@ def is_telemetry(record: JsonObject) -> bool:
     return isinstance(record.get("resourceSpans"), list) or _has_messages(_attributes(record))
 
 
-def read_telemetry(record: JsonObject) -> Iterator[Conversation]:
-    """Yield a conversation for each answer of each span; the first holds the spans without messages in `extra`.
+def read_telemetry(record: JsonObject) -> list[Conversation]:
+    """Return a conversation for each answer of each span; `extra` of the first holds all other spans, with the reasons.
 
     Raises:
-        RefusedError: no span holds messages.
+        RefusedError: no span can be read; with the reason of the first one that holds messages.
     """
-    spans = list(_spans(record)) if "resourceSpans" in record else [record]
-    speaking = [span for span in spans if _has_messages(_attributes(span))]
-    if not speaking:
-        raise RefusedError("no messages in its spans")
-    others = [span for span in spans if span not in speaking]
-    for number, span in enumerate(speaking):
-        yield from read_chat(_as_log(span) | ({"spans": others} if others and number == 0 else {}))
+    spans = _spans(record) if "resourceSpans" in record else [record]
+    speaking_first = sorted(spans, key=lambda span: not _has_messages(_attributes(span)))
+    return read_each(speaking_first, lambda span: read_chat(_as_log(span)), "spans")
 
 
-def _spans(record: JsonObject) -> Iterator[JsonObject]:
-    for scope in _inner([record], "resourceSpans", "scopeSpans"):
-        yield from (span for span in _listed(scope.get("spans")) if isinstance(span, dict))
+def span_failed(span: JsonObject, error: Any) -> bool:
+    """Whether a span ended in an error, by its status in one of the ways in which exporters write it, or by its `error.type`."""
+    status = span.get("status")
+    codes = [status, span.get("status_code"), *(object_of(status).get(name) for name in ("code", "status_code"))]
+    return bool(error) or any(_FAILED.fullmatch(str(code)) for code in codes)
+
+
+def _spans(record: JsonObject) -> list[JsonObject]:
+    return _inner([record], "resourceSpans", "scopeSpans", "spans")
 
 
 def _inner(parts: list[Any], *names: str) -> list[Any]:
@@ -94,9 +102,17 @@ def _has_messages(attributes: JsonObject) -> bool:
 
 
 def _as_log(span: JsonObject) -> JsonObject:
-    """Convert a span to the log of a request and its response."""
+    """Convert a span to the log of a request and its response.
+
+    Raises:
+        RefusedError: it holds no messages, failed, or holds tool calls that are not understood.
+    """
     attributes = _attributes(span)
-    asked, answers = _messages(attributes, _INPUT, "prompt"), _messages(attributes, _OUTPUT, "completion")
+    if not _has_messages(attributes):
+        raise RefusedError("no messages in its spans")
+    if span_failed(span, attributes.get("error.type")):
+        raise RefusedError("a span that failed")
+    asked, answers = _messages(attributes, _INPUT, _ASKED), _answers(_messages(attributes, _OUTPUT, _ANSWERED))
     system = _parsed_value(attributes.get("gen_ai.system_instructions"))
     named = {"session_id": _named(attributes, _SESSIONS), "user": _named(attributes, _USERS), "model": _named(attributes, _MODELS)}
     taken = (_INPUT, _OUTPUT, "gen_ai.system_instructions", "gen_ai.tool.definitions", *_SESSIONS, *_USERS)
@@ -106,7 +122,7 @@ def _as_log(span: JsonObject) -> JsonObject:
         "request": {
             "messages": asked,
             "system": system if isinstance(system, str | list) else None,
-            "tools": attributes.get("gen_ai.tool.definitions"),
+            "tools": attributes.get("gen_ai.tool.definitions") or [_tool(one) for one in _numbered(attributes, _TOOLS)],
             "temperature": attributes.get("gen_ai.request.temperature"),
         },
         "choices": [
@@ -117,15 +133,53 @@ def _as_log(span: JsonObject) -> JsonObject:
     }
 
 
-def _messages(attributes: JsonObject, name: str, numbered: str) -> list[JsonObject]:
+def _messages(attributes: JsonObject, name: str, prefix: str) -> list[JsonObject]:
     value = _parsed_value(attributes.get(name))
     if isinstance(value, list):
         return [part for part in value if isinstance(part, dict)]
-    found: dict[int, JsonObject] = {}
-    for key, part in attributes.items():
-        if (match := _NUMBERED.fullmatch(key)) and match[1] == numbered:
-            found.setdefault(int(match[2]), {"role": "assistant" if numbered == "completion" else "user"})[match[3]] = part
-    return [found[place] for place in sorted(found)]
+    role = "assistant" if prefix == _ANSWERED else "user"
+    return [_message({"role": role} | one) for one in _numbered(attributes, prefix)]
+
+
+def _numbered(attributes: JsonObject, prefix: str) -> list[JsonObject]:
+    """Return the objects whose fields are numbered attributes, such as `gen_ai.prompt.0.role`."""
+    matches = [(match, value) for name, value in attributes.items() if (match := _NUMBERED.fullmatch(name))]
+    return numbered(nested({match[2]: value for match, value in matches if match[1] == prefix}))
+
+
+def _message(one: JsonObject) -> JsonObject:
+    """Return a numbered message in the form of the chat API.
+
+    Raises:
+        RefusedError: what it calls, or answers, is not understood: without that, the rest would be taught as all that was said.
+    """
+    calls = unspelled(one.get("tool_calls"))
+    single = [unspelled(one["function_call"])] if "function_call" in one else []
+    listed = [*numbered(calls), *single]
+    unknown = [name for name in one if _CALLING.search(name) and name not in _CALLS]
+    if unknown or (calls and not numbered(calls)) or not all(_name_of(call) for call in listed):
+        raise RefusedError("a span with a tool call that is not understood")
+    return without(one, "tool_calls", "function_call") | ({"tool_calls": listed} if listed else {})
+
+
+def _name_of(call: Any) -> str | None:
+    """Return the name of the tool that is called, in the form of OpenLLMetry or of the chat API."""
+    return text_of(object_of(call).get("name")) or text_of(object_of(object_of(call).get("function")).get("name"))
+
+
+def _answers(given: list[JsonObject]) -> list[JsonObject]:
+    """Return the answers of a span; OpenLLMetry puts a thought before its answer, as one more."""
+    thoughts = [one.get("content") if one.get("role") == "thinking" else None for one in given]
+    return [
+        one | ({"reasoning_content": before} if before else {})
+        for one, before in zip(given, [None, *thoughts], strict=False)
+        if one.get("role") != "thinking"
+    ]
+
+
+def _tool(one: JsonObject) -> JsonObject:
+    names = {"input_schema": "parameters"}
+    return {"type": "function", "function": {names.get(name, name): unspelled(value) for name, value in one.items()}}
 
 
 def _parsed_value(value: Any) -> Any:

@@ -48,15 +48,15 @@ class Labels:
         """Add a label.
 
         Raises:
-            RefusedError: the row is not a label.
+            RefusedError: the row is not a label, or contradicts an earlier one of the same attempt.
         """
         fields = Fields(row)
         key, occurrence = _key(fields), fields.take("occurrence", int, default=None)
         label = _label(fields)
         if occurrence is None:
             self._listed.setdefault(key, []).append(label)
-        else:
-            self._named[key, occurrence] = label
+        elif self._named.setdefault((key, occurrence), label) != label:
+            raise RefusedError(f"another one of the same prompt and occurrence ({occurrence}) says something else")
 
     def of(self, prompt: str, attempt: int) -> Label | None:
         """Return the label of an attempt, counted from 0, at a prompt; None if there is none."""

@@ -10,8 +10,7 @@ input and output; where these are neither, by the generations among its observat
 from __future__ import annotations
 
 from clawpipe.core.basics.json_types import JsonObject
-from clawpipe.data.importers.formats.chat import read_chat
-from clawpipe.data.importers.formats.traces.sides import answered_of, asked_of
+from clawpipe.data.importers.formats.traces.sides import answered_of, asked_of, read_each, read_log
 from clawpipe.data.importers.record import Conversation
 from clawpipe.data.importers.strict_json import RefusedError
 from clawpipe.data.importers.values import objects_of
@@ -31,17 +30,23 @@ def read_langfuse(record: JsonObject) -> list[Conversation]:
     """Read a trace, or an observation of what a model said.
 
     Raises:
-        RefusedError: another observation, or no messages in its input and output.
+        RefusedError: another observation, one that failed, or no messages in its input and output.
     """
     kind = record.get("type")
     if kind is not None and kind not in _SPEAKING:
         raise RefusedError(f"a Langfuse observation of the kind {kind}, which is no answer of a model")
-    asked, answer = asked_of(record["input"]), answered_of(record["output"])
     spoken = [one for one in objects_of(record.get("observations")) if one.get("type") in _SPEAKING]
+    if _failed(record) or (spoken and all(map(_failed, spoken))):
+        raise RefusedError("a Langfuse record of a call that failed")
+    asked, answer = asked_of(record["input"]), answered_of(record["output"])
     if (asked is None or answer is None) and spoken:
         kept = {name: record[name] for name in _NAMES if record.get(name) is not None}
-        return [conversation for one in spoken for conversation in read_langfuse(kept | one)]
+        return read_each((kept | one for one in spoken), read_langfuse, "unread")
     if asked is None or answer is None:
         raise RefusedError("a Langfuse record without messages in its input and output")
     rest = {_NAMES.get(name, name): value for name, value in record.items() if name not in ("input", "output", "type")}
-    return read_chat(rest | {"request": asked, "response": answer})
+    return read_log("a Langfuse record", rest | {"request": asked, "response": answer})
+
+
+def _failed(record: JsonObject) -> bool:
+    return record.get("level") == "ERROR"

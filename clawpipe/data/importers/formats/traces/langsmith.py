@@ -8,9 +8,8 @@ A run of another kind than `llm` is read where its output holds messages, as Lan
 from __future__ import annotations
 
 from clawpipe.core.basics.json_types import JsonObject
-from clawpipe.data.importers.formats.chat import read_chat
 from clawpipe.data.importers.formats.frameworks.langchain import is_message, message_of
-from clawpipe.data.importers.formats.traces.sides import read_sides
+from clawpipe.data.importers.formats.traces.sides import read_log, read_sides
 from clawpipe.data.importers.record import Conversation
 from clawpipe.data.importers.strict_json import RefusedError
 from clawpipe.data.importers.values import name_of, object_of, text_of, unspelled, without
@@ -53,4 +52,4 @@ def _whole(outputs: JsonObject, known: JsonObject, rest: JsonObject) -> list[Con
         raise RefusedError("a LangSmith run of another kind than llm, without messages in its output")
     messages = [message_of(one) if is_message(one) else one for one in listed]
     named = {name: value for name, value in known.items() if value}
-    return read_chat(named | {"messages": messages, "export": rest})
+    return read_log("a LangSmith run", named | {"messages": messages, "export": rest})

@@ -8,8 +8,7 @@
 from __future__ import annotations
 
 from clawpipe.core.basics.json_types import JsonObject
-from clawpipe.data.importers.formats.chat import read_chat
-from clawpipe.data.importers.formats.traces.sides import answered_of, asked_of
+from clawpipe.data.importers.formats.traces.sides import answered_of, asked_of, read_log
 from clawpipe.data.importers.record import Conversation
 from clawpipe.data.importers.strict_json import RefusedError
 from clawpipe.data.importers.values import name_of, object_of, text_of, without
@@ -25,7 +24,7 @@ def read_litellm(record: JsonObject) -> list[Conversation]:
     """Read a logged call.
 
     Raises:
-        RefusedError: it failed, or holds no messages.
+        RefusedError: it failed, or holds no messages, or blanked ones (`turn_off_message_logging`).
     """
     if record.get("status") not in ("success", None):
         raise RefusedError("a call in LiteLLM's log that failed")
@@ -41,4 +40,4 @@ def read_litellm(record: JsonObject) -> list[Conversation]:
     named = {name: value for name, value in known.items() if value}
     rest = without(record, "messages", "response", "end_user", "trace_id", "session_id", "model_parameters")
     sampling = {name: value for name, value in parameters.items() if name not in asked and value is not None}
-    return read_chat(named | {"request": sampling | asked, "response": answer, "export": rest})
+    return read_log("a call in LiteLLM's log", named | {"request": sampling | asked, "response": answer, "export": rest})

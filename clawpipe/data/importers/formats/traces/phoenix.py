@@ -12,10 +12,11 @@ from __future__ import annotations
 from typing import Any
 
 from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.data.importers.formats.telemetry import span_failed
 from clawpipe.data.importers.formats.traces.sides import read_sides
 from clawpipe.data.importers.record import Conversation
 from clawpipe.data.importers.strict_json import RefusedError
-from clawpipe.data.importers.values import object_of, objects_of, text_of, unspelled, without
+from clawpipe.data.importers.values import nested, numbered, object_of, text_of, unspelled, without
 
 _PREFIX = "attributes."
 _IN, _OUT = ("llm", "input_messages"), ("llm", "output_messages")
@@ -26,19 +27,11 @@ def attributes_of(record: JsonObject) -> JsonObject:
     given = object_of(record.get("attributes")) or {
         name.removeprefix(_PREFIX): value for name, value in record.items() if name.startswith(_PREFIX) and value is not None
     }
-    return _undotted(given)
+    return nested(given)
 
 
-def _put(nested: JsonObject, path: list[str], value: Any) -> None:
-    for name in path[:-1]:
-        inner = nested.get(name)
-        nested = nested.setdefault(name, {}) if isinstance(inner, dict) or inner is None else {}
-    known = nested.get(path[-1])
-    nested[path[-1]] = known | value if isinstance(known, dict) and isinstance(value, dict) else value
-
-
-def _at(nested: JsonObject, *path: str) -> Any:
-    value: Any = nested
+def _at(whole: JsonObject, *path: str) -> Any:
+    value: Any = whole
     for name in path:
         value = object_of(value).get(name)
     return value
@@ -47,8 +40,8 @@ def _at(nested: JsonObject, *path: str) -> Any:
 def is_phoenix(record: JsonObject) -> bool:
     if not any(name.startswith(("attributes", "span_kind")) for name in record):
         return False
-    nested = attributes_of(record)
-    return "openinference" in nested or _at(nested, *_OUT) is not None or _at(nested, *_IN) is not None
+    found = attributes_of(record)
+    return "openinference" in found or _at(found, *_OUT) is not None or _at(found, *_IN) is not None
 
 
 def read_phoenix(record: JsonObject) -> list[Conversation]:
@@ -57,20 +50,20 @@ def read_phoenix(record: JsonObject) -> list[Conversation]:
     Raises:
         RefusedError: it is of another kind, failed, or holds no messages.
     """
-    nested = attributes_of(record)
-    kind = _at(nested, "openinference", "span", "kind") or record.get("span_kind")
+    found = attributes_of(record)
+    kind = _at(found, "openinference", "span", "kind") or record.get("span_kind")
     if kind not in (None, "LLM"):
         raise RefusedError("an OpenInference span of another kind than LLM")
-    if record.get("status_code") == "ERROR":
+    if span_failed(record, _at(found, "error", "type")):
         raise RefusedError("an OpenInference span that failed")
-    asked, answered = _messages(_at(nested, *_IN)), _messages(_at(nested, *_OUT))
+    asked, answered = _messages(_at(found, *_IN)), _messages(_at(found, *_OUT))
     known = {
-        "session_id": text_of(_at(nested, "session", "id")),
-        "user": text_of(_at(nested, "user", "id")),
-        "model": text_of(_at(nested, "llm", "model_name")),
-        "tools": [tool for one in _numbered(_at(nested, "llm", "tools")) if (tool := _tool(one))],
+        "session_id": text_of(_at(found, "session", "id")),
+        "user": text_of(_at(found, "user", "id")),
+        "model": text_of(_at(found, "llm", "model_name")),
+        "tools": [tool for one in numbered(_at(found, "llm", "tools")) if (tool := _tool(one))],
     }
-    sides = (asked or _at(nested, "input", "value"), answered or _at(nested, "output", "value"))
+    sides = (asked or _at(found, "input", "value"), answered or _at(found, "output", "value"))
     rest = {name: value for name, value in record.items() if not name.startswith(_PREFIX)}
     return read_sides("an OpenInference span", *sides, known, without(rest, "attributes"))
 
@@ -80,35 +73,28 @@ def _tool(one: JsonObject) -> Any:
     return unspelled(schema)
 
 
-def _numbered(value: Any) -> list[JsonObject]:
-    """Return a list of objects, also from an object whose keys are numbers."""
-    inner = object_of(value)
-    if inner and all(name.isdecimal() for name in inner):
-        return [object_of(inner[name]) for name in sorted(inner, key=int)]
-    return objects_of(value.tolist() if hasattr(value, "tolist") else value)
-
-
 def _messages(value: Any) -> list[JsonObject]:
-    return [_message(one) for one in _numbered(value)]
+    return [_message(one) for one in numbered(value)]
 
 
 def _message(one: JsonObject) -> JsonObject:
-    message = object_of(_undotted(one).get("message"))
-    calls = [_call(call) for call in _numbered(message.get("tool_calls"))]
-    parts = [object_of(_at(_undotted(part), "message_content")) for part in _numbered(message.get("contents"))]
-    content = message.get("content") or [{"type": "text", "text": part.get("text") or ""} for part in parts]
+    message = object_of(nested(one).get("message"))
+    calls = [_call(call) for call in numbered(message.get("tool_calls"))]
+    content = message.get("content") or [_part(nested(part)) for part in numbered(message.get("contents"))]
     made = {name: message[name] for name in ("role", "name", "tool_call_id") if message.get(name)}
     return made | {"content": content or ""} | ({"tool_calls": calls} if calls else {})
 
 
-def _undotted(part: JsonObject) -> JsonObject:
-    nested: JsonObject = {}
-    for name, value in part.items():
-        _put(nested, name.split("."), value)
-    return nested
+def _part(one: JsonObject) -> JsonObject:
+    """Return a part of a message in the form of the chat API; a picture stands in an object within an object."""
+    part = object_of(one.get("message_content"))
+    if isinstance(part.get("text"), str):
+        return {"type": "text", "text": part["text"]}
+    picture = _at(part, "image", "image")
+    return part | ({"type": "image", "image": picture} if picture else {})
 
 
 def _call(one: JsonObject) -> JsonObject:
-    call = object_of(_undotted(one).get("tool_call"))
+    call = object_of(nested(one).get("tool_call"))
     function = object_of(call.get("function"))
     return {"id": call.get("id"), "function": {name: function.get(name) for name in ("name", "arguments")}}

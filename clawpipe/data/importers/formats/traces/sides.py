@@ -1,4 +1,4 @@
-"""The two sides of a model's call in foreign records, what was asked and what was answered, as a log of the chat API.
+"""Calls of a model in foreign records: the two sides of a call, what was asked and what was answered, as a log of the chat API.
 
 Programs that watch models keep what a client sent and what it got back, in whatever form the library of the client had: messages of
 the chat API, of LangChain, a text, a response with choices, a list with one message.
@@ -6,7 +6,8 @@ the chat API, of LangChain, a text, a response with choices, a list with one mes
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from clawpipe.core.basics.json_types import JsonObject
@@ -15,7 +16,9 @@ from clawpipe.data.importers.formats.frameworks.langchain import is_message, mes
 from clawpipe.data.importers.record import Conversation
 from clawpipe.data.importers.strict_json import RefusedError
 from clawpipe.data.importers.values import object_of, unspelled
+from clawpipe.data.wire.thoughts import spoken
 
+_BLANKED = ("redacted-by-litellm", "__REDACTED__")  # what LiteLLM and OpenInference write where texts are not to be logged
 _SAYS = ("role", "content", "tool_calls", "choices", "message", "candidates")
 _INNER = ("messages", "input", "prompt", "question", "inputs")  # fields of a request with what was asked
 _OUTER = ("output", "outputs", "answer", "response", "text", "completion", "result", "content")  # fields with what was answered
@@ -91,10 +94,39 @@ def read_sides(who: str, asked: Any, answered: Any, known: Mapping[str, Any], re
         rest: all other fields of the record.
 
     Raises:
-        RefusedError: there are no messages in its sides.
+        RefusedError: there are no messages in its sides, or their texts were blanked.
     """
     request, response = asked_of(asked), answered_of(answered)
     if request is None or response is None:
         raise RefusedError(f"{who} without messages in its {'input' if request is None else 'output'}")
     named = {name: value for name, value in known.items() if value not in (None, "", [], {})}
-    return read_chat(named | {"request": request, "response": response} | ({"export": rest} if rest else {}))
+    return read_log(who, named | {"request": request, "response": response} | ({"export": rest} if rest else {}))
+
+
+def read_log(who: str, record: JsonObject) -> list[Conversation]:
+    """Read the log of a request and its response.
+
+    Raises:
+        RefusedError: it is no conversation, or its texts were blanked before it was logged.
+    """
+    found = read_chat(record)
+    if any(spoken(message.content) in _BLANKED for conversation in found for message in conversation.messages):
+        raise RefusedError(f"{who} whose texts were blanked")
+    return found
+
+
+def read_each(parts: Iterable[JsonObject], read: Callable[[JsonObject], list[Conversation]], name: str) -> list[Conversation]:
+    """Read the calls in one record; `extra` of the first conversation holds under `name` those that are refused, with the reasons.
+
+    Raises:
+        RefusedError: all are refused; with the reason of the first.
+    """
+    found, unread = list[Conversation](), list[JsonObject]()
+    for part in parts:
+        try:
+            found += read(part)
+        except RefusedError as error:
+            unread.append(part | {"refused": str(error)})
+    if not found:
+        raise RefusedError(unread[0]["refused"] if unread else "no calls in it")
+    return [replace(found[0], extra=dict(found[0].extra) | ({name: unread} if unread else {})), *found[1:]]
