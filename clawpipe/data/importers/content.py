@@ -22,7 +22,7 @@ from typing import Any
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.conversation.messages import Message, ToolCall
 from clawpipe.data.importers.record import Fields
-from clawpipe.data.wire.arguments import custom_call, parsed, tool_call
+from clawpipe.data.wire.arguments import ARGUMENTS, custom_call, named_call, parsed, tool_call
 from clawpipe.data.wire.failures import mark_of
 from clawpipe.data.wire.texts import joined_texts
 
@@ -30,7 +30,7 @@ _REFERENCES = ("url", "file_id", "path", "id", "uri", "fileUri")
 _TEXTS = ("text", "value", "content", "refusal")
 _THOUGHTS = ("thinking", "reasoning", "text", "value", "content", "reasoningText", "summary", "thought")
 _IDS = ("toolCallId", "call_id", "toolUseId", "id")
-_ARGUMENTS = ("input", "args", "arguments", "parameters")
+_ARGUMENTS = (*ARGUMENTS, "partial_json")  # the last of a call that was streamed, beside an empty `input`
 _ANSWERED = ("tool_use_id", "tool_call_id", *_IDS)
 _ANSWERS = ("output", "result", "response", "content", "value", "errorText")
 _NAMES = ("toolName", "name")
@@ -147,13 +147,19 @@ class _Parts:
 
     def call(self, name: Any, arguments: Any, call_id: str | None, kind: str = "") -> ToolCall:
         make = custom_call if kind == "custom_tool_call" else tool_call
-        made = make(name, arguments, call_id or f"call_{self._number}_{self._calls}")
-        self._calls += 1
-        return made
+        unnamed = self._next_id()
+        return make(name, arguments, call_id or unnamed)
+
+    def spelled(self, call: JsonObject) -> ToolCall:
+        return named_call(call, self._next_id())
 
     @property
     def may_call(self) -> bool:
         return self._speaks
+
+    def _next_id(self) -> str:
+        self._calls += 1
+        return f"call_{self._number}_{self._calls - 1}"
 
     def _next_step(self, *, after_answers: bool) -> None:
         if after_answers and self.steps[-1].answers:
@@ -248,7 +254,7 @@ def _call(parts: _Parts, fields: Fields, kind: str) -> bool:
         return False
     if listed := _spelled_calls(fields.peek("value")):
         fields.take("value", str)
-        parts.speaks_on().calls.extend(parts.call(one["name"], one.get("arguments", {}), None) for one in listed)
+        parts.speaks_on().calls.extend(map(parts.spelled, listed))
         return True
     name = _name(fields, _NAMES)
     if name is None:
@@ -265,7 +271,8 @@ def _spelled_calls(value: Any) -> list[JsonObject]:
 
 
 def _arguments(fields: Fields) -> Any:
-    return _first(fields, _ARGUMENTS)
+    said = [name for name in _ARGUMENTS if fields.peek(name) not in (None, "", {})]
+    return _first(fields, said or _ARGUMENTS)
 
 
 def _answer(parts: _Parts, fields: Fields, kind: str) -> bool:

@@ -11,7 +11,7 @@ from clawpipe.core.conversation.messages import Message, Role, ToolCall
 from clawpipe.data.importers.content import Step, read_parts
 from clawpipe.data.importers.record import Fields, as_list
 from clawpipe.data.importers.strict_json import Reasons, RefusedError
-from clawpipe.data.wire.arguments import listed_calls, parsed, tool_call
+from clawpipe.data.wire.arguments import listed_calls, named_call, parsed
 from clawpipe.data.wire.failures import UNMARKED, mark_of
 from clawpipe.data.wire.texts import joined_texts
 from clawpipe.data.wire.thoughts import FIELDS, with_thoughts
@@ -180,7 +180,7 @@ def take_system(fields: Fields, given: Sequence[Any]) -> list[Any]:
 def _spelled(call: Any, text: str, call_id: str) -> ToolCall:
     if not isinstance(call, dict) or not isinstance(call.get("name"), str):
         return ToolCall(call_id, "", text, malformed=True)
-    return tool_call(call["name"], call.get("arguments", {}), call_id)
+    return named_call(call, call_id)
 
 
 def _steps(fields: Fields, number: int, *, speaks: bool) -> list[Step]:
