@@ -100,6 +100,22 @@ def test_a_prompt_keeps_what_a_verifier_needs():
         read_prompt({"prompt": [said("user", "q"), said("assistant", "a")]})
 
 
+@pytest.mark.parametrize(("session", "user"), [("session_id", "user_id"), ("conversation_id", "user")])
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"instruction": "i", "output": "o"},
+        {"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]},
+        {"messages": [said("user", "q"), said("assistant", "a")]},
+        {"prompt": "q", "completion": "a"},
+    ],
+)
+def test_every_row_may_say_whose_it_is(tmp_path, row, session, user):
+    (tmp_path / "a.jsonl").write_text(json.dumps(row | {session: "s", user: "bob"}) + "\n")
+    [conversation] = read_files([str(tmp_path)]).conversations
+    assert (conversation.session, conversation.user, conversation.extra) == ("s", "bob", {})
+
+
 def test_completions_and_prompts_may_say_whose_they_are():
     for read, row in ((read_completion, {"prompt": "2+2?", "completion": "4"}), (read_prompt, {"prompt": "2+2?"})):
         for seven in ("7", 7, 7.0):

@@ -18,8 +18,9 @@ from typing import Any
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.conversation.messages import Message
 from clawpipe.data.importers.formats.chat import read_chat
-from clawpipe.data.importers.formats.huggingface import beside_messages, messages_of, take_names
+from clawpipe.data.importers.formats.huggingface import beside_messages, messages_of
 from clawpipe.data.importers.message import take_system
+from clawpipe.data.importers.names import take_names
 from clawpipe.data.importers.outcome import sounding, take_outcome
 from clawpipe.data.importers.record import (
     ENDS,

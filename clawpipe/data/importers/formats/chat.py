@@ -23,6 +23,7 @@ from clawpipe.core.conversation.endings import ending_of_reason
 from clawpipe.core.conversation.messages import Message
 from clawpipe.data.importers.formats.sharegpt import read_dialogue
 from clawpipe.data.importers.message import ROLES, ReadMessages, take_system
+from clawpipe.data.importers.names import SESSIONS, USERS
 from clawpipe.data.importers.outcome import take_outcome
 from clawpipe.data.importers.record import (
     SIDE,
@@ -42,7 +43,6 @@ from clawpipe.data.importers.strict_json import Reasons, RefusedError
 from clawpipe.data.wire.arguments import parsed_object
 from clawpipe.data.wire.draw import changes_the_draw, sampling_settings
 
-_SESSION, _USER = ("session_id", "conversation_id"), ("user", "user_id")
 _HEADERS = {"x-session-id": "session_id", "x-turn-type": "turn_type", "x-user-id": "user_id"}
 _MOVED, _IDS = "provider_specific_fields", ("token_ids", "prompt_token_ids")
 _TOOLS = ("tools", "functions")
@@ -139,8 +139,8 @@ def _known(parts: tuple[Fields, Fields, Fields], is_row: bool, free_draw: bool) 
     beside = [Fields(found) for part in parts for found in (_headers(part), _metadata(part)) if found]
     holders = [*(part for part in parts if part), *beside]
     return _Known(
-        session=_name(holders, _SESSION) or (_name([fields], ("id",)) if is_row else None),
-        user=_name(holders, _USER),
+        session=_name(holders, SESSIONS) or (_name([fields], ("id",)) if is_row else None),
+        user=_name(holders, USERS),
         model=_name([response, request, fields], ("model",)),
         turn_type=_name(holders, ("turn_type",)) or fields.peek("platform"),
         judgements=take_outcome(fields),

@@ -24,6 +24,7 @@ from clawpipe.core.conversation.messages import Message, Role
 from clawpipe.data.importers.formats.responses import is_item, messages_of
 from clawpipe.data.importers.formats.sharegpt import read_dialogue
 from clawpipe.data.importers.message import CALLERS, ROLES, read_messages, take_system
+from clawpipe.data.importers.names import take_names, user_of_messages, without_names
 from clawpipe.data.importers.outcome import take_outcome
 from clawpipe.data.importers.record import (
     SIDE,
@@ -71,12 +72,13 @@ def read_hermes(record: JsonObject) -> Conversation:
     evidence = {"completed": completed, "partial": partial, "failed_tool_calls": count_tool_calls(messages)[1]}
     outcome = take_outcome(fields) if completed is None else (_outcome(completed, bool(partial), evidence), *take_outcome(fields))
     tools = take_tools(fields) or _tools_in(messages)
+    names = take_names(fields)
     kept = {"metadata": metadata, "completed": completed, "partial": partial, "tool_stats": stats, "tool_error_counts": errors}
     return Conversation(
         messages,
         main_but_muted(messages, read.muted),
         first_request(messages),
-        session=fields.take("session_id", str, default=None),
+        **names,
         model=model if isinstance(model, str) else None,
         judgements=outcome,
         extra=_present(fields.rest | kept | {"messages": read.unknown}),
@@ -201,15 +203,21 @@ def _is_header(record: JsonObject) -> bool:
     return record.get("role") == _META or all(name in record for name in _HEADER)
 
 
+def is_said(record: JsonObject) -> bool:
+    """Whether a record of a transcript is a message, or an item, and not the header."""
+    return not _is_header(record)
+
+
 def join_transcript(records: Sequence[JsonObject], session: str) -> Iterator[Conversation]:
-    """Read the session of a file.
+    """Read the session of a file, or one of those in a table.
 
     Raises:
-        RefusedError: the records are not a conversation.
+        RefusedError: the records are not a conversation, or not of one session and user.
     """
-    headers = [record for record in records if _is_header(record)]
+    headers = [record for record in records if not is_said(record)]
     meta = Fields({name: value for record in headers for name, value in record.items() if name != "role"})
-    said = [record for record in records if not _is_header(record)]
+    user = user_of_messages(listed := list(filter(is_said, records)))
+    said = [without_names(record) for record in listed]
     if any(map(is_item, said)):
         said = list(messages_of(said))
     read = read_messages(take_system(meta, said))
@@ -220,7 +228,7 @@ def join_transcript(records: Sequence[JsonObject], session: str) -> Iterator[Con
         tuple(side or kind for kind in kinds),
         first_request(read.messages),
         session=session,
-        user=meta.take("user_id", str, default=None),
+        user=user or meta.take("user_id", str, default=None),
         model=meta.take("model", str, default=None),
         tools=take_tools(meta),
         extra=meta.rest | ({"messages": read.unknown} if read.unknown else {}),

@@ -15,11 +15,12 @@ from collections.abc import Iterator
 from itertools import takewhile
 from typing import Any
 
-from clawpipe.core.basics.json_types import JsonObject, Options
+from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.conversation.endings import CUT
 from clawpipe.core.conversation.messages import Message, Role
 from clawpipe.data.importers.formats.sharegpt import read_dialogue
 from clawpipe.data.importers.message import ReadMessages, take_system, write_chat
+from clawpipe.data.importers.names import take_names
 from clawpipe.data.importers.outcome import take_outcome
 from clawpipe.data.importers.record import (
     CUT_SHORT,
@@ -57,9 +58,8 @@ def read_alpaca(record: JsonObject) -> Conversation:
     fields = Fields(record)
     asked = take_instruction(fields)
     messages = (*take_before(fields), Message("user", asked), Message("assistant", fields.take("output", str)))
-    return Conversation(
-        messages, all_main(messages), asked, judgements=take_outcome(fields), extra=fields.rest, **counted(messages)
-    )
+    judged, names = take_outcome(fields), take_names(fields)
+    return Conversation(messages, all_main(messages), asked, judgements=judged, extra=fields.rest, **names, **counted(messages))
 
 
 def take_instruction(fields: Fields) -> str:
@@ -186,18 +186,6 @@ def _dialogue(text: str) -> tuple[Message, ...]:
     if before.strip() or names[:2] != ["Human", "Assistant"]:
         return ()
     return tuple(Message("user" if name == "Human" else "assistant", content) for name, content in zip(names, texts, strict=True))
-
-
-def take_names(fields: Fields) -> Options:
-    """Take session and user if the row names them; values that are not names stay."""
-    return {name: _name(fields.take(column, str, int, float)) for name, column in _NAMES.items() if _name(fields.peek(column))}
-
-
-def _name(value: Any) -> str:
-    """Return a name as text; whole numbers are written without a fraction, because tables with nulls hold them as doubles."""
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
 
 
 def beside_messages(fields: Fields, unknown: list[JsonObject]) -> JsonObject:

@@ -14,6 +14,7 @@ from typing import Any
 
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.data.importers.formats.chat import read_chat
+from clawpipe.data.importers.names import user_of_messages
 from clawpipe.data.importers.record import Conversation
 from clawpipe.data.importers.values import name_of, object_of, objects_of, text_of, without
 
@@ -133,9 +134,10 @@ def is_langchain_line(record: JsonObject) -> bool:
 
 
 def join_langchain(records: Sequence[JsonObject], session: str) -> Iterator[Conversation]:
-    """Yield the conversation of the messages in a file.
+    """Yield the conversation of the messages in a file, or of one session in a table.
 
     Raises:
-        RefusedError: they are not a conversation.
+        RefusedError: they are not a conversation, or not of one session and user.
     """
-    yield from read_chat({"messages": [message_of(record) for record in records], "session_id": session})
+    known = {"session_id": session, "user": user_of_messages(records)}
+    yield from read_chat({"messages": [message_of(record) for record in records]} | known)
