@@ -26,7 +26,7 @@ ROLES: dict[str, Role] = {
 CALLERS = ("function_call", "tool_call")  # roles with a call as their text
 _SPEAKERS = get_args(Role)
 _SYSTEM = ("system", "system_prompt", "systemInstruction", "system_instruction")  # fields for a system prompt beside the messages
-WEIGHTS = ("weight", "loss_weight")  # of an assistant message in a fine-tuning row
+_WEIGHTS = ("weight", "loss_weight", "train", "training", "loss", "trainable")  # of an assistant message in a fine-tuning row
 
 
 class ReadMessages(NamedTuple):
@@ -36,7 +36,7 @@ class ReadMessages(NamedTuple):
         unknown: further fields of messages, with the message's index under `message`; under `content` the parts of unknown kinds
             (`unread`, whole, each with a placeholder in the text) and further fields of known parts (`beside`).
         unread: indices of the messages with a placeholder.
-        muted: indices of the messages with weight 0.
+        muted: indices of the messages that are not to be trained on.
         failed: whether a tool result is marked as a failure, by its index, where its record says either.
     """
 
@@ -94,7 +94,7 @@ class _Reader:
             self._calling = False
             return
         fields = Fields(part, f"{self._where}[].")
-        muted = any(fields.peek(name) == 0 for name in WEIGHTS)
+        muted = take_muted(fields)
         speaker, before = fields.take("role", str), len(self.messages)
         if speaker in CALLERS:
             self._add_calls(fields, number)
@@ -103,8 +103,7 @@ class _Reader:
         self._calling = speaker in CALLERS
         if muted:
             self.muted.update(range(before, len(self.messages)))
-        rest = {name: value for name, value in fields.rest.items() if name not in WEIGHTS}
-        if rest:
+        if rest := fields.rest:
             self._keep(before, rest)
 
     def _role(self, speaker: str) -> Role:
@@ -162,6 +161,12 @@ def spelled_calls(text: str, number: int) -> tuple[ToolCall, ...]:
     given = parsed(text)
     listed: list[Any] = given if isinstance(given, list) and given else [given]
     return tuple(_spelled(call, text, f"call_{number}_{place}") for place, call in enumerate(listed))
+
+
+def take_muted(fields: Fields) -> bool:
+    """Take what says whether a message is to be trained on, and return whether any of it forbids that. Other weights stay."""
+    said = [fields.take(name, bool, int, float) for name in _WEIGHTS if fields.peek(name) in (0, 1)]
+    return 0 in said
 
 
 def take_system(fields: Fields, given: Sequence[Any]) -> list[Any]:

@@ -18,8 +18,7 @@ from typing import Any
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.conversation.messages import Message
 from clawpipe.data.importers.formats.chat import read_chat
-from clawpipe.data.importers.formats.huggingface import beside_messages, messages_of
-from clawpipe.data.importers.message import take_system
+from clawpipe.data.importers.formats.huggingface import beside_messages, messages_of, with_system
 from clawpipe.data.importers.names import take_names
 from clawpipe.data.importers.outcome import sounding, take_outcome
 from clawpipe.data.importers.record import (
@@ -28,9 +27,9 @@ from clawpipe.data.importers.record import (
     Fields,
     Kind,
     Prompt,
-    all_main,
     counted,
     first_request,
+    main_but_muted,
     reason_in,
     take_tools,
 )
@@ -131,6 +130,7 @@ def read_prompt(record: JsonObject) -> Prompt:
     fields = Fields(record)
     unknown: list[JsonObject] = []
     messages = messages_of(fields.take("prompt", str, list), "prompt", "user", unknown).messages
+    messages = with_system(fields, messages, unknown)
     first_request(messages)
     if messages[-1].role == "assistant":
         raise RefusedError("prompt: ends with an answer")
@@ -200,7 +200,7 @@ def _imitated(fields: Fields, asking: str, answering: str) -> Conversation:
     names = take_names(fields)
     return Conversation(
         (*asked, *answer),
-        (*context, *all_main(answer)),
+        (*context, *main_but_muted(answer, read.muted)),
         first_request(asked),
         judgements=judged,
         tools=take_tools(fields),
@@ -222,7 +222,5 @@ def _asked(fields: Fields, asking: str, unknown: list[JsonObject]) -> Sequence[M
     if isinstance(value, str):
         below = [fields.take(name, str) for name in _BELOW if isinstance(fields.peek(name), str)] if asking != "prompt" else []
         value = "\n".join(filter(None, [value, *below]))
-        system = [Message("system", part["content"]) for part in take_system(fields, ()) if isinstance(part["content"], str)]
-        return (*system, *messages_of(value, asking, "user", unknown).messages)
-    listed = value if isinstance(value, list) else value.get("messages") or [value]
-    return messages_of(take_system(fields, listed), asking, "user", unknown).messages
+    listed = value.get("messages") or [value] if isinstance(value, dict) else value
+    return with_system(fields, messages_of(listed, asking, "user", unknown).messages, unknown)

@@ -33,7 +33,6 @@ from clawpipe.data.importers.record import (
     Judgement,
     Kind,
     Status,
-    all_main,
     counted,
     first_request,
     main_but_muted,
@@ -153,10 +152,10 @@ def read_session(record: JsonObject) -> Conversation:
     fields.take("segments", list, default=None)  # the same messages once more, by session
     source, platform = fields.take("source", str, default=""), fields.take("platform", str, default="")
     calls = fields.take("tool_call_count", int, default=None)
-    side: Kind = "side" if source in SIDE or platform in SIDE else "main"
+    side: Kind | None = "side" if source in SIDE or platform in SIDE else None
     return Conversation(
         messages,
-        tuple(side for _ in all_main(messages)),
+        tuple(side or kind for kind in main_but_muted(messages, read.muted)),
         first_request(messages),
         session=session,
         user=fields.take("user_id", str, default=None),
