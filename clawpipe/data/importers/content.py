@@ -55,6 +55,7 @@ class Step:
 
     Attributes:
         failed: whether an answer is marked as a failure, by its index, where its part says either.
+        shown: indices of answers with a placeholder for a part that is no text.
         unread: parts of unknown kinds, whole; each has a placeholder in `texts`.
         beside: further fields of known parts, with the part's number under `part`.
     """
@@ -64,6 +65,7 @@ class Step:
     calls: list[ToolCall] = field(default_factory=list)
     answers: list[Message] = field(default_factory=list)
     failed: dict[int, bool] = field(default_factory=dict)
+    shown: set[int] = field(default_factory=set)
     unread: list[JsonObject] = field(default_factory=list)
     beside: list[JsonObject] = field(default_factory=list)
 
@@ -287,18 +289,23 @@ def _add_answer(step: Step, fields: Fields, call_id: str | None, name: str | Non
     mark = True if fields.peek("errorText") is not None else mark_of(fields.rest)
     if mark is not None:
         step.failed[len(step.answers)] = mark
-    step.answers.append(Message("tool", _answered(fields), (), call_id, name))
+    text, shows = _answered(fields)
+    if shows:
+        step.shown.add(len(step.answers))
+    step.answers.append(Message("tool", text, (), call_id, name))
 
 
-def _answered(fields: Fields) -> str:
-    """Return the text of a tool result; a result with parts that are not text also stays in `fields`."""
+def _answered(fields: Fields) -> tuple[str, bool]:
+    """Return the text of a tool result, and whether it shows something by a placeholder; all that is no text stays in `fields`."""
     name = next((name for name in _ANSWERS if fields.peek(name) is not None), None)
     if name is None:
-        return ""
+        return "", False
     value = fields.peek(name)
-    if not (isinstance(value, list) and any(isinstance(part, dict) and _text(Fields(part), _TEXTS) is None for part in value)):
+    parts = [part for part in value if isinstance(part, dict)] if isinstance(value, list) else []
+    others = [part for part in parts if _text(Fields(part), _TEXTS) is None]
+    if not others:
         fields.take(name, object, bool)
-    return answer_text(value)
+    return answer_text(value), any("type" in part for part in others)
 
 
 def _invocation(parts: _Parts, fields: Fields, kind: str) -> bool:

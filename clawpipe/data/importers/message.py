@@ -14,7 +14,7 @@ from clawpipe.data.importers.strict_json import Reasons, RefusedError
 from clawpipe.data.wire.arguments import listed_calls, named_call, parsed
 from clawpipe.data.wire.failures import UNMARKED, mark_of
 from clawpipe.data.wire.texts import joined_texts
-from clawpipe.data.wire.thoughts import FIELDS, with_thoughts
+from clawpipe.data.wire.thoughts import LOGGED, with_thoughts
 
 ROLES: dict[str, Role] = {
     **{role: role for role in get_args(Role)},
@@ -116,7 +116,7 @@ class _Reader:
     def _add(self, role: Role, fields: Fields, number: int) -> None:
         calls = tuple(_calls(fields, number)) if role == "assistant" else ()
         steps = _steps(fields, number, speaks=role == "assistant")
-        if thoughts := [thought for name in FIELDS if (thought := fields.take(name, str, default=None))]:
+        if thoughts := [thought for name in LOGGED if (thought := _thought(fields, name))]:
             steps[0].thoughts = thoughts[:1]
         name = fields.take("name", str, default=None) or fields.take("tool_name", str, default=None) if role == "tool" else None
         answered = fields.take("tool_call_id", str, default=None)
@@ -133,6 +133,7 @@ class _Reader:
         place = len(self.messages) + (len(step.answers) if own and role != "assistant" else 0)
         first = len(self.messages) + (len(own) if role == "assistant" else 0)
         self.failed.update({first + number: mark for number, mark in step.failed.items()})
+        self.unread.update(first + number for number in step.shown)
         self.messages += [*own, *step.answers] if role == "assistant" else [*step.answers, *own]
         if step.unread:
             self.unread.add(place)
@@ -154,6 +155,11 @@ class _Reader:
             self.unknown.append({"message": place} | rest)
         else:
             known |= rest
+
+
+def _thought(fields: Fields, name: str) -> str | None:
+    """Take a thought beside the text; true or false only says whether the model was to think."""
+    return None if isinstance(fields.peek(name), bool) else fields.take(name, str, default=None)
 
 
 def spelled_calls(text: str, number: int) -> tuple[ToolCall, ...]:

@@ -321,10 +321,18 @@ def silenced(conversation: Conversation) -> tuple[Conversation, Counter[str]]:
     found = {} if recorded else dict.fromkeys(cut_replies(conversation), CUT_SHORT) | _continued(conversation)
     if recorded or not (conversation.unread or found or any(_reason_for_side(False, message) for _, message in replies)):
         return conversation, Counter()
-    reasons = [found.get(place) or _reason_for_side(place in conversation.unread, message) for place, message in replies]
+    shown = _first_shown(conversation)
+    unseen = {place for place, _ in replies if place in conversation.unread or place > shown}
+    reasons = [found.get(place) or _reason_for_side(place in unseen, message) for place, message in replies]
     pairs = list(zip(conversation.kinds, reasons, strict=True))
     kinds: tuple[Kind, ...] = tuple("side" if reason else kind for kind, reason in pairs)
     return replace(conversation, kinds=kinds), Counter(reason for kind, reason in pairs if reason and kind == "main")
+
+
+def _first_shown(conversation: Conversation) -> int:
+    """Return the place from which on a reply may be about a picture, of the user or a tool, that a policy of texts cannot see."""
+    shown = (place for place in conversation.unread if conversation.messages[place].role in ("user", "tool"))
+    return min(shown, default=len(conversation.messages))
 
 
 def _continued(conversation: Conversation) -> dict[int, str]:

@@ -12,7 +12,7 @@ is no text, or stands beside a `check`, is the truth of a task.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from clawpipe.core.basics.json_types import JsonObject
@@ -189,7 +189,7 @@ def _listed(prompt: str | list[Any]) -> list[Any]:
 
 def _imitated(fields: Fields, asking: str, answering: str) -> Conversation:
     unknown: list[JsonObject] = []
-    asked = _asked(fields, asking, unknown)
+    asked, shown = _asked(fields, asking, unknown)
     given = fields.take(answering, str, list, dict)
     read = messages_of([_spoken(given)] if isinstance(given, dict) else given, answering, "assistant", unknown)
     answer = read.messages
@@ -205,7 +205,7 @@ def _imitated(fields: Fields, asking: str, answering: str) -> Conversation:
         judgements=judged,
         tools=take_tools(fields),
         extra=beside_messages(fields, unknown),
-        unread=frozenset(len(asked) + place for place in read.unread),
+        unread=frozenset((*shown, *(len(asked) + place for place in read.unread))),
         status=next((ending for part in reversed(unknown) if part["of"] == answering and (ending := reason_in(part))), None),
         **names,
         **counted((*asked, *answer)),
@@ -217,10 +217,13 @@ def _spoken(message: JsonObject) -> JsonObject:
     return message if "role" in message or "from" in message else {"role": "assistant"} | message
 
 
-def _asked(fields: Fields, asking: str, unknown: list[JsonObject]) -> Sequence[Message]:
+def _asked(fields: Fields, asking: str, unknown: list[JsonObject]) -> tuple[tuple[Message, ...], Iterable[int]]:
+    """Take what was asked: the messages, and the places of those with parts that are no text."""
     value = fields.take(asking, str, list, dict)
     if isinstance(value, str):
         below = [fields.take(name, str) for name in _BELOW if isinstance(fields.peek(name), str)] if asking != "prompt" else []
         value = "\n".join(filter(None, [value, *below]))
     listed = value.get("messages") or [value] if isinstance(value, dict) else value
-    return with_system(fields, messages_of(listed, asking, "user", unknown).messages, unknown)
+    read = messages_of(listed, asking, "user", unknown)
+    messages = with_system(fields, read.messages, unknown)
+    return messages, [len(messages) - len(read.messages) + place for place in read.unread]
