@@ -501,6 +501,22 @@ def test_a_call_of_the_responses_api_is_a_turn(flat, tmp_path):
     assert "resp_1" in json.dumps(conversation.extra)
 
 
+@pytest.mark.parametrize("flat", [False, True])
+@pytest.mark.parametrize(
+    "more", [{"previous_response_id": "resp_0"}, {"conversation": "conv_1"}, {"conversation": {"id": "conv_1"}}]
+)
+def test_a_call_whose_context_is_on_the_server_is_refused(flat, more, tmp_path):
+    for asked, answered in ((more, {}), ({}, more)):
+        request, response = {"input": "And in Rome?"} | asked, RESPONSE | answered
+        record = request | response if flat else {"request": request, "response": response}
+        assert written(tmp_path, record).reasons() == {"an item that refers to another one, which is not here": 1}
+
+
+def test_calls_side_by_side_may_have_a_conversation_of_the_log(tmp_path):
+    record = {"input": "q", "conversation": "monday", "previous_response_id": None} | RESPONSE
+    assert written(tmp_path, record).conversations[0].kinds == ("main",)
+
+
 ATTRIBUTES = {
     "gen_ai.operation.name": "chat",
     "gen_ai.request.model": "m",

@@ -150,5 +150,5 @@ def test_words_that_say_a_prompt_only_beside_an_answer(tmp_path, asking, answeri
 
 def test_a_user_beside_a_prompt_stays_a_name(tmp_path):
     [conversation] = read(tmp_path, {"prompt": "2+2?", "completion": "4", "user": "ann", "assistant": "gpt"}).conversations
-    assert (said(conversation), conversation.extra["user"]) == ([("user", "2+2?"), ("assistant", "4")], "ann")
+    assert (said(conversation), conversation.user) == ([("user", "2+2?"), ("assistant", "4")], "ann")
     assert read(tmp_path, {"user": "ann", "model": ""}).reasons() == {"no known format": 1}

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clawpipe.data.importers.message import read_messages
 from clawpipe.data.importers.toolcalls import split_calls
 from clawpipe.data.wire.arguments import parsed_object, tool_call
 
@@ -60,3 +61,17 @@ def test_a_key_that_is_given_twice_is_malformed(arguments, malformed):
     assert tool_call("f", arguments, "c").malformed is malformed
     [spelled] = split_calls(f'<tool_call>\n{{"name": "f", "arguments": {arguments}}}\n</tool_call>', 0)[1]
     assert spelled.malformed is malformed
+
+
+@pytest.mark.parametrize("name", ["parameters", "args", "input"])
+def test_other_names_of_arguments_in_texts(name):
+    body = json.dumps({"name": "f", name: {"city": "Oslo"}})
+    [call] = split_calls(f"<tool_call>\n{body}\n</tool_call>", 0)[1]
+    sides = [{"role": "tool_call", "content": body}, {"role": "assistant", "content": [{"type": "function_call", "value": body}]}]
+    read = [read_messages([side]).messages[0].tool_calls[0] for side in sides]
+    assert [(one.name, one.arguments, one.malformed) for one in (call, *read)] == [("f", '{"city": "Oslo"}', False)] * 3
+
+
+def test_arguments_that_were_streamed_beside_an_empty_object():
+    block = {"type": "tool_use", "id": "c", "name": "f", "input": {}, "partial_json": '{"a": 2}'}
+    assert read_messages([{"role": "assistant", "content": [block]}]).messages[0].tool_calls[0].arguments == '{"a": 2}'

@@ -8,11 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawpipe.core.conversation.messages import Message
+from clawpipe.data.importers.formats.answered import read_completion
 from clawpipe.data.importers.formats.chat import is_chat
 from clawpipe.data.importers.formats.chat import read_chat as read_choices
+from clawpipe.data.importers.formats.hermes import read_hermes, read_session
 from clawpipe.data.importers.message import read_messages, write_chat
 from clawpipe.data.importers.strict_json import RefusedError
 from clawpipe.data.wire.arguments import tool_call
+from tests.importers.reading import read_files
 
 
 def read_chat(row):
@@ -43,6 +46,28 @@ def test_parallel_calls_images_and_reasoning_come_through():
     assert conversation.kinds == ("main", "side")
     assert (conversation.session, conversation.user) == ("s1", "u")
     assert conversation.extra == {"colour": "red", "messages": [{"message": 1, "content": {"unread": MESSAGES[1]["content"][1:]}}]}
+
+
+@pytest.mark.parametrize("name", ["weight", "loss_weight", "train", "training", "loss", "trainable"])
+@pytest.mark.parametrize(("no", "yes"), [(False, True), (0, 1), (0.0, 1.0)])
+def test_loss_masks_of_other_tools_make_side_turns(name, no, yes):
+    bad, good = ({"content": text, name: mask} for text, mask in (("bad", no), ("good", yes)))
+    chat = [{"role": "user", "content": "q"}, {"role": "assistant"} | bad, {"role": "assistant"} | good]
+    session = {"id": "s", "started_at": 1, "messages": chat}
+    completion = {"prompt": "q", "completion": chat[1:]}
+    shared = [{"from": "human", "value": "q"}, *({"from": "gpt", "value": one["content"], name: one[name]} for one in (bad, good))]
+    read = [
+        read_chat({"messages": chat}),
+        read_session(session),
+        read_completion(completion),
+        read_hermes({"conversations": shared}),
+    ]
+    assert [(one.kinds, one.extra.get("messages")) for one in read] == [(("side", "main"), None)] * 4
+
+
+def test_a_weight_between_none_and_one_is_kept():
+    conversation = read_chat({"messages": [MESSAGES[1], {"role": "assistant", "content": "a", "loss": 0.25}]})
+    assert (conversation.kinds, conversation.extra["messages"][1]) == (("main",), {"message": 1, "loss": 0.25})
 
 
 def logged(**choice):
@@ -124,6 +149,15 @@ def test_every_choice_is_a_conversation_with_history_as_context():
     assert (first.status, second.status) == ("completed", "truncated")
     assert second.extra == {"id": "request-7", "choice": {"index": 1, "logprobs": {"content": []}}}
     assert first.session is None  # an id in a log is that of one request
+
+
+def test_an_answer_that_goes_on_with_the_request_is_no_turn(tmp_path):
+    asked = [{"role": "user", "content": "As JSON."}, {"role": "assistant", "content": '{"a":'}]
+    response = {"role": "assistant", "content": [{"type": "text", "text": " 1}"}], "stop_reason": "end_turn"}
+    (tmp_path / "a.jsonl").write_text(json.dumps({"request": {"messages": asked}, "response": response}))
+    reading = read_files([str(tmp_path)])
+    assert reading.conversations[0].kinds == ("side", "side")
+    assert reading.silent == {"turns that go on with an answer in the request": 1}
 
 
 @pytest.mark.parametrize(

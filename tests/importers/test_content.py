@@ -15,6 +15,7 @@ from clawpipe.data.importers.message import read_messages
 from clawpipe.data.importers.read.read import Reader
 from clawpipe.data.importers.read.reading import Refusal
 from clawpipe.data.importers.record import NO_CONTENT, NO_TEXT
+from tests.importers.reading import read_files
 
 ASKED = {"role": "user", "content": "How warm is Oslo?"}
 CALLED = ("assistant", "I look.", ("weather", {"city": "Oslo"}), "c1")
@@ -153,6 +154,37 @@ def test_of_parts_and_content_that_differ_both_are_kept():
     said = read_messages([ASKED, {"role": "assistant", "content": "older", "parts": [{"type": "text", "text": "newer"}]}])
     assert said.messages[1].content == "newer"
     assert said.unknown == [{"message": 1, "content": "older"}]
+
+
+PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+SCREEN = [{"type": "tool_result", "tool_use_id": "t", "content": [{"type": "image", "source": {"data": "AAAA"}}]}]
+TEXT = [{"type": "tool_result", "tool_use_id": "t", "content": [{"json": {"a": 1}}]}]
+CLICK = [{"type": "tool_use", "id": "t", "name": "click", "input": {}}]
+
+
+@pytest.mark.parametrize(
+    ("messages", "kinds"),
+    [
+        ([("user", [PICTURE]), ("assistant", "a cat"), ("user", "q"), ("assistant", "a")], ("side", "side")),
+        ([("user", "q"), ("assistant", "a"), ("user", [PICTURE]), ("assistant", "a cat")], ("main", "side")),
+        ([("user", "q"), ("assistant", CLICK), ("user", SCREEN), ("assistant", "a cat")], ("main", "side")),
+        ([("user", "q"), ("assistant", CLICK), ("user", TEXT), ("assistant", "a")], ("main", "main")),
+    ],
+)
+def test_a_turn_after_a_picture_teaches_nothing(messages, kinds, tmp_path):
+    said = [{"role": role, "content": content} for role, content in messages]
+    for row in ({"messages": said}, {"prompt": said[:1], "completion": said[1:]}):
+        (tmp_path / "a.jsonl").write_text(json.dumps(row))
+        reading = read_files([str(tmp_path)])
+        assert reading.conversations[0].kinds == kinds
+        assert reading.silent.total() == kinds.count("side")
+
+
+def test_the_thoughts_of_ollama_stand_before_the_text():
+    told = {"role": "assistant", "content": "a", "thinking": "hm"}
+    assert read_messages([told]).messages[0].content == "<think>\nhm\n</think>\na"
+    read = read_messages([told | {"thinking": True}])
+    assert (read.messages[0].content, read.unknown) == ("a", [{"message": 0, "thinking": True}])
 
 
 def test_a_picture_in_an_answer_stays_where_it_was():

@@ -62,8 +62,23 @@ def test_langchain_reads_invalid_calls_and_blocks(tmp_path):
     call = {"name": "weather", "args": {"city": "Rome"}, "id": "c2", "type": "tool_call"}
     reply = {"type": "ai", "content": [block], "tool_calls": [call], "invalid_tool_calls": [wrong]}
     conversation = only(read(tmp_path, {"messages": [PLAIN[1], reply]}))
-    assert [(one.id, one.malformed) for one in conversation.messages[1].tool_calls] == [("c1", True), ("c2", False)]
+    assert [(one.id, one.malformed) for one in conversation.messages[1].tool_calls] == [("c2", False), ("c1", True)]
     assert conversation.kinds == ("side",)
+
+
+STREAMED = {"id": "toolu_1", "input": {}, "name": "multiply", "type": "tool_use", "index": 1, "partial_json": '{"a": 2, "b": 3}'}
+RESPONDED = {"id": "fc_1", "call_id": "toolu_1", "name": "multiply", "type": "function_call", "arguments": '{"a": 2, "b": 3}'}
+
+
+@pytest.mark.parametrize("block", [STREAMED, RESPONDED])
+def test_langchain_keeps_arguments_of_streamed_calls(tmp_path, block):
+    call = {"name": "multiply", "args": {"a": 2, "b": 3}, "id": "toolu_1", "type": "tool_call"}
+    reply = {"type": "ai", "content": [{"type": "text", "text": "I multiply.", "index": 0}, block], "tool_calls": [call]}
+    said = only(read(tmp_path, {"messages": [PLAIN[1], reply]})).messages[1]
+    assert (said.content, [(one.id, one.arguments) for one in said.tool_calls]) == (
+        "I multiply.",
+        [("toolu_1", '{"a": 2, "b": 3}')],
+    )
 
 
 CALL = {"id": "c1", "name": "weather", "arguments": '{"city": "Oslo"}'}

@@ -6,7 +6,7 @@ import pytest
 
 from clawpipe.core.conversation.messages import Message
 from clawpipe.data.importers.formats.answered import read_completion, read_prompt
-from clawpipe.data.importers.formats.huggingface import read_preference, write_preference
+from clawpipe.data.importers.formats.huggingface import read_alpaca, read_preference, write_preference
 from clawpipe.data.importers.strict_json import RefusedError
 from tests.importers.reading import read_files
 
@@ -98,6 +98,58 @@ def test_a_prompt_keeps_what_a_verifier_needs():
     assert (found.messages, found.extra, found.tools) == ((ASKED,), {"answer": "4"}, '[{"name": "sum"}]')
     with pytest.raises(RefusedError, match="ends with an answer"):
         read_prompt({"prompt": [said("user", "q"), said("assistant", "a")]})
+
+
+FRENCH, HELLO = Message("system", "In French."), Message("user", "Hello")
+SIDES = {
+    "chosen": [said("user", "Hello"), said("assistant", "Bonjour")],
+    "rejected": [said("user", "Hello"), said("assistant", "Hi")],
+}
+
+
+@pytest.mark.parametrize("name", ["system", "system_prompt"])
+@pytest.mark.parametrize(
+    ("read", "row"),
+    [
+        (read_preference, {"prompt": "Hello", "chosen": "Bonjour", "rejected": "Hi"}),
+        (read_preference, {"instruction": "Hello", "chosen": "Bonjour", "rejected": "Hi"}),
+        (read_preference, {"prompt": [said("user", "Hello")]} | SIDES),
+        (read_preference, SIDES),
+        (read_prompt, {"prompt": "Hello"}),
+        (read_prompt, {"prompt": [said("user", "Hello")]}),
+        (read_completion, {"prompt": "Hello", "completion": "Bonjour"}),
+        (read_completion, {"prompt": [said("user", "Hello")], "completion": "Bonjour"}),
+        (read_alpaca, {"instruction": "Hello", "output": "Bonjour"}),
+    ],
+)
+def test_a_system_message_beside_a_prompt_comes_first(read, row, name):
+    found = read(row | {name: "In French."})
+    before = found.prompt if read == read_preference else found.messages[:2]
+    assert (tuple(before), found.extra) == ((FRENCH, HELLO), {})
+
+
+def test_sides_that_repeat_the_user_keep_the_system_message():
+    given = [said("system", "In French."), said("user", "Hello")]
+    assert read_preference({"prompt": given} | SIDES).prompt == (FRENCH, HELLO)
+    whole = {name: [said("system", "Briefly."), *side] for name, side in SIDES.items()}
+    found = read_preference({"prompt": given, "system": "In French."} | whole)
+    assert (found.prompt, found.extra) == ((Message("system", "Briefly."), HELLO), {"system": "In French."})
+
+
+@pytest.mark.parametrize(("session", "user"), [("session_id", "user_id"), ("conversation_id", "user")])
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"instruction": "i", "output": "o"},
+        {"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]},
+        {"messages": [said("user", "q"), said("assistant", "a")]},
+        {"prompt": "q", "completion": "a"},
+    ],
+)
+def test_every_row_may_say_whose_it_is(tmp_path, row, session, user):
+    (tmp_path / "a.jsonl").write_text(json.dumps(row | {session: "s", user: "bob"}) + "\n")
+    [conversation] = read_files([str(tmp_path)]).conversations
+    assert (conversation.session, conversation.user, conversation.extra) == ("s", "bob", {})
 
 
 def test_completions_and_prompts_may_say_whose_they_are():

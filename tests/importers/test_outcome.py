@@ -188,6 +188,9 @@ ASKED = {"messages": SAID[:1], "model": "m"}
     [
         (ASKED, {"role": "assistant", "content": [{"type": "text", "text": "a"}], "stop_reason": "end_turn"}, "completed"),
         (ASKED, {"message": {"role": "assistant", "content": "a"}, "done_reason": "length"}, "truncated"),
+        (ASKED, {"message": {"role": "assistant", "content": "a"}, "done": False}, "aborted"),
+        (ASKED, {"message": {"role": "assistant", "content": "a"}, "done": True, "done_reason": "stop"}, "completed"),
+        (ASKED, {"content": "a", "finishReason": "length"}, "truncated"),
         (ASKED, "a", None),
         (ASKED, {"choices": [{"message": {"content": "a"}, "finish_reason": None}]}, "aborted"),
         (ASKED, {"choices": [{"message": {"content": "a"}}]}, None),  # a log without the field
@@ -201,7 +204,21 @@ ASKED = {"messages": SAID[:1], "model": "m"}
             "truncated",
         ),
     ],
-    ids=["anthropic", "ollama", "text", "null", "none", "filter", "anthropic null", "spelled", "completions", "gemini"],
+    ids=[
+        "anthropic",
+        "ollama",
+        "not done",
+        "done",
+        "ai sdk",
+        "text",
+        "null",
+        "none",
+        "filter",
+        "anthropic null",
+        "spelled",
+        "completions",
+        "gemini",
+    ],
 )
 def test_the_response_of_a_log_is_the_answer(request_, response, status, tmp_path):
     conversation = one({"request": request_, "response": response}, tmp_path)
@@ -236,13 +253,16 @@ def test_a_message_or_a_row_may_say_how_it_ended(tmp_path):
     assert one({"messages": [SAID[0], CUT_OFF]}, tmp_path).status == "truncated"
     assert one({"messages": SAID, "finish_reason": "content_filter"}, tmp_path).status == "aborted"
     assert one({"messages": SAID, "stop_reason": "end_turn"}, tmp_path).status == "completed"
+    for row in ({"messages": SAID}, {"prompt": "q", "completion": "a"}):
+        assert one(row | {"finishReason": "length"}, tmp_path).status == "truncated"
     assert one({"prompt": "q", "completion": "a", "finish_reason": "length"}, tmp_path).status == "truncated"
 
 
 def test_a_reply_that_was_cut_in_mid_conversation_is_context(tmp_path):
-    reading, [found] = read({"messages": [SAID[0], CUT_OFF, *SAID]}, tmp_path)
-    assert (found.kinds, found.status) == (("side", "main"), None)
-    assert dict(reading.silent) == {"turns that were cut short": 1}
+    for cut in (CUT_OFF, {"role": "assistant", "content": "a", "finishReason": "length"}):
+        reading, [found] = read({"messages": [SAID[0], cut, *SAID]}, tmp_path)
+        assert (found.kinds, found.status) == (("side", "main"), None)
+        assert dict(reading.silent) == {"turns that were cut short": 1}
 
 
 def test_a_preference_for_a_cut_answer_is_refused(tmp_path):

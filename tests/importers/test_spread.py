@@ -130,3 +130,57 @@ def test_a_folder_for_each_task_is_a_session_each(tmp_path):
 )
 def test_a_session_is_named_by_its_file(file, repeated, session):
     assert session_of(file, repeated) == session
+
+
+def table(*rows, role="role", session="session_id"):
+    """The lines of a table with a message in each row."""
+    names = (role, "content", session, "user_id")
+    return "".join(json.dumps({name: one for name, one in zip(names, row, strict=True) if one}) + "\n" for row in rows)
+
+
+@pytest.mark.parametrize("session", ["session_id", "conversation_id", "thread_id", "chat_id"])
+@pytest.mark.parametrize(("role", "user", "assistant"), [("role", "user", "assistant"), ("type", "human", "ai")])
+def test_a_table_of_messages_is_split_by_session(tmp_path, session, role, user, assistant):
+    rows = [
+        (user, "I am Alice.", "a", "alice"),
+        (user, "Who am I?", "b", "bob"),
+        (assistant, "Bob.", "b", ""),
+        (assistant, "Hi.", "a", ""),
+    ]
+    (tmp_path / "t.jsonl").write_text(table(*rows, role=role, session=session))
+    reading = read_files([str(tmp_path)])
+    assert [(one.session, one.user, one.lines, one.origin.line) for one in reading.conversations] == [
+        ("a", "alice", 2, 1),
+        ("b", "bob", 2, 2),
+    ]
+    assert [[said.content for said in one.messages] for one in reading.conversations] == [
+        ["I am Alice.", "Hi."],
+        ["Who am I?", "Bob."],
+    ]
+    assert [one.extra for one in reading.conversations] == [{}, {}]
+
+
+def test_one_bad_session_of_a_table_is_refused_alone(tmp_path):
+    (tmp_path / "t.jsonl").write_text(table(("assistant", "Hi.", "a", ""), ("user", "q", "b", ""), ("assistant", "A", "b", "")))
+    reading = read_files([str(tmp_path)])
+    assert [(one.session, one.lines) for one in reading.conversations] == [("b", 2)]
+    assert [(one.line, one.reason) for one in reading.refused] == [(1, "no user message")]
+
+
+@pytest.mark.parametrize(("role", "user", "assistant"), [("role", "user", "assistant"), ("type", "human", "ai")])
+def test_messages_of_which_only_some_name_a_session(tmp_path, role, user, assistant):
+    (tmp_path / "t.jsonl").write_text(table((user, "q", "a", ""), (assistant, "A", "a", ""), (user, "r", "", ""), role=role))
+    assert read_files([str(tmp_path)]).reasons() == {"messages of which only some name their session": 3}
+
+
+def test_messages_of_several_users_without_a_session(tmp_path):
+    rows = [("user", "q", "", "alice"), ("assistant", "A", "", "alice"), ("user", "r", "", "bob"), ("assistant", "B", "", "bob")]
+    (tmp_path / "t.jsonl").write_text(table(*rows))
+    assert read_files([str(tmp_path)]).reasons() == {"messages of several users in one conversation": 4}
+
+
+def test_the_header_of_a_transcript_names_no_session(tmp_path):
+    header = json.dumps({"role": "session_meta", "model": "m", "platform": "telegram"}) + "\n"
+    (tmp_path / "t.jsonl").write_text(header + table(("user", "q", "a", ""), ("assistant", "A", "a", "")))
+    [conversation] = read_files([str(tmp_path)]).conversations
+    assert (conversation.session, conversation.model, conversation.lines) == ("a", "m", 3)

@@ -22,7 +22,7 @@ from typing import Any
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.conversation.messages import Message, ToolCall
 from clawpipe.data.importers.record import Fields
-from clawpipe.data.wire.arguments import custom_call, parsed, tool_call
+from clawpipe.data.wire.arguments import ARGUMENTS, custom_call, named_call, parsed, tool_call
 from clawpipe.data.wire.failures import mark_of
 from clawpipe.data.wire.texts import joined_texts
 
@@ -30,7 +30,7 @@ _REFERENCES = ("url", "file_id", "path", "id", "uri", "fileUri")
 _TEXTS = ("text", "value", "content", "refusal")
 _THOUGHTS = ("thinking", "reasoning", "text", "value", "content", "reasoningText", "summary", "thought")
 _IDS = ("toolCallId", "call_id", "toolUseId", "id")
-_ARGUMENTS = ("input", "args", "arguments", "parameters")
+_ARGUMENTS = (*ARGUMENTS, "partial_json")  # the last of a call that was streamed, beside an empty `input`
 _ANSWERED = ("tool_use_id", "tool_call_id", *_IDS)
 _ANSWERS = ("output", "result", "response", "content", "value", "errorText")
 _NAMES = ("toolName", "name")
@@ -55,6 +55,7 @@ class Step:
 
     Attributes:
         failed: whether an answer is marked as a failure, by its index, where its part says either.
+        shown: indices of answers with a placeholder for a part that is no text.
         unread: parts of unknown kinds, whole; each has a placeholder in `texts`.
         beside: further fields of known parts, with the part's number under `part`.
     """
@@ -64,6 +65,7 @@ class Step:
     calls: list[ToolCall] = field(default_factory=list)
     answers: list[Message] = field(default_factory=list)
     failed: dict[int, bool] = field(default_factory=dict)
+    shown: set[int] = field(default_factory=set)
     unread: list[JsonObject] = field(default_factory=list)
     beside: list[JsonObject] = field(default_factory=list)
 
@@ -147,13 +149,19 @@ class _Parts:
 
     def call(self, name: Any, arguments: Any, call_id: str | None, kind: str = "") -> ToolCall:
         make = custom_call if kind == "custom_tool_call" else tool_call
-        made = make(name, arguments, call_id or f"call_{self._number}_{self._calls}")
-        self._calls += 1
-        return made
+        unnamed = self._next_id()
+        return make(name, arguments, call_id or unnamed)
+
+    def spelled(self, call: JsonObject) -> ToolCall:
+        return named_call(call, self._next_id())
 
     @property
     def may_call(self) -> bool:
         return self._speaks
+
+    def _next_id(self) -> str:
+        self._calls += 1
+        return f"call_{self._number}_{self._calls - 1}"
 
     def _next_step(self, *, after_answers: bool) -> None:
         if after_answers and self.steps[-1].answers:
@@ -248,7 +256,7 @@ def _call(parts: _Parts, fields: Fields, kind: str) -> bool:
         return False
     if listed := _spelled_calls(fields.peek("value")):
         fields.take("value", str)
-        parts.speaks_on().calls.extend(parts.call(one["name"], one.get("arguments", {}), None) for one in listed)
+        parts.speaks_on().calls.extend(map(parts.spelled, listed))
         return True
     name = _name(fields, _NAMES)
     if name is None:
@@ -265,7 +273,8 @@ def _spelled_calls(value: Any) -> list[JsonObject]:
 
 
 def _arguments(fields: Fields) -> Any:
-    return _first(fields, _ARGUMENTS)
+    said = [name for name in _ARGUMENTS if fields.peek(name) not in (None, "", {})]
+    return _first(fields, said or _ARGUMENTS)
 
 
 def _answer(parts: _Parts, fields: Fields, kind: str) -> bool:
@@ -280,18 +289,23 @@ def _add_answer(step: Step, fields: Fields, call_id: str | None, name: str | Non
     mark = True if fields.peek("errorText") is not None else mark_of(fields.rest)
     if mark is not None:
         step.failed[len(step.answers)] = mark
-    step.answers.append(Message("tool", _answered(fields), (), call_id, name))
+    text, shows = _answered(fields)
+    if shows:
+        step.shown.add(len(step.answers))
+    step.answers.append(Message("tool", text, (), call_id, name))
 
 
-def _answered(fields: Fields) -> str:
-    """Return the text of a tool result; a result with parts that are not text also stays in `fields`."""
+def _answered(fields: Fields) -> tuple[str, bool]:
+    """Return the text of a tool result, and whether it shows something by a placeholder; all that is no text stays in `fields`."""
     name = next((name for name in _ANSWERS if fields.peek(name) is not None), None)
     if name is None:
-        return ""
+        return "", False
     value = fields.peek(name)
-    if not (isinstance(value, list) and any(isinstance(part, dict) and _text(Fields(part), _TEXTS) is None for part in value)):
+    parts = [part for part in value if isinstance(part, dict)] if isinstance(value, list) else []
+    others = [part for part in parts if _text(Fields(part), _TEXTS) is None]
+    if not others:
         fields.take(name, object, bool)
-    return answer_text(value)
+    return answer_text(value), any("type" in part for part in others)
 
 
 def _invocation(parts: _Parts, fields: Fields, kind: str) -> bool:

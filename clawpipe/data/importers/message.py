@@ -11,10 +11,10 @@ from clawpipe.core.conversation.messages import Message, Role, ToolCall
 from clawpipe.data.importers.content import Step, read_parts
 from clawpipe.data.importers.record import Fields, as_list
 from clawpipe.data.importers.strict_json import Reasons, RefusedError
-from clawpipe.data.wire.arguments import listed_calls, parsed, tool_call
+from clawpipe.data.wire.arguments import listed_calls, named_call, parsed
 from clawpipe.data.wire.failures import UNMARKED, mark_of
 from clawpipe.data.wire.texts import joined_texts
-from clawpipe.data.wire.thoughts import FIELDS, with_thoughts
+from clawpipe.data.wire.thoughts import LOGGED, with_thoughts
 
 ROLES: dict[str, Role] = {
     **{role: role for role in get_args(Role)},
@@ -26,7 +26,7 @@ ROLES: dict[str, Role] = {
 CALLERS = ("function_call", "tool_call")  # roles with a call as their text
 _SPEAKERS = get_args(Role)
 _SYSTEM = ("system", "system_prompt", "systemInstruction", "system_instruction")  # fields for a system prompt beside the messages
-WEIGHTS = ("weight", "loss_weight")  # of an assistant message in a fine-tuning row
+_WEIGHTS = ("weight", "loss_weight", "train", "training", "loss", "trainable")  # of an assistant message in a fine-tuning row
 
 
 class ReadMessages(NamedTuple):
@@ -36,7 +36,7 @@ class ReadMessages(NamedTuple):
         unknown: further fields of messages, with the message's index under `message`; under `content` the parts of unknown kinds
             (`unread`, whole, each with a placeholder in the text) and further fields of known parts (`beside`).
         unread: indices of the messages with a placeholder.
-        muted: indices of the messages with weight 0.
+        muted: indices of the messages that are not to be trained on.
         failed: whether a tool result is marked as a failure, by its index, where its record says either.
     """
 
@@ -94,7 +94,7 @@ class _Reader:
             self._calling = False
             return
         fields = Fields(part, f"{self._where}[].")
-        muted = any(fields.peek(name) == 0 for name in WEIGHTS)
+        muted = take_muted(fields)
         speaker, before = fields.take("role", str), len(self.messages)
         if speaker in CALLERS:
             self._add_calls(fields, number)
@@ -103,8 +103,7 @@ class _Reader:
         self._calling = speaker in CALLERS
         if muted:
             self.muted.update(range(before, len(self.messages)))
-        rest = {name: value for name, value in fields.rest.items() if name not in WEIGHTS}
-        if rest:
+        if rest := fields.rest:
             self._keep(before, rest)
 
     def _role(self, speaker: str) -> Role:
@@ -117,7 +116,7 @@ class _Reader:
     def _add(self, role: Role, fields: Fields, number: int) -> None:
         calls = tuple(_calls(fields, number)) if role == "assistant" else ()
         steps = _steps(fields, number, speaks=role == "assistant")
-        if thoughts := [thought for name in FIELDS if (thought := fields.take(name, str, default=None))]:
+        if thoughts := [thought for name in LOGGED if (thought := _thought(fields, name))]:
             steps[0].thoughts = thoughts[:1]
         name = fields.take("name", str, default=None) or fields.take("tool_name", str, default=None) if role == "tool" else None
         answered = fields.take("tool_call_id", str, default=None)
@@ -134,6 +133,7 @@ class _Reader:
         place = len(self.messages) + (len(step.answers) if own and role != "assistant" else 0)
         first = len(self.messages) + (len(own) if role == "assistant" else 0)
         self.failed.update({first + number: mark for number, mark in step.failed.items()})
+        self.unread.update(first + number for number in step.shown)
         self.messages += [*own, *step.answers] if role == "assistant" else [*step.answers, *own]
         if step.unread:
             self.unread.add(place)
@@ -157,11 +157,22 @@ class _Reader:
             known |= rest
 
 
+def _thought(fields: Fields, name: str) -> str | None:
+    """Take a thought beside the text; true or false only says whether the model was to think."""
+    return None if isinstance(fields.peek(name), bool) else fields.take(name, str, default=None)
+
+
 def spelled_calls(text: str, number: int) -> tuple[ToolCall, ...]:
     """Return the calls in a JSON text: one object or a list of them."""
     given = parsed(text)
     listed: list[Any] = given if isinstance(given, list) and given else [given]
     return tuple(_spelled(call, text, f"call_{number}_{place}") for place, call in enumerate(listed))
+
+
+def take_muted(fields: Fields) -> bool:
+    """Take what says whether a message is to be trained on, and return whether any of it forbids that. Other weights stay."""
+    said = [fields.take(name, bool, int, float) for name in _WEIGHTS if fields.peek(name) in (0, 1)]
+    return 0 in said
 
 
 def take_system(fields: Fields, given: Sequence[Any]) -> list[Any]:
@@ -180,7 +191,7 @@ def take_system(fields: Fields, given: Sequence[Any]) -> list[Any]:
 def _spelled(call: Any, text: str, call_id: str) -> ToolCall:
     if not isinstance(call, dict) or not isinstance(call.get("name"), str):
         return ToolCall(call_id, "", text, malformed=True)
-    return tool_call(call["name"], call.get("arguments", {}), call_id)
+    return named_call(call, call_id)
 
 
 def _steps(fields: Fields, number: int, *, speaks: bool) -> list[Step]:

@@ -32,8 +32,9 @@ SIDE = ("heartbeat", "memory", "cron", "side")  # turn types of the sources that
 NO_CONTENT, NO_TEXT = "turns without content", "turns with parts that are no text"  # why turns are not trained on
 MALFORMED = "turns with malformed calls"  # likewise
 CUT_SHORT = "turns that were cut short"
+CONTINUED = "turns that go on with an answer in the request"
 HELD = "turns that were held to a grammar"
-ENDS = ("finish_reason", "stop_reason", "stopReason", "done_reason")  # fields that say why an answer ended
+ENDS = ("finish_reason", "finishReason", "stop_reason", "stopReason", "done_reason")  # fields that say why an answer ended
 
 
 @dataclass(frozen=True)
@@ -149,6 +150,7 @@ class Conversation:
         unread: indices of the messages in which a placeholder replaces content that is not text; `extra` holds that content.
         lines: the number of lines of the file that the conversation was read from.
         context: how many of the assistant messages are the history that the record repeats, and no turns of it.
+        continued: whether the last message goes on with the answer before it, with which its request ended (a prefill).
     """
 
     messages: tuple[Message, ...]
@@ -171,6 +173,7 @@ class Conversation:
     unread: frozenset[int] = frozenset()
     lines: int = 1
     context: int = 0
+    continued: bool = False
 
     @property
     def turns(self) -> Counter[Kind]:
@@ -315,13 +318,25 @@ def silenced(conversation: Conversation) -> tuple[Conversation, Counter[str]]:
     """
     recorded = conversation.tokens is not None and conversation.tokens.logprobs is not None
     replies = [(place, message) for place, message in enumerate(conversation.messages) if message.role == "assistant"]
-    cut = set() if recorded else cut_replies(conversation)
-    if recorded or not (conversation.unread or cut or any(_reason_for_side(False, message) for _, message in replies)):
+    found = {} if recorded else dict.fromkeys(cut_replies(conversation), CUT_SHORT) | _continued(conversation)
+    if recorded or not (conversation.unread or found or any(_reason_for_side(False, message) for _, message in replies)):
         return conversation, Counter()
-    reasons = [CUT_SHORT if place in cut else _reason_for_side(place in conversation.unread, message) for place, message in replies]
+    shown = _first_shown(conversation)
+    unseen = {place for place, _ in replies if place in conversation.unread or place > shown}
+    reasons = [found.get(place) or _reason_for_side(place in unseen, message) for place, message in replies]
     pairs = list(zip(conversation.kinds, reasons, strict=True))
     kinds: tuple[Kind, ...] = tuple("side" if reason else kind for kind, reason in pairs)
     return replace(conversation, kinds=kinds), Counter(reason for kind, reason in pairs if reason and kind == "main")
+
+
+def _first_shown(conversation: Conversation) -> int:
+    """Return the place from which on a reply may be about a picture, of the user or a tool, that a policy of texts cannot see."""
+    shown = (place for place in conversation.unread if conversation.messages[place].role in ("user", "tool"))
+    return min(shown, default=len(conversation.messages))
+
+
+def _continued(conversation: Conversation) -> dict[int, str]:
+    return {len(conversation.messages) - 1: CONTINUED} if conversation.continued else {}
 
 
 def ended(conversation: Conversation) -> Conversation:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from clawpipe.core.conversation.messages import Message, ToolCall
-from clawpipe.data.wire.arguments import parsed
+from clawpipe.data.wire.arguments import ARGUMENTS, parsed
 from clawpipe.data.wire.failures import UNMARKED, call_failed
 from clawpipe.data.wire.spelled import spelled_call, split_tagged_calls
 
@@ -21,7 +21,7 @@ def split_calls(text: str, number: int) -> tuple[str, list[ToolCall]]:
         number: index of the turn, which makes the ids of its calls unique.
     """
     rest, bodies = split_tagged_calls(text)
-    return rest, [spelled_call(f"call_{number}_{place}", body) for place, body in enumerate(bodies)]
+    return rest, [spelled_call(f"call_{number}_{place}", body, ARGUMENTS) for place, body in enumerate(bodies)]
 
 
 def count_tool_calls(messages: Sequence[Message], failed: Mapping[int, bool] = UNMARKED) -> tuple[int, int]:

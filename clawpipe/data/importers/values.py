@@ -26,9 +26,10 @@ def text_of(value: Any) -> str | None:
 
 
 def name_of(record: JsonObject, *names: str) -> str | None:
-    """Return the first of these fields that holds a name: a text or a whole number."""
+    """Return the first of these fields that holds a name: a text, or a whole number, which a table with nulls holds as a double."""
     found = (record.get(name) for name in names)
-    return next((str(value) for value in found if value not in (None, "") and type(value) in (str, int)), None)
+    whole = (int(value) if isinstance(value, float) and value.is_integer() else value for value in found)
+    return next((str(value) for value in whole if value != "" and type(value) in (str, int)), None)
 
 
 def unspelled(value: Any) -> Any:

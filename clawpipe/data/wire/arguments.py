@@ -1,12 +1,14 @@
 """Arguments of tool calls: read whatever an API or a model wrote for them, write them, and compare calls.
 
 A call's arguments are a JSON object. Engines write nothing, blanks or null for a tool without parameters, and some clients encode
-the object a second time; both are read as what was meant. Anything else is kept as it is, and the call is malformed.
+the object a second time; both are read as what was meant. Anything else is kept as it is, and the call is malformed. The field that
+holds them has another name in other libraries: `args` in LangChain, `input` in Anthropic's, `parameters` in Llama's calls.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import orjson
@@ -17,6 +19,9 @@ from clawpipe.core.conversation.messages import ToolCall
 _SHALLOW = 500  # objects and lists; so few cannot be nested too deeply for a parser
 _ENCODED = 3  # times that an object may be encoded
 _EMPTY = "{}"
+ARGUMENTS = ("arguments", "parameters", "args", "input")  # fields of a call with its arguments
+_ABOUT = ("name", "id", "type", "index", "call_id", "tool_call_id", "function")  # its other fields
+_NOTHING = (None, "", {}, [])
 
 
 def tool_call(name: Any, arguments: Any, call_id: str) -> ToolCall:
@@ -27,6 +32,19 @@ def tool_call(name: Any, arguments: Any, call_id: str) -> ToolCall:
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
     meant = text if isinstance(arguments, dict) else _object_text(text)
     return ToolCall(call_id, str(name), text if meant is None else meant, not isinstance(name, str) or meant is None)
+
+
+def named_call(call: JsonObject, call_id: str, names: Sequence[str] = ARGUMENTS) -> ToolCall:
+    """Return the call that an object with a `name` describes. One of `names` holds its arguments, which it may lack.
+
+    If none is there, but other fields are that say something, these may be its arguments: the call is malformed, and keeps them.
+    """
+    given = [call[name] for name in names if call.get(name) is not None]
+    others = {name: value for name, value in call.items() if name not in (*names, *_ABOUT) and value not in _NOTHING}
+    if others and not given:
+        return ToolCall(call_id, str(call.get("name")), json.dumps(others, ensure_ascii=False), malformed=True)
+    said = [one for one in given if one not in _NOTHING] or given or [None]
+    return tool_call(call.get("name"), said[0], call_id)
 
 
 def custom_call(name: Any, given: Any, call_id: str) -> ToolCall:
@@ -53,8 +71,9 @@ def _listed(call: JsonObject, unnamed: str) -> ToolCall:
     call_id = call["id"] if isinstance(call.get("id"), str) else unnamed
     if isinstance(custom := call.get("custom"), dict):
         return custom_call(custom.get("name"), custom.get("input"), call_id)
-    function = call["function"] if isinstance(call.get("function"), dict) else call
-    return tool_call(function.get("name"), function.get("arguments"), call_id)
+    if not isinstance(function := call.get("function"), dict):
+        return named_call(call, call_id)
+    return named_call({name: call[name] for name in ARGUMENTS if name in call} | function, call_id)
 
 
 def arguments_of(call: ToolCall) -> JsonObject:

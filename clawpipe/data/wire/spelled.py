@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from clawpipe.core.conversation.messages import ToolCall
-from clawpipe.data.wire.arguments import neutral_arguments, repeats_a_key, tool_call
+from clawpipe.data.wire.arguments import named_call, neutral_arguments, repeats_a_key
 from clawpipe.data.wire.thoughts import Found, split_calls
 
 
@@ -42,13 +42,14 @@ def _block(text: str, place: int) -> Found | None:
 def spelled_call(call_id: str, body: str, keys: Sequence[str] = ("arguments",)) -> ToolCall:
     """Return the call of a JSON object with a `name` and, under one of `keys`, its arguments, which it may lack.
 
-    Of any other body the call is malformed, and keeps the body whole, so that it can be written as it was.
+    Of any other body the call is malformed, and keeps the body whole, so that it can be written as it was; so is one that has its
+    arguments under another name: run without them, it would do what nobody asked for.
     """
     name = ""
     try:
         value = json.loads(body)
         name = storable(value.get("name"))
-        call = tool_call(name, next((value[key] for key in keys if key in value), {}), call_id)
+        call = named_call(value, call_id, keys)
         if not name or call.malformed or repeats_a_key(body, value):
             raise ValueError("a call has a name and an object of arguments")
         return ToolCall(call_id, name, neutral_arguments(json.loads(call.arguments)))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 FIELDS = ("reasoning_content", "reasoning")  # of a message, which hold a thought beside its text
+LOGGED = (*FIELDS, "thinking")  # the same in logs, also those of Ollama's own API
 OPENING, CLOSING = "<think>", "</think>"  # the markers that are written
 _MARKERS = {OPENING: CLOSING, "<thinking>": "</thinking>", "[THINK]": "[/THINK]"}
 _OPENING = re.compile("|".join(map(re.escape, _MARKERS)))

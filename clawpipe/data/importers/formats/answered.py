@@ -12,14 +12,14 @@ is no text, or stands beside a `check`, is the truth of a task.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.conversation.messages import Message
 from clawpipe.data.importers.formats.chat import read_chat
-from clawpipe.data.importers.formats.huggingface import beside_messages, messages_of, take_names
-from clawpipe.data.importers.message import take_system
+from clawpipe.data.importers.formats.huggingface import beside_messages, messages_of, with_system
+from clawpipe.data.importers.names import take_names
 from clawpipe.data.importers.outcome import sounding, take_outcome
 from clawpipe.data.importers.record import (
     ENDS,
@@ -27,9 +27,9 @@ from clawpipe.data.importers.record import (
     Fields,
     Kind,
     Prompt,
-    all_main,
     counted,
     first_request,
+    main_but_muted,
     reason_in,
     take_tools,
 )
@@ -130,6 +130,7 @@ def read_prompt(record: JsonObject) -> Prompt:
     fields = Fields(record)
     unknown: list[JsonObject] = []
     messages = messages_of(fields.take("prompt", str, list), "prompt", "user", unknown).messages
+    messages = with_system(fields, messages, unknown)
     first_request(messages)
     if messages[-1].role == "assistant":
         raise RefusedError("prompt: ends with an answer")
@@ -188,7 +189,7 @@ def _listed(prompt: str | list[Any]) -> list[Any]:
 
 def _imitated(fields: Fields, asking: str, answering: str) -> Conversation:
     unknown: list[JsonObject] = []
-    asked = _asked(fields, asking, unknown)
+    asked, shown = _asked(fields, asking, unknown)
     given = fields.take(answering, str, list, dict)
     read = messages_of([_spoken(given)] if isinstance(given, dict) else given, answering, "assistant", unknown)
     answer = read.messages
@@ -199,12 +200,12 @@ def _imitated(fields: Fields, asking: str, answering: str) -> Conversation:
     names = take_names(fields)
     return Conversation(
         (*asked, *answer),
-        (*context, *all_main(answer)),
+        (*context, *main_but_muted(answer, read.muted)),
         first_request(asked),
         judgements=judged,
         tools=take_tools(fields),
         extra=beside_messages(fields, unknown),
-        unread=frozenset(len(asked) + place for place in read.unread),
+        unread=frozenset((*shown, *(len(asked) + place for place in read.unread))),
         status=next((ending for part in reversed(unknown) if part["of"] == answering and (ending := reason_in(part))), None),
         **names,
         **counted((*asked, *answer)),
@@ -216,12 +217,13 @@ def _spoken(message: JsonObject) -> JsonObject:
     return message if "role" in message or "from" in message else {"role": "assistant"} | message
 
 
-def _asked(fields: Fields, asking: str, unknown: list[JsonObject]) -> Sequence[Message]:
+def _asked(fields: Fields, asking: str, unknown: list[JsonObject]) -> tuple[tuple[Message, ...], Iterable[int]]:
+    """Take what was asked: the messages, and the places of those with parts that are no text."""
     value = fields.take(asking, str, list, dict)
     if isinstance(value, str):
         below = [fields.take(name, str) for name in _BELOW if isinstance(fields.peek(name), str)] if asking != "prompt" else []
         value = "\n".join(filter(None, [value, *below]))
-        system = [Message("system", part["content"]) for part in take_system(fields, ()) if isinstance(part["content"], str)]
-        return (*system, *messages_of(value, asking, "user", unknown).messages)
-    listed = value if isinstance(value, list) else value.get("messages") or [value]
-    return messages_of(take_system(fields, listed), asking, "user", unknown).messages
+    listed = value.get("messages") or [value] if isinstance(value, dict) else value
+    read = messages_of(listed, asking, "user", unknown)
+    messages = with_system(fields, read.messages, unknown)
+    return messages, [len(messages) - len(read.messages) + place for place in read.unread]

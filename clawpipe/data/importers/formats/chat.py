@@ -5,11 +5,11 @@
     {"request": {"contents": ...}, "response": {"candidates": [...]}}  the same of Gemini; Anthropic's response is the message
 
 An assistant message of weight 0 is a side turn, and so are assistant messages in the history of a logged request: only the response
-was sampled. Each choice of a response is a conversation. Token ids and log-probs are read if the engine gave both
-(`prompt_token_ids`, and a choice's `token_ids` and `logprobs`); else the conversation is text only. LiteLLM moves a choice's ids
-into its `provider_specific_fields`, and vLLM may write them in place of the tokens' texts (`return_tokens_as_token_ids`). The
-log-probs are raw, as OpenAI and vLLM report them by default, unless `logprobs.kind` says that they are tempered, as those of
-`clawpipe serve` beside token ids.
+was sampled, and not even that where it goes on with an answer in the request. Each choice of a response is a conversation. Token
+ids and log-probs are read if the engine gave both (`prompt_token_ids`, and a choice's `token_ids` and `logprobs`); else the
+conversation is text only. LiteLLM moves a choice's ids into its `provider_specific_fields`, and vLLM may write them in place of the
+tokens' texts (`return_tokens_as_token_ids`). The log-probs are raw, as OpenAI and vLLM report them by default, unless
+`logprobs.kind` says that they are tempered, as those of `clawpipe serve` beside token ids.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from clawpipe.core.conversation.endings import ending_of_reason
 from clawpipe.core.conversation.messages import Message
 from clawpipe.data.importers.formats.sharegpt import read_dialogue
 from clawpipe.data.importers.message import ROLES, ReadMessages, take_system
+from clawpipe.data.importers.names import SESSIONS, USERS
 from clawpipe.data.importers.outcome import take_outcome
 from clawpipe.data.importers.record import (
+    ENDS,
     SIDE,
     Conversation,
     Fields,
@@ -42,13 +44,11 @@ from clawpipe.data.importers.strict_json import Reasons, RefusedError
 from clawpipe.data.wire.arguments import parsed_object
 from clawpipe.data.wire.draw import changes_the_draw, sampling_settings
 
-_SESSION, _USER = ("session_id", "conversation_id"), ("user", "user_id")
 _HEADERS = {"x-session-id": "session_id", "x-turn-type": "turn_type", "x-user-id": "user_id"}
 _MOVED, _IDS = "provider_specific_fields", ("token_ids", "prompt_token_ids")
 _TOOLS = ("tools", "functions")
 _MESSAGES = ("messages", "contents")
 _ANSWERS = ("choices", "candidates", "message", "content", "tool_calls")
-_REASONS = ("stop_reason", "done_reason")
 _SPELLED_ID = re.compile(r"token_id:(\d{1,10})")
 _NAMED_IN_PROMPT = re.compile(r"\bsession=(agent:\S+)")  # an agent's system prompt names its session
 
@@ -129,6 +129,7 @@ def _conversation(
         status=status,
         tools=known.tools,
         unread=read.unread,
+        continued=answer is not None and [message.role for message in messages[-2:]] == ["assistant", "assistant"],
         **counted(messages, read.failed),
     )
 
@@ -139,8 +140,8 @@ def _known(parts: tuple[Fields, Fields, Fields], is_row: bool, free_draw: bool) 
     beside = [Fields(found) for part in parts for found in (_headers(part), _metadata(part)) if found]
     holders = [*(part for part in parts if part), *beside]
     return _Known(
-        session=_name(holders, _SESSION) or (_name([fields], ("id",)) if is_row else None),
-        user=_name(holders, _USER),
+        session=_name(holders, SESSIONS) or (_name([fields], ("id",)) if is_row else None),
+        user=_name(holders, USERS),
         model=_name([response, request, fields], ("model",)),
         turn_type=_name(holders, ("turn_type",)) or fields.peek("platform"),
         judgements=take_outcome(fields),
@@ -189,8 +190,7 @@ def _answers(response: Fields) -> list[Any]:
         return response.take("choices", list, default=[])
     if response.peek("candidates") is not None:
         return [_candidate(one) for one in as_list(response.take("candidates", list), "response.candidates")]
-    ended = next((name for name in _REASONS if isinstance(response.peek(name), str) or response.says_null(name)), None)
-    reason = {"finish_reason": response.take(ended, str, default=None)} if ended else {}
+    reason = _reason(response)
     if isinstance(response.peek("message"), dict):
         return [{"message": response.take("message", dict)} | reason]
     message = {
@@ -199,6 +199,14 @@ def _answers(response: Fields) -> list[Any]:
     if not message:
         raise RefusedError("response: no answer in it")
     return [{"message": message} | reason]
+
+
+def _reason(response: Fields) -> JsonObject:
+    """Return why a response ended, as a choice says it; one that is not done, as of Ollama, or says null never did."""
+    ended = next((name for name in ENDS if isinstance(response.peek(name), str) or response.says_null(name)), None)
+    if ended:
+        return {"finish_reason": response.take(ended, str, default=None)}
+    return {"finish_reason": None} if response.peek("done") is False else {}
 
 
 def _candidate(one: JsonObject) -> JsonObject:

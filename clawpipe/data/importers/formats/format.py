@@ -29,6 +29,7 @@ class Format:
         read: reads one record; absent if a conversation spans several lines.
         read_line: reads one line, whose bytes count, instead of its record.
         join: reads all records of a file together, given the session that its name says; absent if each record stands alone.
+        is_said: tells messages among the records of a file, if these may be of several sessions: then each message names its own.
         has_sessions: whether its records may name a session.
         about: what writes it, for the table of formats in the docs.
         marks: the fields by which a record is told; what a record of no known format lacks of them.
@@ -40,6 +41,7 @@ class Format:
     read: Callable[[JsonObject], Iterable[Part]] | None = None
     read_line: Callable[[Line], Part] | None = None
     join: Callable[[Sequence[JsonObject], str], Iterable[Conversation]] | None = None
+    is_said: Callable[[JsonObject], bool] | None = None
     has_sessions: bool = False
     about: str = ""
     marks: tuple[str, ...] = ()

@@ -24,6 +24,7 @@ from clawpipe.core.conversation.messages import Message, Role
 from clawpipe.data.importers.formats.responses import is_item, messages_of
 from clawpipe.data.importers.formats.sharegpt import read_dialogue
 from clawpipe.data.importers.message import CALLERS, ROLES, read_messages, take_system
+from clawpipe.data.importers.names import take_names, user_of_messages, without_names
 from clawpipe.data.importers.outcome import take_outcome
 from clawpipe.data.importers.record import (
     SIDE,
@@ -32,7 +33,6 @@ from clawpipe.data.importers.record import (
     Judgement,
     Kind,
     Status,
-    all_main,
     counted,
     first_request,
     main_but_muted,
@@ -72,12 +72,13 @@ def read_hermes(record: JsonObject) -> Conversation:
     evidence = {"completed": completed, "partial": partial, "failed_tool_calls": count_tool_calls(messages)[1]}
     outcome = take_outcome(fields) if completed is None else (_outcome(completed, bool(partial), evidence), *take_outcome(fields))
     tools = take_tools(fields) or _tools_in(messages)
+    names = take_names(fields)
     kept = {"metadata": metadata, "completed": completed, "partial": partial, "tool_stats": stats, "tool_error_counts": errors}
     return Conversation(
         messages,
         main_but_muted(messages, read.muted),
         first_request(messages),
-        session=fields.take("session_id", str, default=None),
+        **names,
         model=model if isinstance(model, str) else None,
         judgements=outcome,
         extra=_present(fields.rest | kept | {"messages": read.unknown}),
@@ -152,10 +153,10 @@ def read_session(record: JsonObject) -> Conversation:
     fields.take("segments", list, default=None)  # the same messages once more, by session
     source, platform = fields.take("source", str, default=""), fields.take("platform", str, default="")
     calls = fields.take("tool_call_count", int, default=None)
-    side: Kind = "side" if source in SIDE or platform in SIDE else "main"
+    side: Kind | None = "side" if source in SIDE or platform in SIDE else None
     return Conversation(
         messages,
-        tuple(side for _ in all_main(messages)),
+        tuple(side or kind for kind in main_but_muted(messages, read.muted)),
         first_request(messages),
         session=session,
         user=fields.take("user_id", str, default=None),
@@ -202,15 +203,21 @@ def _is_header(record: JsonObject) -> bool:
     return record.get("role") == _META or all(name in record for name in _HEADER)
 
 
+def is_said(record: JsonObject) -> bool:
+    """Whether a record of a transcript is a message, or an item, and not the header."""
+    return not _is_header(record)
+
+
 def join_transcript(records: Sequence[JsonObject], session: str) -> Iterator[Conversation]:
-    """Read the session of a file.
+    """Read the session of a file, or one of those in a table.
 
     Raises:
-        RefusedError: the records are not a conversation.
+        RefusedError: the records are not a conversation, or not of one session and user.
     """
-    headers = [record for record in records if _is_header(record)]
+    headers = [record for record in records if not is_said(record)]
     meta = Fields({name: value for record in headers for name, value in record.items() if name != "role"})
-    said = [record for record in records if not _is_header(record)]
+    user = user_of_messages(listed := list(filter(is_said, records)))
+    said = [without_names(record) for record in listed]
     if any(map(is_item, said)):
         said = list(messages_of(said))
     read = read_messages(take_system(meta, [_without_mark(part) for part in said]))
@@ -221,7 +228,7 @@ def join_transcript(records: Sequence[JsonObject], session: str) -> Iterator[Con
         tuple(side or kind for kind in kinds),
         first_request(read.messages),
         session=session,
-        user=meta.take("user_id", str, default=None),
+        user=user or meta.take("user_id", str, default=None),
         model=meta.take("model", str, default=None),
         tools=take_tools(meta),
         extra=meta.rest | ({"messages": read.unknown} if read.unknown else {}),

@@ -15,11 +15,12 @@ from collections.abc import Iterator
 from itertools import takewhile
 from typing import Any
 
-from clawpipe.core.basics.json_types import JsonObject, Options
+from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.conversation.endings import CUT
 from clawpipe.core.conversation.messages import Message, Role
 from clawpipe.data.importers.formats.sharegpt import read_dialogue
 from clawpipe.data.importers.message import ReadMessages, take_system, write_chat
+from clawpipe.data.importers.names import take_names
 from clawpipe.data.importers.outcome import take_outcome
 from clawpipe.data.importers.record import (
     CUT_SHORT,
@@ -56,9 +57,12 @@ def read_alpaca(record: JsonObject) -> Conversation:
     """
     fields = Fields(record)
     asked = take_instruction(fields)
-    messages = (*take_before(fields), Message("user", asked), Message("assistant", fields.take("output", str)))
+    unknown: list[JsonObject] = []
+    asking = with_system(fields, (*take_history(fields), Message("user", asked)), unknown)
+    messages = (*asking, Message("assistant", fields.take("output", str)))
+    judged, names = take_outcome(fields), take_names(fields)
     return Conversation(
-        messages, all_main(messages), asked, judgements=take_outcome(fields), extra=fields.rest, **counted(messages)
+        messages, all_main(messages), asked, judgements=judged, extra=beside_messages(fields, unknown), **names, **counted(messages)
     )
 
 
@@ -68,18 +72,26 @@ def take_instruction(fields: Fields) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def take_before(fields: Fields) -> Iterator[Message]:
-    """Take the system message and the history of a row.
+def take_history(fields: Fields) -> Iterator[Message]:
+    """Take the history of a row.
 
     Raises:
         RefusedError: an entry of the history is not a pair of texts.
     """
-    if system := fields.take("system", str, default=""):
-        yield Message("system", system)
     for pair in fields.take("history", list, default=[]):
         if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(part, str) for part in pair):
             raise RefusedError("history[]: not a question and its answer")
         yield from (Message("user", pair[0]), Message("assistant", pair[1]))
+
+
+def with_system(fields: Fields, messages: tuple[Message, ...], unknown: list[JsonObject]) -> tuple[Message, ...]:
+    """Put the system message of a separate field before messages, unless they have one."""
+    if any(message.role == "system" for message in messages):
+        return messages
+    if fields.peek("system") == "":
+        fields.take("system", str)
+    given = take_system(fields, ())
+    return (*messages_of(given, "system", "system", unknown).messages, *messages) if given else messages
 
 
 def is_preference(record: JsonObject) -> bool:
@@ -104,7 +116,9 @@ def read_preference(record: JsonObject) -> Preference:
     prompt = _prompt_beside(fields, unknown)
     chosen, rejected = (_whole_side(fields, name, unknown) for name in _SIDES)
     if chosen and rejected and chosen[0].role != "assistant" and rejected[0].role != "assistant":
-        prompt, chosen, rejected = _split(chosen, rejected)
+        shared, chosen, rejected = _split(chosen, rejected)
+        prompt = (*_system_of(prompt, shared), *shared)
+    prompt = with_system(fields, prompt, unknown)
     first_request(prompt)
     if chosen == rejected:  # checked first: equal sides are not a pair
         raise RefusedError("chosen: the same as rejected")
@@ -114,6 +128,12 @@ def read_preference(record: JsonObject) -> Preference:
     tools = take_tools(fields)
     names = take_names(fields)
     return Preference(prompt, chosen, rejected, _margin(fields), tools, beside_messages(fields, unknown), **names)
+
+
+def _system_of(prompt: tuple[Message, ...], shared: tuple[Message, ...]) -> list[Message]:
+    """Return the system messages of the given prompt, if the dialogue that the sides share has none."""
+    has_one = any(message.role == "system" for message in shared)
+    return [] if has_one else [message for message in prompt if message.role == "system"]
 
 
 def _whole_side(fields: Fields, name: str, unknown: list[JsonObject]) -> tuple[Message, ...]:
@@ -133,10 +153,10 @@ def _prompt_beside(fields: Fields, unknown: list[JsonObject]) -> tuple[Message, 
     """Take the common prompt: a prompt, an instruction, or the messages so far; empty if the sides hold it."""
     if isinstance(fields.peek("instruction"), str) and fields.peek("prompt") is None:
         asked = take_instruction(fields)
-        return (*take_before(fields), Message("user", asked))
+        return (*take_history(fields), Message("user", asked))
     name = next((name for name in ("prompt", "messages", "conversations") if fields.peek(name) is not None), "prompt")
     value = fields.take(name, str, list, default=[])
-    return messages_of(take_system(fields, value) if isinstance(value, list) and value else value, name, "user", unknown).messages
+    return messages_of(value, name, "user", unknown).messages
 
 
 def _sided(fields: Fields, name: str) -> str | list[Any]:
@@ -186,18 +206,6 @@ def _dialogue(text: str) -> tuple[Message, ...]:
     if before.strip() or names[:2] != ["Human", "Assistant"]:
         return ()
     return tuple(Message("user" if name == "Human" else "assistant", content) for name, content in zip(names, texts, strict=True))
-
-
-def take_names(fields: Fields) -> Options:
-    """Take session and user if the row names them; values that are not names stay."""
-    return {name: _name(fields.take(column, str, int, float)) for name, column in _NAMES.items() if _name(fields.peek(column))}
-
-
-def _name(value: Any) -> str:
-    """Return a name as text; whole numbers are written without a fraction, because tables with nulls hold them as doubles."""
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
 
 
 def beside_messages(fields: Fields, unknown: list[JsonObject]) -> JsonObject:

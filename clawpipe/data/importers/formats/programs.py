@@ -327,6 +327,7 @@ LINES = (  # whose records are pieces of a conversation, and look like those of 
         "langchain-messages",
         is_message,
         join=join_langchain,
+        is_said=is_message,
         has_sessions=True,
         about="messages of LangChain alone, an array or lines",
         marks=("type", "content"),

@@ -21,6 +21,8 @@ _CALL, _OUTPUT = "_call", "_call_output"
 _REPLIES = ("reasoning", "function_call", "custom_tool_call", "tool_search_call")
 _BESIDE = ("compaction", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response")  # items that nobody says
 _ELSEWHERE = "item_reference"
+_KEPT_THERE = ("previous_response_id", "conversation")  # fields of a call whose input lacks what was said before
+_NOT_HERE = "an item that refers to another one, which is not here"
 
 
 def is_responses(record: JsonObject) -> bool:
@@ -66,9 +68,11 @@ def read_responses(record: JsonObject) -> Iterator[Conversation]:
     """Read a call by converting it to a log of the chat API.
 
     Raises:
-        RefusedError: the record is not a conversation.
+        RefusedError: the record is not a conversation, or goes on with one that only the server has.
     """
     request, response = (dict(_part(record, name)) for name in ("request", "response"))
+    if any(part.get(name) for part in (request, response) for name in _KEPT_THERE) or _goes_on(record):
+        raise RefusedError(_NOT_HERE)
     rest = {name: value for name, value in record.items() if name not in ("request", "response", "input", "output", "instructions")}
     given = request.get("input", record.get("input")) or []
     instructions = request.pop("instructions", None) or record.get("instructions")
@@ -82,6 +86,13 @@ def read_responses(record: JsonObject) -> Iterator[Conversation]:
     choice = {"message": answer[-1]} | _end(rest | response, output)
     request["messages"] = [*asked, *answer[:-1]]
     yield from read_chat(rest | {"request": request, "response": response | {"choices": [choice]}})
+
+
+def _goes_on(record: JsonObject) -> bool:
+    """Whether a call whose fields stand side by side goes on with one on the server; a log may have a `conversation` of its own."""
+    conversation = record.get("conversation")
+    named = isinstance(conversation, str) and conversation.startswith("conv_")
+    return bool(record.get("previous_response_id") or named or (isinstance(conversation, dict) and conversation.get("id")))
 
 
 def _end(response: JsonObject, output: Iterable[Any]) -> JsonObject:
@@ -143,7 +154,7 @@ def _called(item: JsonObject) -> Iterator[JsonObject]:
 def _message(item: JsonObject) -> JsonObject:
     kind = item.get("type")
     if kind == _ELSEWHERE:
-        raise RefusedError("an item that refers to another one, which is not here")
+        raise RefusedError(_NOT_HERE)
     if isinstance(kind, str) and kind.endswith(_OUTPUT):
         return {"role": "tool", "content": [item | {"type": "function_call_output"}]}
     if isinstance(item.get("role"), str):

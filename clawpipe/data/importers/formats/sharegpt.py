@@ -12,7 +12,7 @@ from typing import Any
 
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.conversation.messages import Message, ToolCall
-from clawpipe.data.importers.message import CALLERS, ROLES, WEIGHTS, ReadMessages, read_messages, spelled_calls
+from clawpipe.data.importers.message import CALLERS, ROLES, ReadMessages, read_messages, spelled_calls, take_muted
 from clawpipe.data.importers.record import Fields, as_list
 from clawpipe.data.importers.strict_json import Reasons, RefusedError
 from clawpipe.data.importers.toolcalls import split_calls
@@ -74,9 +74,9 @@ class _Turns:
         self.messages.append(Message("assistant", "", self._pending))
 
     def _keep(self, fields: Fields, first: int) -> None:
-        if any(fields.peek(name) == 0 for name in WEIGHTS):
+        if take_muted(fields):
             self.muted.update(range(first, len(self.messages)))
-        if rest := {name: value for name, value in fields.rest.items() if name not in WEIGHTS}:
+        if rest := fields.rest:
             self.unknown.append({"message": min(first, len(self.messages) - 1)} | rest)
 
 

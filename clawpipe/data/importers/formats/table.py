@@ -10,7 +10,15 @@ from clawpipe.data.importers.formats.chat import is_chat, read_chat
 from clawpipe.data.importers.formats.claude_code import is_claude_code, join_claude_code
 from clawpipe.data.importers.formats.codex import is_codex, join_codex
 from clawpipe.data.importers.formats.format import Format, Part, alone, guarded
-from clawpipe.data.importers.formats.hermes import is_hermes, is_session, is_transcript, join_transcript, read_hermes, read_session
+from clawpipe.data.importers.formats.hermes import (
+    is_hermes,
+    is_said,
+    is_session,
+    is_transcript,
+    join_transcript,
+    read_hermes,
+    read_session,
+)
 from clawpipe.data.importers.formats.huggingface import is_alpaca, is_preference, read_alpaca, read_preference
 from clawpipe.data.importers.formats.native import is_native, read_native
 from clawpipe.data.importers.formats.openclaw import is_judge, is_turn, read_judge, read_turn
@@ -36,7 +44,7 @@ FORMATS: dict[str, Format] = {  # tried in this order
         Format("claude-code", is_claude_code, join=join_claude_code, has_sessions=True),
         Format("codex", is_codex, join=join_codex, has_sessions=True),
         *map(guarded, LINES[1:]),
-        Format("hermes-transcript", is_transcript, join=join_transcript, has_sessions=True),
+        Format("hermes-transcript", is_transcript, join=join_transcript, is_said=is_said, has_sessions=True),
         Format("responses", is_responses, read_responses, has_sessions=True),
         Format("responses-items", is_conversation, read_conversation, has_sessions=True),
         Format("telemetry", is_telemetry, read_telemetry, has_sessions=True),

@@ -21,7 +21,7 @@ from clawpipe.data.importers.read.hints import shape_of
 from clawpipe.data.importers.read.joining import Check, Joining, Turn
 from clawpipe.data.importers.read.mapping import Mapping as FieldMapping
 from clawpipe.data.importers.read.reading import Reading, Record, Refusal
-from clawpipe.data.importers.read.spread import AFTER_A_GAP, Spread, repeated_names, session_of, split_at_gap
+from clawpipe.data.importers.read.spread import AFTER_A_GAP, Spread, by_session, repeated_names, session_of, split_at_gap
 from clawpipe.data.importers.read.user import AUTO, formats_of
 from clawpipe.data.importers.record import Conversation, Origin, Preference, Prompt
 from clawpipe.data.importers.sources.foreign import ForeignFileError
@@ -162,18 +162,19 @@ class Reader:
     def _all_joined(self) -> Iterator[Record]:
         for format, records in self._spread.items():
             whole, behind = split_at_gap(records)
-            if whole:
-                yield from self._joined(next(known for known in self._allowed if known.name == format), whole)
+            known = next(known for known in self._allowed if known.name == format)
+            for session, part in by_session(whole, known.is_said) if whole else ():
+                yield from self._joined(known, part, session)
             for _, line in behind:
                 yield self.reading.refuse(line, RefusedError(AFTER_A_GAP))
 
-    def _joined(self, known: Format, records: Spread) -> Iterator[Record]:
-        """Join the records of a file; if that fails, refuse each of their lines."""
+    def _joined(self, known: Format, records: Spread, named: str | None) -> Iterator[Record]:
+        """Join the records of a session; if that fails, refuse each of their lines. The file names it if they do not."""
         first = records[0][1]
         origin = Origin(known.name, first.file, first.number)
         try:
             assert known.join is not None
-            session = session_of(first.file, self._repeated)
+            session = named or session_of(first.file, self._repeated)
             made = [replace(part, lines=len(records)) for part in known.join([record for record, _ in records], session)]
             yield from self._whole(made, origin)
         except (RefusedError, RecursionError) as error:

@@ -7,10 +7,11 @@ a model would learn to answer without having asked.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import PurePath
 
 from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.data.importers.names import session_of_message
 from clawpipe.data.importers.sources.lines import Line
 
 AFTER_A_GAP = "after a line of its transcript that cannot be read"
@@ -27,6 +28,23 @@ def split_at_gap(records: Spread) -> tuple[Spread, Spread]:
             return records[:place], records[place:]
         before = line
     return records, ()
+
+
+def by_session(records: Spread, is_said: Callable[[JsonObject], bool] | None) -> list[tuple[str | None, Spread]]:
+    """Split the records of a file by the session that each message names; all of them are one part if some name none.
+
+    Args:
+        is_said: tells messages from headers, which are of the first session; None if a file is one session.
+    """
+    names = [session_of_message(record) if is_said and is_said(record) else None for record, _ in records]
+    unnamed = [record for (record, _), name in zip(records, names, strict=True) if name is None]
+    if is_said is None or any(map(is_said, unnamed)):
+        return [(None, records)]
+    first = next((name for name in names if name), None)
+    parts: dict[str | None, list[tuple[JsonObject, Line]]] = {}
+    for one, name in zip(records, names, strict=True):
+        parts.setdefault(name or first, []).append(one)
+    return list(parts.items())
 
 
 def _is_gap(before: Line | None, line: Line) -> bool:

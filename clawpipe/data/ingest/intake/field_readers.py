@@ -31,6 +31,7 @@ RECORDS: dict[str, dict[str, str]] = {
         "origin": f"{_ROWS}:origin_of",
         "row": f"{_ROWS}:exported_row",
         "unread": "clawpipe.data.importers.record:silenced",
+        "continued": "clawpipe.data.importers.record:_continued",
         "lines": "clawpipe.data.ingest.intake.prepare:_place",
         "context": "clawpipe.data.importers.record:Conversation",
     },

@@ -9,11 +9,12 @@ A thread's state has its messages in `values`. A list of messages alone is a tra
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Any
 
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.data.importers.formats.chat import read_chat
+from clawpipe.data.importers.names import user_of_messages
 from clawpipe.data.importers.record import Conversation
 from clawpipe.data.importers.values import name_of, object_of, objects_of, text_of, without
 
@@ -32,6 +33,7 @@ _CLASSES = {
     "ChatMessage": "chat",
 }
 _ENDS = ("finish_reason", "stop_reason", "done_reason")
+_BLOCKS = ("tool_use", "tool_call", "function_call")  # parts of a content with a call
 _SESSIONS = ("thread_id", "session_id", "conversation_id")
 
 
@@ -48,7 +50,7 @@ def message_of(value: Any) -> JsonObject:
     plain = _plain(object_of(value))
     metadata, beside = object_of(plain.get("response_metadata")), object_of(plain.get("additional_kwargs"))
     role = plain.get("role") if plain["type"] == "chat" else _ROLES[plain["type"]]
-    made: JsonObject = {"role": role, "content": plain["content"]}
+    made: JsonObject = {"role": role, "content": _said(plain) if role == "assistant" else plain["content"]}
     if role == "assistant":
         made |= _calls(plain, beside)
         ended = next((text for name in _ENDS if (text := text_of(metadata.get(name)))), None)
@@ -69,16 +71,29 @@ def _plain(value: JsonObject) -> JsonObject:
 
 def _calls(plain: JsonObject, beside: JsonObject) -> JsonObject:
     """Return the calls of a message, valid ones and others; those of an older version stand in `additional_kwargs`."""
-    listed = [*objects_of(plain.get("tool_calls")), *objects_of(plain.get("invalid_tool_calls"))]
-    if listed and isinstance(plain.get("content"), list):  # Anthropic's blocks repeat them
-        named = {part.get("id") for part in objects_of(plain["content"]) if part.get("type") in ("tool_use", "function_call")}
-        listed = [call for call in listed if call.get("id") not in named]
-    made = [{"id": call.get("id"), "function": {"name": call.get("name"), "arguments": call.get("args")}} for call in listed]
+    made = _listed_calls(plain)
     reasoning = text_of(beside.get("reasoning_content"))
     thought = {"reasoning_content": reasoning} if reasoning else {}
     if made:
         return {"tool_calls": made} | thought
     return {name: beside[name] for name in ("tool_calls", "function_call") if beside.get(name)} | thought
+
+
+def _listed_calls(plain: JsonObject) -> list[JsonObject]:
+    return [*objects_of(plain.get("tool_calls")), *objects_of(plain.get("invalid_tool_calls"))]
+
+
+def _said(plain: JsonObject) -> Any:
+    """Return the content of a message without the blocks of Anthropic or Bedrock that repeat its calls: of a reply that was
+    streamed, these have empty arguments."""
+    named = {call_id for call in _listed_calls(plain) if (call_id := text_of(call.get("id")))}
+    content = plain["content"]
+    return [part for part in content if not _repeats(part, named)] if named and isinstance(content, list) else content
+
+
+def _repeats(part: Any, named: Container[str | None]) -> bool:
+    said = object_of(part)
+    return said.get("type") in _BLOCKS and any(text_of(said.get(name)) in named for name in ("id", "call_id"))
 
 
 def is_langchain(record: JsonObject) -> bool:
@@ -119,9 +134,10 @@ def is_langchain_line(record: JsonObject) -> bool:
 
 
 def join_langchain(records: Sequence[JsonObject], session: str) -> Iterator[Conversation]:
-    """Yield the conversation of the messages in a file.
+    """Yield the conversation of the messages in a file, or of one session in a table.
 
     Raises:
-        RefusedError: they are not a conversation.
+        RefusedError: they are not a conversation, or not of one session and user.
     """
-    yield from read_chat({"messages": [message_of(record) for record in records], "session_id": session})
+    known = {"session_id": session, "user": user_of_messages(records)}
+    yield from read_chat({"messages": [message_of(record) for record in records]} | known)
