@@ -18,7 +18,10 @@ def tagged(tag: str) -> re.Pattern[str]:
 
 
 TOOL_CALL = tagged("tool_call")
-_OPEN = re.compile(r"(?:\A|(?<=\n))<tool_call>(?P<block>.*\S.*)\Z|<tool_call>(?P<object>\s*\{.*)\Z", re.DOTALL)
+_REST = r"[^\n]*\s*|(?:(?!<tool_call>).)*"  # a line, or text without another tag: what can be written between tags as it was
+_OPEN = re.compile(
+    rf"(?:\A|(?<=\n))<tool_call>(?P<block>\s*(?=\S)(?:{_REST}))\Z|<tool_call>(?P<object>\s*(?=\{{)(?:{_REST}))\Z", re.DOTALL
+)
 MOST_CHARACTERS = 8192  # of a call that is run
 
 
