@@ -76,7 +76,7 @@ def error_body(path: str, error: ApiError) -> JsonObject:
 
 
 def reason_of(body: JsonObject) -> str | None:
-    """Return what an engine's error says, in OpenAI's form, vLLM's older one, or that of a web framework; None if it says nothing."""
+    """Return what an engine's error says, in OpenAI's form, vLLM's older one or a web framework's; None if it says nothing."""
     error = body.get("error")
     said = error.get("message") if isinstance(error, dict) else error
     return next((one for one in (said, body.get("message"), body.get("detail")) if isinstance(one, str) and one.strip()), None)
