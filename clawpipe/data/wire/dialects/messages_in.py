@@ -20,6 +20,7 @@ from clawpipe.data.wire.arguments import neutral_arguments
 from clawpipe.data.wire.dialects.fields import (
     UntranslatableError,
     WrongRequestError,
+    limit_of,
     list_of,
     object_of,
     streaming,
@@ -50,9 +51,8 @@ def chat_of_messages(body: JsonObject) -> JsonObject:
     """
     if any(body.get(name) for name in _STATE):
         raise UntranslatableError("state that only the engine knows")
-    if isinstance(body.get("max_tokens"), bool) or not isinstance(body.get("max_tokens"), int):
-        raise WrongRequestError("not a number of tokens", "max_tokens")
-    return {"max_completion_tokens": body["max_tokens"]} | streaming(body) | counted_chat(body)
+    limit = {"max_completion_tokens": limit_of(body.get("max_tokens"), "max_tokens")}
+    return limit | streaming(body) | counted_chat(body)
 
 
 def as_sent(chat: JsonObject) -> JsonObject:
