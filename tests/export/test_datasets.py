@@ -185,6 +185,17 @@ def test_a_dataset_is_found_by_digest_prefix_or_name(tmp_path):
             find_dataset(desk.store, word)
 
 
+def test_an_ingest_with_nothing_new_is_not_the_newest(tmp_path):
+    desk = Desk(tmp_path / "a", ROWS)
+    ref = desk.done.datasets["trajectories"]
+    empty = ingest(desk.home, [str(tmp_path / "a/rows.jsonl")], Options(policy_version="p1")).datasets["trajectories"]
+    assert empty.rows == 0
+    assert find_dataset(desk.store, "trajectories") == ref
+    assert find_dataset(desk.store, empty.digest) == empty
+    nothing = Desk(tmp_path / "b", [])
+    assert find_dataset(nothing.store, "trajectories") == nothing.done.datasets["trajectories"]
+
+
 def test_the_command_line_lists_shows_and_exports(tmp_path, monkeypatch, capsys):
     desk = Desk(tmp_path / "a", [*ROWS, {"messages": []}])
     monkeypatch.setenv("CLAWPIPE_HOME", str(desk.home.root))

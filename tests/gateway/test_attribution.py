@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from clawpipe.data.capture.alarms import RECENT
 from clawpipe.data.capture.settings import PLAIN, SessionSettings
+from clawpipe.data.wire.dialects.messages_in import chat_of_messages
 from clawpipe.serve.gateway.attribution import attribute, safe_id
 from clawpipe.start.doctor.checks import check_captured
 
 USER = {"role": "user", "content": "hello"}
+ROOT, THREAD = "0199a213-81c0-7800-8aa1-bbab2a035a53", "0199a214-0a2e-7261-9a53-5c0c5f1b1c11"
 
 
 def of(headers=None, key="k", owner=None, messages=None, settings=PLAIN, **body):
@@ -23,6 +27,10 @@ def of(headers=None, key="k", owner=None, messages=None, settings=PLAIN, **body)
         ({"session_id": "sess-24989:0"}, {}, "sess-24989", "session_id"),  # OpenClaw's affinity headers
         ({"x-session-affinity": "sess-24989:3"}, {}, "sess-24989", "x-session-affinity"),
         ({"x-session-id": "user:7"}, {}, "user:7", "x-session-id"),
+        ({"thread-id": THREAD, "session-id": ROOT}, {}, THREAD, "thread-id"),  # a sub-agent of Codex
+        ({"session-id": ROOT}, {}, ROOT, "session-id"),
+        ({"x-claude-code-session-id": ROOT}, {"session_id": "s-2"}, ROOT, "x-claude-code-session-id"),
+        ({"x-session-id": "s-1", "thread-id": THREAD}, {}, "s-1", "x-session-id"),
         ({}, {"session_id": "s-2"}, "s-2", "session_id"),
         ({}, {"metadata": {"session_id": "s-3"}}, "s-3", "metadata"),
     ],
@@ -30,6 +38,48 @@ def of(headers=None, key="k", owner=None, messages=None, settings=PLAIN, **body)
 def test_a_session_is_what_the_client_says(headers, body, session, place):
     found = of(headers, **body)
     assert (found.session, found.session_from) == (session, place)
+
+
+def test_codex_names_the_thread_that_began_a_sub_agent():
+    headers = {"session-id": ROOT, "thread-id": THREAD, "x-codex-parent-thread-id": ROOT, "x-openai-subagent": "collab_spawn"}
+    assert (of(headers).session, of(headers).parent) == (THREAD, ROOT)
+    assert of(headers | {"x-parent-session-id": "p-1"}).parent == "p-1"
+    assert of({"session-id": ROOT, "thread-id": ROOT}).parent is None
+
+
+def message(**metadata):
+    """What is made of a request of /v1/messages by its metadata."""
+    chat = chat_of_messages({"model": "m", "max_tokens": 5, "messages": [USER], "metadata": metadata})
+    return attribute({}, chat, "k", "anne", PLAIN)
+
+
+@pytest.mark.parametrize(
+    ("user_id", "session", "user"),
+    [
+        (json.dumps({"device_id": "d" * 64, "account_uuid": "a-1", "session_id": ROOT}), ROOT, "a-1"),
+        (json.dumps({"device_id": "d" * 64, "account_uuid": "", "session_id": ROOT}), ROOT, "d" * 64),  # by an API key
+        (json.dumps({"session_id": ROOT}), ROOT, "anne"),
+        (f"user_{'f' * 64}_account_a-1_session_{ROOT}", ROOT, f"user_{'f' * 64}_account_a-1"),
+        ("ben", None, "ben"),
+        ('{"name": "ben"}', None, '{"name": "ben"}'),
+        ('{"session_id": 7}', None, '{"session_id": 7}'),
+        ('{"session_id": "\\ud800"}', None, '{"session_id": "\\ud800"}'),
+    ],
+)
+def test_claude_code_names_session_and_user_in_one_text(user_id, session, user):
+    found = message(user_id=user_id)
+    assert (found.session if found.session_from != "derived" else None, found.user) == (session, user)
+
+
+def test_metadata_of_a_message_names_the_session():
+    found = message(user_id=json.dumps({"device_id": "d", "session_id": ROOT}), session_id="s-1", parent_session_id="p-1")
+    assert (found.session, found.parent, found.user) == ("s-1", "p-1", "d")
+    assert message(session_id=7, parent_session_id=[]).session_from == "derived"
+
+
+def test_a_field_of_the_body_goes_before_its_metadata():
+    body = {"model": "m", "max_tokens": 5, "messages": [USER], "session_id": "s-2", "metadata": {"session_id": "s-3"}}
+    assert attribute({}, chat_of_messages(body), "k", None).session == "s-2"
 
 
 def test_an_unnamed_session_is_key_user_and_beginning():

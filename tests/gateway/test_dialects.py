@@ -11,6 +11,7 @@ import pytest
 from tests.gateway.conftest import KEY, Running
 from tests.wire.dialects.strictly import chunk, strictly, unknown
 
+LOGPROBS = "message.output_text.logprobs"
 TOOL = {"name": "look", "input_schema": {"type": "object"}}
 
 
@@ -49,6 +50,18 @@ def test_streams_of_messages_and_responses_keep_their_tokens(gateway, claude):
         response = events.get_final_response()
     assert (response.output_text, response.usage.output_tokens) == ("three four ", 2)
     assert turn_of(gateway, response.id).answers[0].token_ids == [100, 101]
+
+
+@pytest.mark.parametrize(("include", "tokens"), [(None, 0), (["reasoning.encrypted_content"], 0), ([LOGPROBS], 2)])
+def test_logprobs_of_a_response_are_for_who_asked(gateway, include, tokens):
+    asked = {"model": "agent", "input": "one two", "include": include}
+    with gateway.client() as client:
+        whole = client.responses.create(**asked)
+        events = list(client.responses.create(**asked, stream=True))
+    said = [whole.output[0].content[0].logprobs, events[-1].response.output[0].content[0].logprobs]
+    told = [one for event in events if event.type == "response.output_text.delta" for one in event.logprobs]
+    assert [len(one) for one in (*said, told)] == [tokens] * 3
+    assert turn_of(gateway, whole.id).answers[0].token_ids == [100, 101]
 
 
 def test_refusals_have_anthropics_form(gateway):

@@ -18,7 +18,7 @@ from clawpipe.record.removal.forget import forget
 
 KEY = "sk-a-test-key-of-the-gateway"
 HEADERS = {"authorization": f"Bearer {KEY}"}
-CHAT = "/v1/chat/completions"
+CHAT, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/messages", "/v1/responses"
 STREAM, JSON = "text/event-stream", "application/json"
 
 
@@ -36,11 +36,15 @@ def whole(reason="stop", content="said", **more):
 
 
 SAID, ERROR = chunk(content="half"), {"error": {"message": "EngineCore died", "type": "InternalServerError", "code": 500}}
+LEAK = {"error": {"message": "wrong key: sk-upstream", "type": "x", "code": 401}}
 GOOD = sse(SAID, chunk("stop"))
 DEEP = b'{"id":"r1","choices":[{"index":0,"message":{"content":"x","z":%b%b},"finish_reason":"stop"}]}' % (b"[" * 900, b"]" * 900)
 BODIES = {
     "good": (STREAM, GOOD),
     "error then mark": (STREAM, sse(SAID, ERROR)),
+    "error alone": (STREAM, sse(ERROR)),
+    "error without mark": (STREAM, sse(SAID, ERROR, end=b"")),
+    "leak": (STREAM, sse(SAID, LEAK)),
     "error after its reason": (STREAM, sse(SAID, chunk("stop"), ERROR)),
     "no reason": (STREAM, sse(SAID)),
     "no mark": (STREAM, sse(SAID, chunk("stop"), end=b"")),
@@ -49,6 +53,7 @@ BODIES = {
     "aborted": (STREAM, sse(SAID, chunk("abort"))),
     "whole": (JSON, whole()),
     "whole without reason": (JSON, whole(None)),
+    "whole aborted": (JSON, whole("abort")),
     "whole with error": (JSON, whole(error={"message": "late"})),
     "an error alone": (JSON, json.dumps(ERROR).encode()),
     "no choices": (JSON, b'{"id":"r1","choices":[]}'),
@@ -57,20 +62,28 @@ BODIES = {
     "glued": (STREAM, sse(chunk(tool_calls=[{"index": 0, "id": "c", "function": {"name": "a"}}]),
                           chunk(tool_calls=[{"index": 0, "function": {"name": "b"}}]), chunk("tool_calls"))),
     "leave": (STREAM, GOOD),
+    "refused by a text": (JSON, b'{"error": "no such adapter"}'),
+    "refused by a detail": (JSON, b'{"detail": "too large"}'),
+    "refused by vllm": (JSON, b'{"object": "error", "message": "n must be 1", "type": "BadRequestError", "code": 400}'),
+    "refused by a list": (JSON, b'{"detail": [{"loc": ["body"], "msg": "missing"}]}'),
+    "refused by a leak": (JSON, b'{"error": "wrong key: sk-upstream"}'),
 }  # fmt: skip
 
 
 class Engine(http.server.BaseHTTPRequestHandler):
-    """Answers the words of the last message with a body; the connection's end is the body's end."""
+    """Answers the words of the last message of a chat with a body; the connection's end is the body's end."""
 
     left = threading.Event()
 
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        if self.path != CHAT:
+            self.send_error(404)
+            return
         said = body["messages"][-1]["content"]
         text = said if isinstance(said, str) else said[0]["text"]
         kind, data = BODIES.get(text, (JSON, whole()))
-        self.send_response(200)
+        self.send_response(400 if text.startswith("refused") else 200)
         self.send_header("content-type", kind)
         self.end_headers()
         if text == "leave":
@@ -146,6 +159,58 @@ def test_a_stream_is_recorded_as_it_ended(gateway, text, ending, last):
     assert "x-clawpipe-captured" not in reply.headers  # nobody knew when the head left
 
 
+BROKEN = "the engine broke its answer off"
+DIED = f"{BROKEN}: EngineCore died"
+
+
+def asked_by(path, text, **fields):
+    said = {"input": text} if path == RESPONSES else {"max_tokens": 9, "messages": [{"role": "user", "content": text}]}
+    return {"model": "m"} | said | fields
+
+
+def events_of(reply):
+    return [json.loads(line[6:]) for line in reply.text.splitlines() if line.startswith("data: ")]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("error then mark", DIED),
+        ("error after its reason", DIED),
+        ("error alone", DIED),
+        ("error without mark", DIED),
+        ("no reason", BROKEN),
+        ("aborted", BROKEN),
+        ("leak", "the engine failed, and what it says of it is not for clients"),
+    ],
+)
+def test_a_broken_stream_ends_with_an_error_in_each_form(gateway, text, told):
+    message = events_of(gateway.post(MESSAGES, asked_by(MESSAGES, text, stream=True)))
+    assert message[-1] == {"type": "error", "error": {"type": "api_error", "message": told}, "request_id": None}
+    assert not {event["type"] for event in message} & {"message_delta", "message_stop"}
+    response = events_of(gateway.post(RESPONSES, asked_by(RESPONSES, text, stream=True)))
+    assert (response[-1]["type"], response[-1]["response"]["error"]["message"]) == ("response.failed", told)
+    assert [event["type"] for event in response if event["type"].startswith("response.completed")] == []
+    assert gateway.get(f"{RESPONSES}/{response[-1]['response']['id']}").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("whole with error", f"{BROKEN}: late"),
+        ("an error alone", DIED),
+        ("whole aborted", BROKEN),
+        ("whole without reason", BROKEN),
+    ],
+)
+def test_a_broken_whole_answer_is_refused_in_each_form(gateway, text, told):
+    for path in (MESSAGES, RESPONSES):
+        refused = gateway.post(path, asked_by(path, text))
+        assert (refused.status_code, refused.json()["error"]["message"]) == (502, told)
+    for path in (MESSAGES, RESPONSES):
+        assert gateway.post(path, asked_by(path, "whole")).status_code == 200
+
+
 def test_a_client_library_is_told_of_half_an_event(gateway):
     with pytest.raises(openai.APIError, match="does not answer"):
         gateway.ask("half an event", stream=True, headers={"x-session-id": "library"})
@@ -217,6 +282,21 @@ def test_errors_of_every_origin_have_one_form(gateway):
     unknown = gateway.get("/v1/models/gone")
     for reply, status in ((foreign, 403), (unknown, 404)):
         assert (reply.status_code, reply.json()["error"].keys()) == (status, {"message", "type", "param", "code"})
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("refused by a text", "no such adapter"),
+        ("refused by a detail", "too large"),
+        ("refused by vllm", "n must be 1"),
+        ("refused by a list", "the engine answered with 400"),
+        ("refused by a leak", "the engine answered with 400"),
+    ],
+)
+def test_a_refusals_reason_is_passed_on_in_any_form(gateway, text, told):
+    for reply in (ask(gateway, text), gateway.post(MESSAGES, asked_by(MESSAGES, text))):
+        assert (reply.status_code, reply.json()["error"]["message"]) == (400, told)
 
 
 def test_a_forgotten_session_is_not_said_to_be_captured(gateway):

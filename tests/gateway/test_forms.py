@@ -169,12 +169,18 @@ def test_a_response_that_breaks_off_is_recorded_as_broken(start, start_fake, tmp
         ({"input": [{"role": "user", "content": [{"type": ["text"]}]}]}, "a part that is no text"),
         ({"input": [{"role": "narrator", "content": "Once"}]}, "an item that no chat has"),
         ({"input": [[]]}, "an item that is no object"),
-        ({"tools": 5}, "a tool that the engine runs"),
+        ({"tools": [{"type": "custom", "name": "apply_patch"}]}, "a custom tool, which takes a text"),
     ],
 )
 def test_what_has_no_place_in_a_chat_is_named(fields, why):
     with pytest.raises(UntranslatableError, match=why):
         chat_of_response({"input": "hi", **fields}, lambda _: None)
+
+
+@pytest.mark.parametrize("tools", [TOOL, "look", 5])
+def test_tools_are_a_list_or_are_refused(tools):
+    with pytest.raises(WrongRequestError, match="tools: not a list"):
+        chat_of_response({"input": "hi", "tools": tools}, lambda _: None)
 
 
 def test_thoughts_and_parallel_calls_are_one_message():

@@ -27,6 +27,8 @@ USAGE = {"input_tokens": 5, "cache_creation_input_tokens": 1, "cache_read_input_
 MESSAGE = {"id": "msg_of_the_engine", "type": "message", "role": "assistant", "model": "agent", "stop_sequence": None}
 PACE = {"request-id": "req_of_the_service", "anthropic-ratelimit-requests-remaining": "7"}
 CHOICE = {"index": 0, "message": {"role": "assistant", "content": "Two."}, "finish_reason": "stop"}
+UNNAMED = {"type": "function", "function": {"name": "look", "arguments": "{}"}}  # some engines give a call no id
+CALLING = CHOICE | {"message": {"role": "assistant", "content": None, "tool_calls": [UNNAMED]}, "finish_reason": "tool_calls"}
 EVENTS = (
     {"type": "message_start", "message": MESSAGE | {"content": [], "stop_reason": None, "usage": USAGE | {"output_tokens": 1}}},
     {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
@@ -55,11 +57,14 @@ class Engine(BaseHTTPRequestHandler):
             self.of_messages(body)
         elif not self.path.startswith("/v1/chat/completions"):
             self.say({"detail": "Not Found"}, 404)
+        elif body["messages"][-1]["content"] == "be hot":
+            self.say({"error": {"message": "temperature: less than or equal to 2", "type": "invalid_request_error"}}, 400)
         elif (body.get("max_completion_tokens") or 0) > MOST:
             self.say({"error": {"message": "max_completion_tokens is too large", "type": "invalid_request_error"}}, 400)
         else:
             usage = {"prompt_tokens": 4, "completion_tokens": 1, "total_tokens": 5}
-            self.say({"id": "chatcmpl-1", "object": "chat.completion", "model": "agent", "choices": [CHOICE], "usage": usage})
+            choices = [CALLING if body["messages"][-1]["content"] == "look" else CHOICE]
+            self.say({"id": "chatcmpl-1", "object": "chat.completion", "model": "agent", "choices": choices, "usage": usage})
 
     def do_GET(self):
         self.say({"object": "list", "data": [{"id": "agent", "object": "model"}]})
@@ -164,6 +169,46 @@ def test_a_limit_beyond_the_engine_is_left_out(hosted):
             )
     assert (said.output_text, said.max_output_tokens) == ("Two.", 32_000)
     assert hosted.turns()[-1].request["max_completion_tokens"] == 32_000
+
+
+def test_another_refusal_is_not_asked_again_without_a_limit(hosted):
+    before = len(asked("/v1/chat/completions"))
+    refused = hosted.post("/v1/responses", {"model": "agent", "input": "be hot", "max_output_tokens": 40, "temperature": 3})
+    assert (refused.status_code, refused.json()["error"]["message"]) == (400, "temperature: less than or equal to 2")
+    assert [body["max_completion_tokens"] for body, _ in asked("/v1/chat/completions")[before:]] == [40]
+
+
+@pytest.mark.parametrize("limit", [-1, True, "9", 1.5])
+def test_a_limit_that_is_no_number_of_tokens_is_refused(hosted, limit):
+    before, said = len(Engine.asked), [{"role": "user", "content": "one"}]
+    for path, body in (
+        ("/v1/messages", {"max_tokens": limit, "messages": said}),
+        ("/v1/responses", {"max_output_tokens": limit, "input": "one"}),
+    ):
+        refused = hosted.post(path, {"model": "agent"} | body)
+        assert (refused.status_code, "not a number of tokens" in refused.json()["error"]["message"]) == (400, True)
+    assert len(Engine.asked) == before
+
+
+def test_an_answer_of_no_tokens_is_the_engines_own_route(hosted):
+    said = hosted.post("/v1/messages", {"model": "agent", "max_tokens": 0, "messages": [{"role": "user", "content": "one"}]})
+    assert (said.status_code, said.headers["x-clawpipe-captured"], asked("/v1/messages")[-1][0]["max_tokens"]) == (200, "off", 0)
+    refused = hosted.post("/v1/responses", {"model": "agent", "input": "one", "max_output_tokens": 0})
+    assert (refused.status_code, "an answer of no tokens" in refused.json()["error"]["message"]) == (400, True)
+
+
+def test_a_call_keeps_the_id_that_its_client_was_given(hosted):
+    with hosted.client() as client:
+        first = client.responses.create(model="agent", input="look")
+        result = {"type": "function_call_output", "call_id": first.output[0].call_id, "output": "4"}
+        client.responses.create(model="agent", input=[result], previous_response_id=first.id)
+    _, said, told = asked("/v1/chat/completions")[-1][0]["messages"]
+    assert said["tool_calls"][0]["id"] == told["tool_call_id"] == first.output[0].call_id
+
+
+@pytest.mark.parametrize("path", ["input_tokens", "compact", "resp_1"])
+def test_nothing_can_be_posted_beside_responses(hosted, path):
+    assert hosted.post(f"/v1/responses/{path}", {"model": "agent", "input": "one"}).status_code == 404
 
 
 def test_a_response_can_be_had_again_until_it_is_deleted(hosted):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 
 import anthropic
@@ -180,6 +181,29 @@ def test_a_stop_sequence_is_named(random_server, ask):
     said = message(post(random_server, "/v1/messages", asked | {"stop_sequences": [stop]}).json())
     assert (said.stop_reason, said.stop_sequence) == ("stop_sequence", stop)
     assert said.content[0].text == text[: text.index(stop)]
+
+
+def test_a_message_may_have_many_stop_sequences():
+    asked = {"model": "agent", "max_tokens": 3, "messages": [{"role": "user", "content": "Hi"}]}
+
+    def parsed(stops):
+        return message_translation().parse(json.dumps(asked | {"stop_sequences": stops}).encode())
+
+    assert parsed(list("abcde")).stop == list("abcde")
+    for stops, field in (([""], "stop_sequences[0]"), (["a"] * 65, "stop_sequences")):
+        with pytest.raises(ApiError, match=re.escape(f"{field}: ")) as refused:
+            parsed(stops)
+        assert refused.value.param == field
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_a_limit_of_no_tokens_is_refused_by_its_name(random_server, limit):
+    said = post(
+        random_server, "/v1/messages", {"model": "agent", "max_tokens": limit, "messages": [{"role": "user", "content": "Hi"}]}
+    )
+    assert (said.status_code, "tokens" in said.json()["error"]["message"]) == (400, True)
+    refused = post(random_server, "/v1/responses", {"model": "agent", "input": "Hi", "max_output_tokens": limit})
+    assert (refused.status_code, "max_completion" in refused.json()["error"]["message"]) == (400, False)
 
 
 def test_logprobs_come_where_they_are_included(client):

@@ -52,7 +52,9 @@ def test_pages_of_other_sites_and_names_are_not_answered(random_server):
     ("fields", "param"),
     [
         ({"min_tokens": 1}, "min_tokens"),  # vLLM knows it
-        ({"functions": []}, "functions"),
+        ({"functions": [{"name": "stock"}]}, "functions"),
+        ({"bad_words": ["mug"]}, "bad_words"),
+        ({"add_generation_prompt": False}, "add_generation_prompt"),
         ({"n": 33}, "n"),
         ({"top_k": -2}, "top_k"),
         ({"presence_penalty": 2.5}, "presence_penalty"),
@@ -63,7 +65,7 @@ def test_pages_of_other_sites_and_names_are_not_answered(random_server):
         ({"max_completion_tokens": 0}, "max_completion_tokens"),
         ({"max_completion_tokens": True}, "max_completion_tokens"),
         ({"max_tokens": 3}, "max_tokens"),  # beside max_completion_tokens
-        ({"stop": ["a"] * 5}, "stop"),
+        ({"stop": ["a"] * 65}, "stop"),
         ({"stop": ""}, "stop[0]"),
         ({"stop": ["a", "b" * 257]}, "stop[1]"),
         ({"seed": 2**63}, "seed"),
@@ -96,6 +98,8 @@ def test_pages_of_other_sites_and_names_are_not_answered(random_server):
         ({"messages": [QUESTION | {"tool_calls": [CALL]}]}, "messages[0].tool_calls"),
         ({"messages": [{"role": "tool", "content": "57", "tool_call_id": "c9"}]}, "messages[0].tool_call_id"),
         ({"messages": [{"role": "tool", "content": "57"}]}, "messages[0].tool_call_id"),
+        ({"messages": [QUESTION | {"refusal": "No."}]}, "messages[0].refusal"),
+        ({"messages": [{"role": "assistant", "content": [{"type": "refusal"}]}, QUESTION]}, "messages[0].content[0].text"),
     ],
 )
 def test_what_is_not_supported_is_refused_by_name(post, fields, param):
@@ -104,6 +108,25 @@ def test_what_is_not_supported_is_refused_by_name(post, fields, param):
     assert (answer.status_code, error["type"], error["param"]) == (400, "invalid_request_error", param)
     assert param.split(".")[-1].split("[")[0] in error["message"]
     assert answer.headers["x-clawpipe-model-version"] == "3"
+
+
+def test_values_that_change_nothing_are_taken(post):
+    fields = {
+        **{"min_tokens": 0, "mirostat": 0, "ignore_eos": False, "use_beam_search": False, "length_penalty": 1.0, "typical_p": 1.0},
+        **{"functions": [], "bad_words": [], "stop_token_ids": [], "allowed_token_ids": [], "add_generation_prompt": True},
+    }
+    assert post({"model": "agent", "messages": [QUESTION], "max_completion_tokens": 2} | fields).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "said", [{"content": None, "refusal": "I cannot."}, {"content": [{"type": "refusal", "refusal": "I cannot."}]}]
+)
+def test_a_refusal_in_a_history_is_a_text(post, said):
+    def prompt(message):
+        body = {"model": "agent", "messages": [QUESTION, {"role": "assistant"} | message, QUESTION]}
+        return post(body | {"max_completion_tokens": 1, "return_token_ids": True}).json()["prompt_token_ids"]
+
+    assert prompt(said) == prompt({"content": "I cannot."})
 
 
 @pytest.mark.parametrize("arguments", ["", " ", None, "null", "[1]", "{", '{"a": 1}{"b": 2}', '{"a": "\\ud800"}'])

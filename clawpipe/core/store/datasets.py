@@ -116,7 +116,8 @@ def stored_dataset(store: Store, name: str, digest: str) -> DatasetRef | None:
 
 
 def find_dataset(store: Store, word: str) -> DatasetRef:
-    """Find a dataset by digest or its prefix, by `name/digest`, or by name alone, which is the newest one.
+    """Find a dataset by digest or its prefix, by `name/digest`, or by name alone, which is the newest one with rows: an ingest that
+    found nothing new leaves an empty one.
 
     Raises:
         NotFoundError: there is none, or several have this prefix.
@@ -125,7 +126,8 @@ def find_dataset(store: Store, word: str) -> DatasetRef:
     everything = stored_datasets(store)
     found = [ref for ref in everything if len(start) >= _SHORTEST and ref.digest.startswith(start) and name in ("", ref.name)]
     if not found:
-        newest = max((ref for ref in everything if ref.name == word), key=lambda ref: _made(store, ref), default=None)
+        named = [ref for ref in everything if ref.name == word]
+        newest = max(named, key=lambda ref: (ref.rows > 0, _made(store, ref)), default=None)
         found = [newest] if newest else []
     if len({ref.digest for ref in found}) != 1:
         begin = f"{len(found)} datasets begin like this" if found else "there is no such dataset"

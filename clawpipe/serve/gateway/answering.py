@@ -78,8 +78,8 @@ class Answering:
             raise hidden_error()
         why = await asyncio.shield(self._recording(asked, reply, collected, ending))
         headers |= OFF if asked.uncaptured else {CAPTURED_HEADER: "no" if why else "yes"}
-        written = _written(asked.writer, collected, body) if asked.writer else collected.response
-        if written and not collected.failed:
+        written = _written(asked.writer, asked, collected, body) if asked.writer else collected.response
+        if written and ending == "complete":
             self._answered(asked, collected, written)
         if asked.writer:
             await exchange.respond_json(written, headers=headers)
@@ -104,7 +104,7 @@ class Answering:
         try:
             await asyncio.shield(self._recording(asked, reply, collected, ending))
             written = asked.writer.whole() if asked.writer else collected.response
-            if written and transport == "marked" and not collected.failed:
+            if written and ending == "complete":
                 self._answered(asked, collected, written)
         except ApiError as error:
             last = _error(asked, error)
@@ -174,7 +174,7 @@ async def _passed(exchange: Exchange, asked: Asked, reply: Reply, collected: Col
     try:
         async for event in events(reply):
             if is_done(event):
-                return "marked", _joined(asked.writer.end()) if asked.writer else DONE
+                return "marked", _end(asked, collected)
             sent = _stripped_event(event, asked, collected)
             if collected.over:
                 return "marked", event
@@ -184,17 +184,27 @@ async def _passed(exchange: Exchange, asked: Asked, reply: Reply, collected: Col
         return "lost", _error(asked, unavailable(None))
     except UnheldError as error:
         return "lost", _error(asked, _unwritten(error))
-    return "closed", _error(asked, unavailable(None))
+    return "closed", _error(asked, _broken(asked, collected) if collected.failed else unavailable(None))
+
+
+def _end(asked: Asked, collected: Collected) -> bytes:
+    """Return what the client gets in place of the engine's mark, which follows a broken answer, too."""
+    if not asked.writer:
+        return DONE
+    if collected.ending("marked") == "broken":
+        return _error(asked, _broken(asked, collected))
+    return _joined(asked.writer.end())
 
 
 def _stripped_event(event: bytes, asked: Asked, collected: Collected) -> bytes | None:
-    """Collect a chunk, and return what the client gets of it. What is no chunk passes as it is."""
+    """Collect a chunk, and return what the client gets of it. What is no chunk passes as it is; a writer says an error at the
+    end."""
     body = collected.add_event(event)
     options = asked.client_options
+    if asked.writer:
+        return _joined(asked.writer.add(body)) if isinstance(body, dict) and not collected.failed else None
     if collected.failed and asked.upstream.secret.is_in(event.decode("utf-8", "replace")):
         return _error(asked, hidden_error())
-    if asked.writer:
-        return _joined(asked.writer.add(body)) if isinstance(body, dict) else None
     if asked.uncaptured or options == EVERYTHING or not isinstance(body, dict):
         return event
     left = stripped(body, options)
@@ -212,16 +222,26 @@ def _joined(events: list[Event]) -> bytes:
     return "".join(map(event_text, events)).encode()
 
 
-def _written(writer: Writer, collected: Collected, body: object) -> JsonObject:
-    """Return a whole answer in the client's form. Raises ApiError (502) if it holds none that can be written."""
+def _written(writer: Writer, asked: Asked, collected: Collected, body: object) -> JsonObject:
+    """Return a whole answer in the client's form. Raises ApiError (502) if it broke off, or holds none that can be written."""
     try:
-        if collected.failed or collected.is_empty or not isinstance(body, dict):
+        if not isinstance(body, dict) or (collected.is_empty and not collected.failed):
             raise UnheldError("no answer in it")
+        if collected.ending("marked") == "broken":
+            raise _broken(asked, collected)
         writer.add(body)
         writer.end()
     except UnheldError as error:
         raise _unwritten(error) from None
     return writer.whole()
+
+
+def _broken(asked: Asked, collected: Collected) -> ApiError:
+    """Return the error of an answer that broke off, with what the engine says of it, unless that holds its key."""
+    why = collected.failure or ""
+    if asked.upstream.secret.is_in(why):
+        return hidden_error()
+    return ApiError(502, f"the engine broke its answer off{': ' if why else ''}{why}", code="upstream_failed")
 
 
 def _unwritten(error: UnheldError) -> ApiError:

@@ -14,6 +14,7 @@ from clawpipe.data.wire.dialects.calls import UnheldError
 from clawpipe.data.wire.thoughts import FIELDS
 from clawpipe.serve.gateway.events import data_of, is_error, loaded
 from clawpipe.serve.gateway.streamed import StreamedMessage
+from clawpipe.serve.serving.errors import reason_of
 
 _HIDDEN = ("prompt_token_ids", "prompt_logprobs", "kv_transfer_params")
 _OF_CHOICE = ("token_ids", "prompt_token_ids", "stop_reason_ids")
@@ -76,6 +77,7 @@ class Collected:
         prompt: token ids of the prompt, if the engine says them.
         over: whether a chunk said that it is the last one.
         failed: whether an error was among the chunks, in the body or in a choice.
+        failure: what the engine says of that error, if it says something.
         unheld: why no record can hold the answer; None if one can.
         response: the whole response, where an engine gives one by that route.
     """
@@ -89,6 +91,7 @@ class Collected:
         self.usage: JsonObject | None = None
         self.prompt: list[int] | None = None
         self.failed = False
+        self.failure: str | None = None
         self.unheld: str | None = None
         self._choices: dict[int, _Choice] = {}
 
@@ -106,6 +109,7 @@ class Collected:
     def add(self, body: JsonObject) -> None:
         """Add a whole answer or one chunk. What has another form than OpenAI's is passed over."""
         self.failed = self.failed or bool(body.get("error")) or body.get("object") == "error"
+        self.failure = self.failure or (reason_of(body) if self.failed else None)
         self.response_id = self.response_id or _typed(body.get("id"), str)
         self.model = self.model or _typed(body.get("model"), str)
         self.usage = _typed(body.get("usage"), dict) or self.usage
@@ -116,6 +120,7 @@ class Collected:
 
     def _add_choice(self, choice: _Choice, given: JsonObject) -> None:
         self.failed = self.failed or bool(given.get("error"))
+        self.failure = self.failure or (reason_of(given) if self.failed else None)
         try:
             choice.message.add_choice(given)
         except UnheldError as error:

@@ -118,7 +118,7 @@ class Gateway:
         }
         if _SESSION_DONE.fullmatch(path):
             own[path] = ("POST", self._done)
-        elif _RESPONSE.fullmatch(path):
+        elif _RESPONSE.fullmatch(path) and exchange.method != "POST":  # nothing is posted to a response, so it is no id
             own[path] = ("DELETE", self._forget_response) if exchange.method == "DELETE" else ("GET", self._response)
         elif _MODEL.fullmatch(path):
             own.setdefault(path, ("GET", self._models))

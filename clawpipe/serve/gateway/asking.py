@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+import aiohttp
 import orjson
 
 from clawpipe.core.basics.json_types import JsonObject
@@ -29,6 +31,7 @@ log = logging.getLogger("clawpipe.gateway")
 LACKING = (404, 405, 501)  # statuses of an engine that does not have a route
 _REFUSED = (400, 422)
 _LIMIT = "max_completion_tokens"
+_OF_LENGTH = re.compile(rb"context|length|tokens|too l(?:ong|arge)", re.IGNORECASE)
 
 
 class Asking:
@@ -86,11 +89,11 @@ class Asking:
         return asked, reply
 
     async def _ask_for_less(self, asked: Asked, questions: bool) -> tuple[Asked, Reply]:
-        """Send a request; if the engine refuses it, without the limit of tokens, which is more than what is left of its context."""
+        """Send a request; if its limit of tokens is more than the engine has left of its context, without that limit."""
         for one in _as_long_as_it_can(asked):
             body = one.form.questions(one.body) if questions and one.form.questions else one.body
             reply = await self._post(one, body)
-            if reply.status not in _REFUSED or _LIMIT not in one.body or not one.writer:
+            if reply.status not in _REFUSED or _LIMIT not in one.body or not one.writer or not await _is_about_length(reply):
                 return one, reply
             reply.release()
         raise AssertionError("unreachable")
@@ -133,6 +136,14 @@ def _is_better_translated(asked: Asked) -> bool:
 def _as_long_as_it_can(asked: Asked) -> Iterator[Asked]:
     yield asked
     yield replace(asked, body=without(asked.body, (_LIMIT,)))
+
+
+async def _is_about_length(reply: Reply) -> bool:
+    """Whether a refusal speaks of how long something is. What is read of it can be read again."""
+    try:
+        return _OF_LENGTH.search(await reply.read()) is not None
+    except (aiohttp.ClientError, TimeoutError):
+        return False  # who passes the refusal on finds out
 
 
 async def _check_known(asked: Asked, reply: Reply) -> None:

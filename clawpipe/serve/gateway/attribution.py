@@ -21,8 +21,11 @@ from clawpipe.data.capture.records import TurnType
 from clawpipe.data.capture.settings import PLAIN, SessionSettings
 from clawpipe.data.wire.histories import counts
 
-SESSION_HEADER, AFFINITY_HEADERS = "x-session-id", ("session_id", "x-session-affinity")  # the latter are OpenClaw's
-PARENT_HEADER = "x-parent-session-id"
+SESSION_HEADER = "x-session-id"
+# Those of agents. Codex's `session-id` is one for a conversation and its sub-agents, each of which is a thread of its own.
+_CODEX, _CLAUDE_CODE = ("thread-id", "session-id"), "x-claude-code-session-id"
+_OPENCLAW = ("session_id", "x-session-affinity")  # the former is older Codex's, too
+_PARENT_HEADERS = ("x-parent-session-id", "x-codex-parent-thread-id")
 OWN_FIELDS = ("session_id", "parent_session_id", "turn_type", "session_done")  # of the body; no engine sees them
 _TRUE = ("1", "true", "yes", "on")
 _SUFFIX = re.compile(r":\d+\Z")  # a counter that OpenClaw adds to its session's id
@@ -63,7 +66,8 @@ def attribute(
     session, session_from = _session(headers, body, key, user)
     turn_type, turn_type_from = _turn_type(headers, body, settings)
     metadata = _object(body.get("metadata"))
-    parent = _text(headers.get(PARENT_HEADER) or body.get("parent_session_id") or metadata.get("parent_session_id"))
+    said = next((given for name in _PARENT_HEADERS if (given := headers.get(name))), None)
+    parent = _text(said or body.get("parent_session_id") or metadata.get("parent_session_id"))
     done = str(headers.get("x-session-done") or body.get("session_done") or "").lower() in _TRUE
     return Attribution(session, session_from, turn_type, turn_type_from, done, safe_id(parent) if parent else None, user)
 
@@ -77,9 +81,9 @@ def safe_id(given: str) -> str:
 
 
 def _session(headers: Mapping[str, str], body: JsonObject, key: str, user: str | None) -> tuple[str, str]:
-    for name in (SESSION_HEADER, *AFFINITY_HEADERS):
+    for name in (SESSION_HEADER, *_CODEX, _CLAUDE_CODE, *_OPENCLAW):
         if given := headers.get(name, "").strip():
-            return safe_id(_SUFFIX.sub("", given) if name in AFFINITY_HEADERS else given), name
+            return safe_id(_SUFFIX.sub("", given) if name in _OPENCLAW else given), name
     metadata = _object(body.get("metadata"))
     for given, place in ((body.get("session_id"), "session_id"), (metadata.get("session_id"), "metadata")):
         if text := _text(given):

@@ -16,6 +16,7 @@ from clawpipe.data.capture.settings import PLAIN, SessionSettings
 from clawpipe.data.capture.untaught import BY_CONSTRAINT, BY_CONTENT, holds_more_than_text
 from clawpipe.data.wire.dialects.fields import UntranslatableError, WrongRequestError
 from clawpipe.data.wire.dialects.kept import KeptResponses
+from clawpipe.data.wire.dialects.responses_in import messages_of
 from clawpipe.data.wire.draw import is_constrained
 from clawpipe.serve.gateway.adapters import Following
 from clawpipe.serve.gateway.answering import Answering, WhenFull, count_answer, not_captured
@@ -117,8 +118,9 @@ class Chat:
         """Keep a response for requests that go on with it, or ask for it again."""
         messages, name = asked.request["messages"], whole.get("id")
         if asked.form.api == "responses" and isinstance(name, str) and messages and collected.uncaptured() is None:
-            said = collected.answers(with_tokens=False)[0].message
-            self._kept.keep(asked.key.name, name, asked.given, [*messages, said], whole)
+            # What was written may hold an id of a call that the engine did not give.
+            said = messages_of(whole["output"]) if asked.writer else [collected.answers(with_tokens=False)[0].message]
+            self._kept.keep(asked.key.name, name, asked.given, [*messages, *said], whole)
 
     def response(self, key: Key, name: str) -> JsonObject:
         """Return a response that a key was given. Raises ApiError (404) if it is not kept."""

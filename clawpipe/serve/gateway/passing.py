@@ -14,7 +14,7 @@ from clawpipe.serve.gateway.events import loaded
 from clawpipe.serve.gateway.exchange import Exchange
 from clawpipe.serve.gateway.secret import Secret
 from clawpipe.serve.gateway.upstream import Reply, unavailable
-from clawpipe.serve.serving.errors import ApiError, error_body
+from clawpipe.serve.serving.errors import ApiError, error_body, reason_of
 
 # Headers of `clawpipe serve`, those by which clients pace themselves, and the id by which a hosted service finds a request.
 IDENTITY = ("x-clawpipe-model-version", "x-clawpipe-digest", "x-clawpipe-policy-version")
@@ -55,16 +55,16 @@ async def pass_error(exchange: Exchange, reply: Reply, secret: Secret) -> None:
         await exchange.refuse(ApiError(502, "the engine refuses the gateway's key", code="upstream_refused", headers=headers))
         return
     status, body = reply.status if reply.status >= 400 else 502, loaded(data)
-    in_form = isinstance(body, dict) and isinstance(body.get("error"), dict)
-    if in_form and not secret.is_in(data.decode("utf-8", "replace")):
-        await exchange.respond_json(_in_form_of(exchange.path, status, body), status, headers)
+    said = body if isinstance(body, dict) and not secret.is_in(data.decode("utf-8", "replace")) else {}
+    if isinstance(said.get("error"), dict):
+        await exchange.respond_json(_in_form_of(exchange.path, status, said), status, headers)
     else:
-        await exchange.refuse(ApiError(status, f"the engine answered with {reply.status}", headers=headers))
+        await exchange.refuse(ApiError(status, reason_of(said) or f"the engine answered with {reply.status}", headers=headers))
 
 
 def _in_form_of(path: str, status: int, body: JsonObject) -> JsonObject:
     """Return an engine's error in the form of the interface that was asked."""
     if body.get("type") == "error":
         return body
-    told = error_body(path, ApiError(status, str(body["error"].get("message") or f"the engine answered with {status}")))
+    told = error_body(path, ApiError(status, reason_of(body) or f"the engine answered with {status}"))
     return told if "type" in told else body

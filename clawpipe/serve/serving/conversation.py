@@ -76,7 +76,7 @@ def _check_fields(message: RequestMessage, where: str) -> None:
     """Refuse fields that the message's role does not have, since none may be ignored. An assistant may have said nothing."""
     if message.content is None and message.role != "assistant":
         raise ApiError(400, f"{where}.content is missing", f"{where}.content", "missing_required_parameter")
-    for field, role in (("tool_calls", "assistant"), ("tool_call_id", "tool")):
+    for field, role in (("tool_calls", "assistant"), ("refusal", "assistant"), ("tool_call_id", "tool")):
         if getattr(message, field) is not None and message.role != role:
             raise ApiError(400, f"{where}.{field}: only messages of role {role} have it", f"{where}.{field}", "invalid_value")
 

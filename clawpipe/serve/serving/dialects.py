@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -30,6 +30,7 @@ from clawpipe.serve.serving.errors import ApiError, api_error, failed_error, wro
 from clawpipe.serve.serving.policy import Prepared, ServedPolicy
 from clawpipe.serve.serving.protocol import ChatRequest, parse_request
 
+_NO_NAMES: Mapping[str, str] = {}
 MESSAGES, RESPONSES, COUNT = "/v1/messages", "/v1/responses", "/v1/messages/count_tokens"
 
 
@@ -87,6 +88,7 @@ class Translation:
         as_chat: returns the request as that of a chat completion.
         write: makes the writer of its answer.
         ended: is called with the request, the same as a chat's, and the whole answer.
+        names: what the dialect calls fields of a chat, in whose place an error names them.
     """
 
     def __init__(
@@ -94,8 +96,9 @@ class Translation:
         as_chat: Callable[[JsonObject], JsonObject],
         write: Callable[[JsonObject], Writer],
         ended: Callable[[JsonObject, JsonObject, JsonObject], None] = lambda *_: None,
+        names: Mapping[str, str] = _NO_NAMES,
     ) -> None:
-        self._as_chat, self._write, self._ended = as_chat, write, ended
+        self._as_chat, self._write, self._ended, self._names = as_chat, write, ended, names
         self._asked: JsonObject = {}
         self.chat: JsonObject = {}  # the request that was parsed, as that of a chat completion
 
@@ -114,7 +117,10 @@ class Translation:
             raise ApiError(400, str(error), "previous_response_id", "previous_response_not_found") from None
         except UntranslatableError as error:
             raise ApiError(400, f"this server does not support {error}", code="unsupported_parameter") from None
-        return parse_request(orjson.dumps(self.chat))
+        try:
+            return parse_request(orjson.dumps(self.chat))
+        except ApiError as error:
+            raise _renamed(error, self._names) from None
 
     def _answer(self, policy: ServedPolicy, request: ChatRequest, prepared: Prepared) -> TranslatedAnswer:
         ended = partial(self._ended, self._asked, self.chat)
@@ -140,12 +146,23 @@ def _keep(kept: KeptResponses, asked: JsonObject, chat: JsonObject, whole: JsonO
 
 def message_translation() -> Translation:
     """Return the translation of one request of `/v1/messages`."""
-    return Translation(chat_of_messages, lambda asked: MessageWriter(asked, f"msg_{uuid.uuid4().hex}"))
+    names = {"stop": "stop_sequences"}
+    return Translation(chat_of_messages, lambda asked: MessageWriter(asked, f"msg_{uuid.uuid4().hex}"), names=names)
 
 
 def counted_translation() -> Translation:
     """Return the translation of one request whose tokens are only counted."""
     return Translation(counted_chat, lambda asked: MessageWriter(asked, ""))
+
+
+def _renamed(error: ApiError, names: Mapping[str, str]) -> ApiError:
+    """Return an error that calls its field what the dialect calls it."""
+    field = error.param or ""
+    chat_name = field.partition("[")[0]
+    if chat_name not in names or not error.message.startswith(field):
+        return error
+    own = names[chat_name] + field.removeprefix(chat_name)
+    return ApiError(error.status, own + error.message.removeprefix(field), own, error.code, error.headers)
 
 
 def _object(body: bytes) -> JsonObject:

@@ -75,6 +75,13 @@ def error_body(path: str, error: ApiError) -> JsonObject:
     return messages_error(error.status, error.message) if path.startswith(_MESSAGES) else error.body()
 
 
+def reason_of(body: JsonObject) -> str | None:
+    """Return what an engine's error says, in OpenAI's form, vLLM's older one or a web framework's; None if it says nothing."""
+    error = body.get("error")
+    said = error.get("message") if isinstance(error, dict) else error
+    return next((one for one in (said, body.get("message"), body.get("detail")) if isinstance(one, str) and one.strip()), None)
+
+
 def not_kept(response_id: str) -> ApiError:
     """Return the error of a response that is not kept, or not any more."""
     return ApiError(404, f"no response {response_id[:200]!r} is kept here", "response_id", "not_found")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from clawpipe.serve.serving.errors import ApiError, parsed
 
 MOST_CHOICES = 32
-_MAX_STOPS = 4
+_MAX_STOPS = 64  # OpenAI takes four, Anthropic's clients send more
 _MAX_STOP_LENGTH = 256  # searched for after every token
 _REFUSED = (  # other servers change what they sample or answer for these
     *("audio", "functions", "function_call", "web_search_options", "use_beam_search", "length_penalty"),
@@ -28,6 +28,13 @@ _REFUSED = (  # other servers change what they sample or answer for these
     *("add_generation_prompt", "continue_final_message", "chat_template", "tokens", "input", "mirostat", "grammar", "typical_p"),
     *("truncate_prompt_tokens", "reasoning"),
 )
+_NEUTRAL: Mapping[str, tuple[Any, ...]] = {  # values of these fields that change nothing
+    **dict.fromkeys(("min_tokens", "mirostat"), (0,)),
+    **dict.fromkeys(("ignore_eos", "use_beam_search", "continue_final_message"), (False,)),
+    **dict.fromkeys(("functions", "stop_token_ids", "bad_words", "allowed_token_ids", "logits_processors"), ([],)),
+    **dict.fromkeys(("length_penalty", "typical_p"), (1,)),
+    **{"add_generation_prompt": (True,), "suffix": ("",)},
+}
 Stop = Annotated[str, Field(min_length=1, max_length=_MAX_STOP_LENGTH)]
 
 
@@ -93,7 +100,7 @@ class SamplingFields(Block):
     def _refuse(cls, body: Any) -> Any:
         """Refuse what would change the answer on another server. Raises ApiError (400)."""
         for name in _REFUSED if isinstance(body, dict) else ():
-            if body.get(name) is not None and name not in cls.model_fields:
+            if body.get(name) not in (None, *_NEUTRAL.get(name, ())) and name not in cls.model_fields:
                 raise ApiError(400, f"{name}: this server does not support the field", name, "unsupported_parameter")
         return body
 

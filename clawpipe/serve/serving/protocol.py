@@ -5,7 +5,7 @@ Of /v1/chat/completions:
 | field | here |
 |---|---|
 | `model` | the name of the served model; any other is a 404 |
-| `messages` | roles system, developer (as system), user, assistant, tool; text only; parts are joined by line breaks, those of an assistant message by nothing. A thought in `reasoning_content` or `reasoning` stands before the text, in `<think>` tags |
+| `messages` | roles system, developer (as system), user, assistant, tool; text only; parts are joined by line breaks, those of an assistant message by nothing, a refusal is a text. A thought in `reasoning_content` or `reasoning` stands before the text, in `<think>` tags |
 | `tools` | functions with a JSON Schema of their arguments (draft 2020-12, or the one that `$schema` names; `$ref` only inside it), which the policy is shown. `strict` is a wish where the draw is free: a call that does not fit its tool's schema is counted, and named in the choice's `misfits` |
 | `tool_choice` | `auto`; `none` shows the policy no tools and reads its turn as text; `required`, a named function and `allowed_tools` of mode `required` hold the answer to calls that fit their schemas; of mode `auto` they let only these tools be called |
 | `parallel_tool_calls` | `false`: the turn ends with its first call |
@@ -14,14 +14,14 @@ Of /v1/chat/completions:
 | `temperature`, `top_p`, `top_k`, `min_p`, `seed` | exact. The defaults are 1, 1, off, 0 and a random seed. The same request with the same seed and `system_fingerprint` gives the same turn, whoever else asks |
 | `presence_penalty`, `frequency_penalty`, `repetition_penalty`, `logit_bias` | as vLLM computes them |
 | `n` | up to 32 answers; the prompt is computed once. Choice i is the answer to the seed + i |
-| `stop` | up to four strings of up to 256 characters; the first that is complete ends the turn; found in the policy's own text, that of a call included |
+| `stop` | up to 64 strings of up to 256 characters; the first that is complete ends the turn; found in the policy's own text, that of a call included |
 | `response_format` | `json_object` or `json_schema`: no token is sampled that does not fit (llguidance). Beside tools the answer is such JSON, or calls |
 | `logprobs`, `top_logprobs` | log-probs under the model's own distribution (temperature 1, all tokens), as OpenAI and vLLM report them, whatever the settings are; one entry a sampled token of the text, that of a call included; not of the end marker |
 | `return_token_ids` | as vLLM: `prompt_token_ids` (in a stream: in the first chunk), and in each choice `token_ids` (in a stream: of this chunk), the end marker and a stop string's tokens included. `logprobs` are then one entry for each of these ids, at the sampling temperature over the full vocabulary (at 1 when greedy), and say so: `"kind": "tempered"`, header `x-clawpipe-logprobs` |
 | `modalities`, `stream_options.include_obfuscation` | only with the value that changes nothing |
 | `session_id` | the conversation, as the header `X-Session-Id` |
 | `user`, `metadata`, `store`, `service_tier`, `prediction` and other labels; fields that nobody here knows | taken and of no effect |
-| fields of other servers that change what is sampled or answered | refused |
+| fields of other servers that change what is sampled or answered | refused, unless the value changes nothing |
 
 `null` means absent, as in OpenAI's own interface. /v1/completions takes the same settings, with `prompt` (a text or token ids) in place
 of messages and tools.
@@ -50,9 +50,19 @@ def _checked(schema: JsonObject) -> JsonObject:
     return schema
 
 
+def _refused(part: Any) -> Any:
+    """Return a refusal, which an assistant said, as the text that it is."""
+    if isinstance(part, dict) and part.get("type") == "refusal":
+        return {"type": "text", "text": part.get("refusal")}
+    return part
+
+
 class TextPart(Block):
     type: Literal["text"]
     text: str
+
+
+GivenPart = Annotated[TextPart, BeforeValidator(_refused)]
 
 
 class CalledFunction(Block):
@@ -70,19 +80,19 @@ class RequestMessage(Block):
     """A message; `clawpipe.serve.serving.conversation` checks which fields its role may have."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: Annotated[list[TextPart], wrapped(str, lambda text: [{"type": "text", "text": text}])] | None = None
+    content: Annotated[list[GivenPart], wrapped(str, lambda text: [{"type": "text", "text": text}])] | None = None
     tool_calls: list[RequestToolCall] | None = None
     tool_call_id: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
-    refusal: None = None
+    refusal: str | None = None
     audio: None = None
     function_call: None = None
     annotations: Annotated[list[Any], only([])] | None = None  # OpenAI's client dumps an answer with these four fields
 
     @property
     def text(self) -> str:
-        return joined_texts(self.role, [part.text for part in self.content or ()])
+        return joined_texts(self.role, [*(part.text for part in self.content or ()), *([self.refusal] if self.refusal else [])])
 
     @property
     def thoughts(self) -> list[str]:

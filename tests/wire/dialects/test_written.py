@@ -139,7 +139,7 @@ def test_fields_that_may_not_be_null_are_left_out():
 def test_logprobs_of_a_text_stand_beside_it():
     entry = {"token": "I", "logprob": -0.5, "bytes": [73], "top_logprobs": [{"token": "I", "logprob": -0.5, "bytes": [73]}]}
     body = {"choices": [{"delta": {"content": "I"}, "logprobs": {"content": [entry]}, "finish_reason": "stop"}]}
-    writer = ResponseWriter({"model": "m"}, "resp_1", 5)
+    writer = ResponseWriter({"model": "m", "include": ["message.output_text.logprobs"]}, "resp_1", 5)
     events = response_events(written(writer, [body]))
     [delta] = [event for event in events if event.type == "response.output_text.delta"]
     assert (delta.logprobs[0].token, delta.logprobs[0].top_logprobs[0].logprob) == ("I", -0.5)

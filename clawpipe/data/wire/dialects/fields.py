@@ -46,6 +46,15 @@ def object_of(value: Any, where: str) -> JsonObject:
     return value
 
 
+def limit_of(value: Any, where: str) -> int:
+    """Return how many tokens an answer may have; an answer of none cannot be translated."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise WrongRequestError("not a number of tokens", where)
+    if not value:
+        raise UntranslatableError("an answer of no tokens")
+    return value
+
+
 def without(body: JsonObject, names: tuple[str, ...]) -> JsonObject:
     """Return the fields of an object that are not null, but for some."""
     return {name: value for name, value in body.items() if name not in names and value is not None}

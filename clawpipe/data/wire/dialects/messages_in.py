@@ -13,11 +13,14 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import orjson
+
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.data.wire.arguments import neutral_arguments
 from clawpipe.data.wire.dialects.fields import (
     UntranslatableError,
     WrongRequestError,
+    limit_of,
     list_of,
     object_of,
     streaming,
@@ -35,7 +38,8 @@ _OF_ANTHROPIC = (  # how the service computes and bills, and what it keeps
 _STATE = ("container", "mcp_servers")  # what only the engine knows or runs
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 _EFFORTS = ("low", "medium", "high")
-_SESSION = re.compile(r"_session_([0-9a-fA-F-]{8,64})\Z")  # Claude Code writes the session's id behind the user's
+_SESSION = re.compile(r"_session_([0-9a-fA-F-]{8,64})\Z")  # Claude Code before 2.1.78 wrote the session's id behind the user's
+_OWN_SESSION = ("session_id", "parent_session_id")  # of clawpipe's clients; Anthropic's interface has no field for it
 
 
 def chat_of_messages(body: JsonObject) -> JsonObject:
@@ -47,9 +51,8 @@ def chat_of_messages(body: JsonObject) -> JsonObject:
     """
     if any(body.get(name) for name in _STATE):
         raise UntranslatableError("state that only the engine knows")
-    if isinstance(body.get("max_tokens"), bool) or not isinstance(body.get("max_tokens"), int):
-        raise WrongRequestError("not a number of tokens", "max_tokens")
-    return {"max_completion_tokens": body["max_tokens"]} | streaming(body) | counted_chat(body)
+    limit = {"max_completion_tokens": limit_of(body.get("max_tokens"), "max_tokens")}
+    return limit | streaming(body) | counted_chat(body)
 
 
 def as_sent(chat: JsonObject) -> JsonObject:
@@ -66,9 +69,9 @@ def counted_chat(body: JsonObject) -> JsonObject:
     given = [one for place, message in enumerate(messages) for one in _messages(message, f"messages.{place}")]
     if given[-1]["role"] == "assistant":
         raise UntranslatableError("a beginning of the answer, with which the assistant is to go on")
-    chat = without(body, (*_TRANSLATED, *_OF_ANTHROPIC, *_STATE))
+    chat = _whose(body) | without(body, (*_TRANSLATED, *_OF_ANTHROPIC, *_STATE))
     chat |= {"messages": [*_system(body.get("system"), "system"), *given]}
-    return chat | _stops(body) | _tools(body) | _format(body) | _whose(body)
+    return chat | _stops(body) | _tools(body) | _format(body)
 
 
 def _system(given: Any, where: str) -> list[JsonObject]:
@@ -238,10 +241,27 @@ def _format(body: JsonObject) -> JsonObject:
 
 
 def _whose(body: JsonObject) -> JsonObject:
-    """Return whose request it is: the user, and the session where the user's id names one."""
+    """Return whose request it is: the user, and the session where the metadata or the user's id names one."""
     metadata = object_of(body.get("metadata") or {}, "metadata")
     user = metadata.get("user_id")
-    if not isinstance(user, str) or not user:
-        return {}
+    named = {name: given for name in _OWN_SESSION if isinstance(given := metadata.get(name), str) and given}
+    return (_of_user(user) if isinstance(user, str) and user else {}) | named
+
+
+def _of_user(user: str) -> JsonObject:
+    """Return the user of an id, and the session that Claude Code writes into it: as a part of its text, or of a JSON object."""
+    told = _read(user)
+    if isinstance(told.get("session_id"), str):
+        whose = next((one for name in ("account_uuid", "device_id") if isinstance(one := told.get(name), str) and one), None)
+        return {"session_id": told["session_id"]} | ({"user": whose} if whose else {})
     session = _SESSION.search(user)
     return {"user": user} if session is None else {"user": user[: session.start()], "session_id": session[1]}
+
+
+def _read(text: str) -> JsonObject:
+    """Return the object that a text is; an empty one if it is none."""
+    try:
+        told = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return {}
+    return told if isinstance(told, dict) else {}

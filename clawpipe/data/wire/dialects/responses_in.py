@@ -14,6 +14,7 @@ from clawpipe.data.wire.dialects.fields import (
     UnknownResponseError,
     UntranslatableError,
     WrongRequestError,
+    limit_of,
     list_of,
     object_of,
     streaming,
@@ -24,7 +25,7 @@ from clawpipe.data.wire.texts import joined_texts
 
 # By the id of a response, the conversation up to and with it; by the id of an item of its output, a list of that item.
 History = Callable[[str], list[JsonObject] | None]
-LOGPROBS = "message.output_text.logprobs"  # what `include` calls log-probs
+_LOGPROBS = "message.output_text.logprobs"  # what `include` calls log-probs
 _STATE = ("conversation", "prompt", "background")  # fields that name what only the engine knows
 _TEXTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
 _CHOICES = ("none", "auto", "required")
@@ -167,8 +168,7 @@ def _join(message: JsonObject, more: JsonObject) -> None:
 
 
 def _tools(body: JsonObject) -> JsonObject:
-    listed = body.get("tools") or []
-    tools = [_tool(one) for one in (listed if isinstance(listed, list) else [listed])]
+    tools = [_tool(one) for one in list_of(body.get("tools") or [], "tools")]
     choice = body.get("tool_choice")
     if choice is None:
         return {"tools": tools} if tools else {}
@@ -200,7 +200,10 @@ def _named(tool: JsonObject, where: str) -> JsonObject:
 
 
 def _tool(tool: Any) -> JsonObject:
-    if not isinstance(tool, dict) or tool.get("type") != "function":
+    kind = tool.get("type") if isinstance(tool, dict) else None
+    if kind == "custom":
+        raise UntranslatableError("a custom tool, which takes a text")
+    if kind != "function":
         raise UntranslatableError("a tool that the engine runs")
     return {"type": "function", "function": {name: value for name, value in tool.items() if name != "type" and value is not None}}
 
@@ -228,8 +231,14 @@ def _format(body: JsonObject) -> JsonObject:
 
 def _limits(body: JsonObject) -> JsonObject:
     """Return how long the answer may be, and the log-probs that are asked for with it."""
-    limit, include = body.get("max_output_tokens"), body.get("include")
-    found: JsonObject = {} if limit is None else {"max_completion_tokens": limit}
-    if isinstance(include, list) and LOGPROBS in include:
+    limit = body.get("max_output_tokens")
+    found: JsonObject = {} if limit is None else {"max_completion_tokens": limit_of(limit, "max_output_tokens")}
+    if asks_for_logprobs(body):
         found |= {"logprobs": True, "top_logprobs": body.get("top_logprobs") or 0}
     return found
+
+
+def asks_for_logprobs(body: JsonObject) -> bool:
+    """Whether a request says that its answer is to have log-probs."""
+    include = body.get("include")
+    return isinstance(include, list) and _LOGPROBS in include

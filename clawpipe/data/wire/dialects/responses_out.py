@@ -7,6 +7,7 @@ from typing import Any
 
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.data.wire.dialects.pieces import Arguments, CallBegins, ChatPieces, Piece, Text, Thought
+from clawpipe.data.wire.dialects.responses_in import asks_for_logprobs
 from clawpipe.data.wire.dialects.writing import Event, count_of
 
 _ECHOED = (  # fields of a request that its answer says again
@@ -123,7 +124,7 @@ class ResponseWriter:
 
     def _text(self, piece: Text) -> list[Event]:
         self._part["text"] += piece.text
-        logprobs = [_logprob(one) for one in piece.logprobs]
+        logprobs = [_logprob(one) for one in piece.logprobs] if asks_for_logprobs(self._asked) else []
         self._part["logprobs"] += logprobs
         return [self._of_part("response.output_text.delta", delta=piece.text, logprobs=[_bare(one) for one in logprobs])]
 
