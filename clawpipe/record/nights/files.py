@@ -1,6 +1,6 @@
 """What a night is called, and where its files are, which a person can read.
 
-runs/<night>/night.json     label, number in its curriculum, the champion in service when the night began
+runs/<night>/night.json     when the night began, label, number in its curriculum, the champion in service then
 runs/<night>/config.json    every setting, with defaults filled in
 runs/<night>/times.json     how long each step took in the run that did it
 runs/<night>/status.json    steps, held-out figures, verdict, model: what `clawpipe status` prints
@@ -14,7 +14,9 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 from zoneinfo import ZoneInfo
@@ -28,6 +30,8 @@ from clawpipe.errors import ConfigError, DataError, NotFoundError
 
 LINEAGE, REPORT = "lineage.json", "report.html"
 DATE = "{date}"  # in a label
+_BEGAN = re.compile(rb'\s*\{\s*"began":\s*"([0-9T:.+-]+)"')  # the first field of a record: the rest need not be read
+_BEGINNING = 128  # bytes that hold it
 Parsed = TypeVar("Parsed", bound=BaseModel)
 
 
@@ -78,9 +82,20 @@ def clear_leftovers(home: Home, night: str) -> None:
 
 
 def list_nights(home: Home) -> list[str]:
-    """Return the nights of this home, the most recently written last."""
-    directories = [path.parent for path in home.runs.glob("*/night.json")]
-    return [directory.name for directory in sorted(directories, key=lambda directory: directory.stat().st_mtime_ns)]
+    """Return the nights of this home in the order in which they began. A night that runs again keeps its place."""
+    nights = [path.parent.name for path in home.runs.glob("*/night.json")]
+    return sorted(nights, key=lambda night: (began(home, night), night))
+
+
+def began(home: Home, night: str) -> datetime.datetime:
+    """Return when a night began, which a copy of its record still says; records of 0.3 and before were written then."""
+    with (home.runs / night / "night.json").open("rb") as record:
+        found = _BEGAN.match(record.read(_BEGINNING))
+        written = os.fstat(record.fileno()).st_mtime
+    with suppress(ValueError):
+        if found:
+            return datetime.datetime.fromisoformat(found[1].decode())
+    return datetime.datetime.fromtimestamp(written, datetime.UTC)
 
 
 def parsed(model: type[Parsed], path: Path, fix: str) -> Parsed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from collections.abc import Mapping
 
@@ -52,6 +53,7 @@ class NightRecord(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    began: str = Field(default="", description="ISO 8601, UTC; first, since `files.began` reads no more. Empty in older records")
     night: str
     label: str
     champion: Incumbent | None
@@ -117,6 +119,7 @@ def new_record(
     known = read_record(home, night_id(config))
     number = known.number if known else _number(home, config)
     return NightRecord(
+        began=datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds"),
         night=night_id(config),
         label=night_label(config),
         champion=champion,
