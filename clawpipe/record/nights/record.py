@@ -63,7 +63,7 @@ class NightRecord(BaseModel):
     )
     past: tuple[PastRound, ...] = Field(default=(), description="rounds of earlier nights that it looks back at, newest first")
     earlier: tuple[Tally, ...] = Field(
-        default=(), description="the evidence of this model's nights since its last promotion, where evidence adds up"
+        default=(), description="the evidence of this model's nights against the same incumbent, where evidence adds up"
     )
     reviews: str | None = Field(default=None, description="digest of people's decisions about rows; None: there were none")
 
