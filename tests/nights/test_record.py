@@ -13,7 +13,7 @@ from clawpipe.core.config.night import Runtime
 from clawpipe.core.config.training import Train
 from clawpipe.core.store.home import Home
 from clawpipe.core.store.refs import DatasetRef, ModelRef, StepResult
-from clawpipe.errors import DataError, NotFoundError
+from clawpipe.errors import ConfigError, DataError, NotFoundError
 from clawpipe.record.nights.files import LINEAGE, began, clear_leftovers, has_verdict, list_nights, night_id, run_dir
 from clawpipe.record.nights.record import Incumbent, create_record, read_record
 from clawpipe.record.nights.status import NightStatus, entry, read_status, write_status
@@ -78,6 +78,15 @@ def test_a_users_folder_in_a_night_stays_and_does_no_harm(home: Home):
 def test_a_name_cannot_leave_the_runs(home: Home, name: str):
     with pytest.raises(NotFoundError):
         run_dir(home, name)
+
+
+@pytest.mark.parametrize("letter", ["n", "\u00ea"])
+def test_a_name_longer_than_a_file_may_have_is_refused(home: Home, letter: str):
+    longest = letter * ((255 - 11) // len(letter.encode()))
+    assert create_record(home, NightConfig(night=longest), None).night.startswith(longest)
+    with pytest.raises(ConfigError, match="a file's name may have 255") as refused:
+        create_record(home, NightConfig(night=longest + letter), None)
+    assert refused.value.where == "night"
 
 
 def test_leftovers_of_a_killed_writer_go_and_nothing_else(home: Home):

@@ -31,6 +31,7 @@ from clawpipe.errors import ConfigError, DataError, NotFoundError
 LINEAGE, REPORT = "lineage.json", "report.html"
 DATE = "{date}"  # in a label
 _BEGAN = re.compile(rb'\s*\{\s*"began":\s*"([0-9T:.+-]+)"')  # the first field of a record: the rest need not be read
+_LONGEST = 255  # bytes of a file's name
 _BEGINNING = 128  # bytes that hold it
 Parsed = TypeVar("Parsed", bound=BaseModel)
 
@@ -56,16 +57,19 @@ def run_dir(home: Home, night: str) -> Path:
 
     Raises:
         NotFoundError: a night cannot have this name.
-        ConfigError: the file system's encoding cannot write the name.
+        ConfigError: the file system cannot hold the name: its encoding cannot write it, or it is too long.
     """
     if not night or "/" in night or night.startswith("."):
         raise NotFoundError(f"{night!r} cannot be a night", fix="`clawpipe status` lists them")
     try:
-        os.fsencode(night)
+        length = len(os.fsencode(night))
     except UnicodeEncodeError:
         encoding = sys.getfilesystemencoding()
         fix = "set PYTHONUTF8=1, or choose a label in ASCII"
         raise ConfigError(f"files are named in {encoding} here, which cannot write {night!r}", "night", fix) from None
+    if length > _LONGEST:
+        fix = "choose a shorter label: ten digits that stand for the settings follow it"
+        raise ConfigError(f"{night[:20]}... is {length} bytes long, and a file's name may have {_LONGEST}", "night", fix)
     return home.runs / night
 
 
