@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from clawpipe.core.config.night import NightConfig
-from clawpipe.core.store.datasets import dataset_ref, find_dataset
+from clawpipe.core.store.datasets import dataset_ref, find_dataset, newest
 from clawpipe.core.store.home import Home
 from clawpipe.core.store.open import open_store
 from clawpipe.core.store.refs import DatasetRef
@@ -146,9 +146,15 @@ def _named(home: Home, model: str, name: str, word: str) -> list[str]:
     if is_query(word):
         return _queried(home, model, name, word)
     if word in ("all", "latest"):
-        everything = list(_ingested(home, name))
-        return everything if word == "all" else [find_dataset(open_store(home), name).digest] if everything else []
+        return list(_ingested(home, name)) if word == "all" else _latest(home, name)
     return [word if _DIGEST.fullmatch(word) else find_dataset(open_store(home), f"{name}/{word}").digest]
+
+
+def _latest(home: Home, name: str) -> list[str]:
+    """Return the dataset that ingest made last: of all that were stored, nights have made some, of held-out rows too."""
+    store, last = open_store(home), [made[-1] for state in logs(home).values() if (made := state.datasets.get(name))]
+    found = newest(store, (dataset_ref(store, name, digest) for digest in last))
+    return [found.digest] if found else []
 
 
 def _queried(home: Home, model: str, name: str, text: str) -> list[str]:

@@ -243,10 +243,10 @@ def dry_run_night(config: NightConfig) -> Night:
     home = Home.from_env()
     record = read_record(home, night_id(config))
     store = open_store(home)
-    past, earlier = past_rounds(home, store, config), earlier_evidence(home, config)
     if record is None:
-        datasets, reviews = named_datasets(home, config), reviews_of(home, store, None, home)
-        record = new_record(home, config, _incumbent(home, config), datasets, past, earlier, reviews)
+        champion, datasets = _incumbent(home, config), named_datasets(home, config)
+        past, earlier = past_rounds(home, store, config), earlier_evidence(home, config, champion)
+        record = new_record(home, config, champion, datasets, past, earlier, reviews_of(home, store, None, home))
     return _night(config, record, store, home)
 
 
@@ -258,7 +258,7 @@ def _record(home: Home, config: NightConfig, decided: Home) -> NightRecord:
     store, datasets = open_store(home), datasets_of(home, config, record)
     reviews = reviews_of(home, store, record, decided)
     if record is None or (champion, datasets, reviews) != (record.champion, record.datasets, record.reviews):
-        past, earlier = past_rounds(home, store, config), earlier_evidence(home, config)
+        past, earlier = past_rounds(home, store, config), earlier_evidence(home, config, champion)
         return create_record(home, config, champion, datasets, past, earlier, reviews)
     return record
 

@@ -62,17 +62,19 @@ def register(
 
 def _require_same_behaviour(store: Store, pool: WorkerPool, candidate: ModelRef, copy: Path, heldout: DatasetRef) -> None:
     """Load the downloaded copy and compare its log-probs with the trained model's, on tokens of the evaluation. Where the base's
-    weights are elsewhere, the copy's digest, which the registration compares, has to do.
+    weights are elsewhere, or the evaluation recorded no tokens, the copy's digest, which the registration compares, has to do.
 
     Raises:
         DataError: they differ in any bit.
     """
     if candidate.elsewhere:
         return
-    row = heldout_tokens(store, heldout)[0]
+    ids = next((row["token_ids"] for row in heldout_tokens(store, heldout) if len(row["token_ids"]) > 1), None)
+    if ids is None:
+        return
     trained = policy_spec(store, candidate)
     loaded = trained.model_copy(update={"adapter" if candidate.adapter else "base": str(copy)})
-    first, second = (pool.run(Job(request=ScoreRequest(policy=spec, ids=row["token_ids"], start=1))) for spec in (trained, loaded))
+    first, second = (pool.run(Job(request=ScoreRequest(policy=spec, ids=ids, start=1))) for spec in (trained, loaded))
     if first != second:
         worst = max(abs(a - b) for a, b in zip(first, second, strict=True))
         raise DataError(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="The datasets of this home.", no_args_is_help=True)
 
 DatasetArgument = Annotated[
-    str, typer.Argument(metavar="DATASET", help="Digest or its beginning, or a name for its newest dataset.")
+    str, typer.Argument(metavar="DATASET", help="Digest or its beginning, or a name for its newest dataset to learn from.")
 ]
 _CELL = 400  # most characters of a value to show
 _SHOWN = 50  # datasets of a list
@@ -110,14 +110,13 @@ def show(
     The rows of `quarantine` are rejected lines with file, line and reasons. After an update, `clawpipe ingest FILE --again` tries
     them again.
     """
-    from clawpipe.core.store.datasets import find_dataset
     from clawpipe.core.store.home import Home
     from clawpipe.core.store.open import open_store
-    from clawpipe.record.reporting.datasets import profile, samples
+    from clawpipe.record.reporting.datasets import named_dataset, profile, samples
 
     home = Home.from_env()
     store = open_store(home)
-    ref = find_dataset(store, dataset)
+    ref = named_dataset(home, store, dataset)
     found, rows = profile(home, store, ref), samples(store, ref, limit)
     if json_output:
         print_json(found.model_dump(mode="json") | {"samples": rows})
@@ -200,17 +199,17 @@ def export(
     that cannot be written are counted with their reasons. With --config, tokens whose log-probs cannot be used get those of the
     policy that their row names: the base of these settings, or one that was trained from it.
     """
-    from clawpipe.core.store.datasets import find_dataset
     from clawpipe.core.store.home import Home
     from clawpipe.core.store.open import open_store
     from clawpipe.errors import ConfigError
+    from clawpipe.record.reporting.datasets import named_dataset
     from clawpipe.serve.export.datasets import export_dataset
 
     if json_output and output is None:
         raise ConfigError("the lines themselves would go to stdout", "--json", "name a file with --output")
     home = Home.from_env()
     store = open_store(home)
-    ref = find_dataset(store, dataset)
+    ref = named_dataset(home, store, dataset)
     if config is not None:
         ref = _with_logprobs(home, store, ref, config)
     done = export_dataset(store, ref, form, output or sys.stdout.buffer)

@@ -40,17 +40,17 @@ def rescore(
     are a dataset of their own, in which other scorers' scores stay; a night takes it by the setting `scores`.
     """
     from clawpipe.core.config.environment import EnvironmentSpec
-    from clawpipe.core.store.datasets import find_dataset
     from clawpipe.core.store.home import Home
     from clawpipe.core.store.open import open_store
     from clawpipe.core.user_code.user_errors import LOG
     from clawpipe.play.environments.discovery import environment_name
     from clawpipe.play.environments.several import open_world
     from clawpipe.play.judging.rescore import rescore as rescore_dataset
+    from clawpipe.record.reporting.datasets import named_dataset
 
     home = Home.from_env()
     store = open_store(home)
-    ref = find_dataset(store, dataset)
+    ref = named_dataset(home, store, dataset)
     spec = EnvironmentSpec(name=environment, options=options_of(options), python=python)
     label = label or environment_name(environment, python)
     with open_world(spec, label) as judge:

@@ -273,10 +273,8 @@ def test_doctor_says_that_a_precision_does_not_exist(capsys: pytest.CaptureFixtu
 
 def two_nights(home: Home) -> tuple[str, str]:
     """An old night and a newer one."""
-    names = [create_record(home, NightConfig(night=label), None).night for label in ("old", "new")]
-    for age, name in enumerate(reversed(names)):
-        os.utime(run_dir(home, name), (10.0 - age, 10.0 - age))
-    return names[0], names[1]
+    old, new = (create_record(home, NightConfig(night=label), None).night for label in ("old", "new"))
+    return old, new
 
 
 def test_one_damaged_old_status_is_said_and_the_others_are_shown(home: Home, capsys: pytest.CaptureFixture[str]):

@@ -1,6 +1,7 @@
 """Evidence that adds up over nights: what it is worth, how often it errs, and what the gate makes of it."""
 
 import random
+import sys
 
 import pytest
 from scipy.integrate import quad
@@ -24,6 +25,16 @@ def test_evidence_is_the_integral_over_all_bets(wins, losses):
 
 def test_seven_wins_without_a_loss_are_evidence_enough():
     assert betting_evidence(6, 0) < 20 < betting_evidence(7, 0)
+
+
+def test_thousands_of_wins_are_evidence_as_well():
+    """Where conversations are compared by likelihood, nearly all of them differ."""
+    assert betting_evidence(1000, 0) == pytest.approx((2**1001 - 1) / 1001)
+    assert betting_evidence(1100, 0) == betting_evidence(5000, 100) == sys.float_info.max
+    assert betting_evidence(2000, 2000) < 1
+    assert after(night(wins=20), Tally(wins=2000, losses=10, identities=2010)).decision == "PROMOTE"
+    assert nights_needed(1200, 0.2, 1.0, 0.05, 0.9, 60) == 1
+    assert nights_needed(1500, 1.0, 1.0, 0.05, 0.9, 60) == 1
 
 
 def test_looking_each_night_errs_no_more_than_alpha():

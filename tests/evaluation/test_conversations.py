@@ -20,9 +20,12 @@ from clawpipe.learn.evaluation.heldout.conversations import draw_conversations
 from clawpipe.learn.evaluation.heldout.holding import hold_out, identity_of
 from clawpipe.learn.evaluation.heldout.pairs import draw_pairs
 from clawpipe.learn.evaluation.heldout.turns import call_turn, heldout_tokens, reply_turn, scored_tokens
+from clawpipe.learn.evaluation.verdict.looks import Looks, look
 from clawpipe.model.policy.base import resolve_base
 from clawpipe.model.policy.version import base_ref
 from clawpipe.model.policy.vocabulary import load_tokenizer
+from clawpipe.record.nights.conclude import count_evidence
+from clawpipe.record.nights.status import NightStatus, entry
 
 Row = dict[str, Any]
 NOBODY: dict[str, int] = {}
@@ -177,9 +180,24 @@ def test_the_least_looked_at_are_drawn_first(store):
     seen = {identity_of(row): 1 for row in rows[:3]}
     drawn = draw_conversations(store, [stored(store, rows)], [], "any", 20, 3, seen)
     assert ids(store, drawn.dataset, "identity") == [identity_of(row) for row in rows[3:]]
-    assert drawn.details == {"identities": 3, "fresh": 3, "looks": 0.0, "available": 6}
+    assert drawn.details == {"identities": 3, "fresh": 3, "looks": 0.0, "available": 6, "left": 0, "known": 3}
     assert drawn.filtered == {"not drawn": 3}
     assert ids(store, drawn.dataset, "session_id") == ["s3", "s4", "s5"]  # by which `forget` finds them
+
+
+def test_looks_at_other_conversations_leave_these_fresh(store, home):
+    """A night on new conversations holds out others than the nights before it."""
+    ledger = Looks(home.root, "agent", "conversations")
+    ledger.record("one", "one", [f"user/{number}" for number in range(30)])
+    rows = [conversation(number, session=f"s{number}") for number in range(20)]
+    drawn = draw_conversations(store, [stored(store, rows)], [], "any", 20, 16, ledger.seen("two"))
+    look(store, ledger, "two", "two", drawn.dataset)
+    status = NightStatus(night="two", measure="likelihood", steps=[entry("draw_conversations", False, 1, None, drawn)])
+    assert (
+        count_evidence(status, ledger, 16).evidence_left.sentence() == "4 of 20 held-out identities are fresh, a night asks for 16"
+    )
+    ledger.record("three", "three", ["user/30"])
+    assert count_evidence(status, ledger, 16).evidence_left.fresh == 3  # it may have been one of these
 
 
 def test_nothing_held_out_says_what_to_do(store):

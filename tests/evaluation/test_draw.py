@@ -1,5 +1,6 @@
 """The held-out items that a night draws."""
 
+import json
 from collections import Counter
 
 import pytest
@@ -195,8 +196,8 @@ def test_an_environment_without_items_to_spare_has_no_benchmark(store, tmp_path)
 def test_each_environment_says_what_is_left(store, tmp_path):
     drawn = drawn_by(store, two(tmp_path, extra="def distinct_items(self, split): return 30"), {})
     assert drawn.details["supplies"] == {
-        "letters": {"available": 99_997, "a_night": 9, "name": "letters"},
-        "finite": {"available": 29, "a_night": 3, "name": "finite"},
+        "letters": {"available": 99_997, "left": 99_988, "known": 0, "fresh": 9, "a_night": 9, "name": "letters"},
+        "finite": {"available": 29, "left": 26, "known": 0, "fresh": 3, "a_night": 3, "name": "finite"},
     }
 
 
@@ -218,6 +219,31 @@ def test_looks_at_an_environment_count_wherever_it_is_played(store, tmp_path, ho
     status = count_evidence(NightStatus(night="two", run_dir="", steps=[step_of(drawn)]), both, 12)
     assert status.evidence_left
     assert status.evidence_left.sentence() == "6 of 29 held-out identities of finite are fresh, enough for 2 nights of 3 items"
+
+
+def test_looks_at_one_file_of_prompts_leave_another_fresh(store, tmp_path, home):
+    parts = []
+    for label, weight in (("much", 3), ("little", 1)):
+        lines = [json.dumps({"prompt": f"{label}: what is {number} + 1?", "answer": f"{number + 1}"}) for number in range(200)]
+        (tmp_path / f"{label}.jsonl").write_text("\n".join(lines))
+        options = {"file": str(tmp_path / f"{label}.jsonl"), "check": "exact"}
+        parts.append({"name": "prompts", "label": label, "options": options, "weight": weight})
+    config = DrawnEnvironments.model_validate({"parts": parts, "train_items": 4, "heldout_items": 40, "benchmark_items": 0})
+    ledger = looks_at(home.root, "agent", config)
+    for count, (_, drawn, _) in enumerate(nights(store, ledger, config, "abc"), start=1):
+        left = {label: supply["left"] for label, supply in drawn.details["supplies"].items()}
+        all_of = {label: supply["available"] for label, supply in drawn.details["supplies"].items()}
+        assert left == {"much": max(all_of["much"] - 30 * count, 0), "little": all_of["little"] - 10 * count}
+        status = count_evidence(NightStatus(night="a", steps=[step_of(drawn)]), ledger, 40)
+        assert (status.evidence_left.environment, status.evidence_left.fresh) == ("much", left["much"])
+
+
+def test_nights_that_did_not_say_what_they_knew_count_all_looks(store, tmp_path, home):
+    config = finite(tmp_path, "def distinct_items(self, split): return 30")
+    ledger = Looks(home.root, "agent", "finite")
+    (_, drawn, _), *_ = nights(store, ledger, config, "a")
+    old = drawn.model_copy(update={"details": {"identities": 12, "fresh": 12, "looks": 0.0, "available": 26}})
+    assert count_evidence(NightStatus(night="a", steps=[step_of(old)]), ledger, 12).evidence_left.fresh == 14
 
 
 def own(store, drawn):

@@ -11,12 +11,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from clawpipe.cli.main import _outcome as main
-from clawpipe.core.store.datasets import find_dataset, read_dataset
+from clawpipe.core.config import NightConfig
+from clawpipe.core.store.datasets import find_dataset, publish_dataset, read_dataset
 from clawpipe.core.store.home import Home
 from clawpipe.core.store.open import open_store
+from clawpipe.core.store.refs import StepResult
 from clawpipe.data.ingest.intake.options import Options
 from clawpipe.data.ingest.intake.run import ingest
 from clawpipe.errors import ConfigError, NotFoundError
+from clawpipe.learn.evaluation.heldout.holding import hold_out
+from clawpipe.record.nights.record import create_record
+from clawpipe.record.nights.status import entry, read_status, write_status
 from clawpipe.serve.export.datasets import export_dataset
 
 TOOL = {"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": {"type": "object", "properties": {}}}}
@@ -194,6 +199,23 @@ def test_an_ingest_with_nothing_new_is_not_the_newest(tmp_path):
     assert find_dataset(desk.store, empty.digest) == empty
     nothing = Desk(tmp_path / "b", [])
     assert find_dataset(nothing.store, "trajectories") == nothing.done.datasets["trajectories"]
+
+
+def test_a_name_alone_means_no_held_out_rows_and_no_shard(tmp_path, monkeypatch, capsys):
+    desk = Desk(tmp_path / "a", [row | {"user_id": f"{number}"} for number in range(10) for row in ROWS[1:]])
+    split = hold_out(desk.store, desk.done.datasets["trajectories"], 0.5)
+    kept, apart = split.dataset, split.extra("heldout")
+    shard = publish_dataset(desk.store, "trajectories", [read_dataset(desk.store, apart).slice(0, 1)])
+    answers = publish_dataset(desk.store, "trajectories", [read_dataset(desk.store, apart)], parents=[shard.digest])
+    tried = StepResult(output=answers, extras={"trajectories": answers})
+    night = create_record(desk.home, NightConfig(night="a"), None).night
+    steps = [entry("hold_out", False, 1, None, split), entry("evaluate/base", False, 1, None, tried)]
+    write_status(read_status(desk.home, night).model_copy(update={"steps": steps}))
+    monkeypatch.setenv("CLAWPIPE_HOME", str(desk.home.root))
+    assert main(["export", "trajectories"]) == 0
+    assert f"trajectories {kept.digest[:12]}: {kept.rows} of {kept.rows} rows" in capsys.readouterr().err
+    assert main(["datasets", "show", apart.digest, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["digest"] == apart.digest
 
 
 def test_the_command_line_lists_shows_and_exports(tmp_path, monkeypatch, capsys):

@@ -18,6 +18,7 @@ from clawpipe.data.ingest.intake.options import Options
 from clawpipe.data.ingest.intake.run import ingest
 from clawpipe.data.ingest.intake.state import logs
 from clawpipe.errors import BusyError, ConfigError, DataError, NotFoundError
+from clawpipe.learn.evaluation.heldout.holding import hold_out
 from clawpipe.record.nights.files import LINEAGE, run_dir
 from clawpipe.record.nights.journal import Journal, NullWatcher
 from clawpipe.record.nights.record import create_record
@@ -85,6 +86,24 @@ def test_new_is_what_no_night_with_a_verdict_has_used(home, read):
     assert named_datasets(home, night("new", label="b"))["trajectories"] == (third,)
     assert named_datasets(home, night("all", label="b"))["trajectories"] == (first, second, third)
     assert named_datasets(home, night("latest", label="b"))["trajectories"] == (third,)
+
+
+def test_the_latest_is_what_ingest_stored_last(home, tmp_path, read):
+    """What a night held out of it was stored later: the next night would have trained on that."""
+    whole = of_user(home, tmp_path, "how", "abcdefghij")
+    split = hold_out(open_store(home), dataset_ref(open_store(home), "trajectories", whole), 0.5)
+    assert 0 < split.extra("heldout").rows < 10
+    assert named_datasets(home, night("latest"))["trajectories"] == (whole,)
+
+
+@pytest.mark.parametrize("turns", ["ab", "ba"])
+def test_the_latest_of_two_logs_is_the_later_one(home, tmp_path, turns):
+    made = ""
+    for log in turns:
+        chat = [{"role": "user", "content": log}, {"role": "assistant", "content": "yes"}]
+        (tmp_path / log).with_suffix(".jsonl").write_text(json.dumps({"messages": chat}) + "\n")
+        made = ingest(home, [str(tmp_path / f"{log}.jsonl")], Options(log=log)).datasets["trajectories"].digest
+    assert named_datasets(home, night("latest"))["trajectories"] == (made,)
 
 
 def test_what_a_killed_night_used_is_new_to_the_next(home, read):

@@ -41,7 +41,6 @@ def a_night(home: Home, label: str, ended: float, **known: object) -> NightStatu
     if status.verdict:
         (directory / LINEAGE).touch()
         os.utime(directory / LINEAGE, (ended, ended))
-    os.utime(directory, (ended, ended))
     return status
 
 

@@ -13,8 +13,8 @@ from clawpipe.core.config.night import Runtime
 from clawpipe.core.config.training import Train
 from clawpipe.core.store.home import Home
 from clawpipe.core.store.refs import DatasetRef, ModelRef, StepResult
-from clawpipe.errors import DataError, NotFoundError
-from clawpipe.record.nights.files import LINEAGE, clear_leftovers, has_verdict, list_nights, night_id, run_dir
+from clawpipe.errors import ConfigError, DataError, NotFoundError
+from clawpipe.record.nights.files import LINEAGE, began, clear_leftovers, has_verdict, list_nights, night_id, run_dir
 from clawpipe.record.nights.record import Incumbent, create_record, read_record
 from clawpipe.record.nights.status import NightStatus, entry, read_status, write_status
 
@@ -80,6 +80,15 @@ def test_a_name_cannot_leave_the_runs(home: Home, name: str):
         run_dir(home, name)
 
 
+@pytest.mark.parametrize("letter", ["n", "\u00ea"])
+def test_a_name_longer_than_a_file_may_have_is_refused(home: Home, letter: str):
+    longest = letter * ((255 - 11) // len(letter.encode()))
+    assert create_record(home, NightConfig(night=longest), None).night.startswith(longest)
+    with pytest.raises(ConfigError, match="a file's name may have 255") as refused:
+        create_record(home, NightConfig(night=longest + letter), None)
+    assert refused.value.where == "night"
+
+
 def test_leftovers_of_a_killed_writer_go_and_nothing_else(home: Home):
     night = create_record(home, NightConfig(night="a"), None).night
     kept = sorted(run_dir(home, night).iterdir())
@@ -89,13 +98,31 @@ def test_leftovers_of_a_killed_writer_go_and_nothing_else(home: Home):
     clear_leftovers(home, "nowhere")
 
 
-def test_the_night_that_wrote_last_is_listed_last(home: Home):
-    first, second = (create_record(home, NightConfig(night=label), None).night for label in "ab")
-    os.utime(run_dir(home, first), (0, 0))
+def test_nights_keep_their_order_if_one_runs_again_or_moves(home: Home):
+    first, second = (create_record(home, NightConfig(night=label), None).night for label in "ba")
     assert list_nights(home) == [first, second]
+    write_status(read_status(home, first))  # as a run does whose steps are all cached
+    assert list_nights(home) == [first, second]
+    os.utime(run_dir(home, second) / "night.json", (0, 0))
     os.utime(run_dir(home, second), (0, 0))
-    write_status(read_status(home, first))
+    assert list_nights(home) == [first, second]
+
+
+def test_a_night_that_began_anew_is_the_last(home: Home):
+    first, second = (create_record(home, NightConfig(night=label), None).night for label in "ab")
+    create_record(home, NightConfig(night="a"), Incumbent(version="3", night="before", policy=POLICY))
     assert list_nights(home) == [second, first]
+
+
+@pytest.mark.parametrize("said", ["", '"began": "",', '"began": "2026-99-01T00:00:00.000000+00:00",'])
+def test_records_without_a_time_are_as_old_as_their_files(home: Home, said: str):
+    made = [create_record(home, NightConfig(night=label), None).night for label in "abc"]
+    for night, when in zip(made, (30, 10, 20), strict=True):
+        (run_dir(home, night) / "night.json").write_text(f'{{{said} "night": "{night}", "label": "a", "champion": null}}')
+        os.utime(run_dir(home, night) / "night.json", (when, when))
+    later = create_record(home, NightConfig(night="A"), None).night
+    assert list_nights(home) == [made[1], made[2], made[0], later]
+    assert began(home, made[0]) == datetime.datetime(1970, 1, 1, 0, 0, 30, tzinfo=datetime.UTC)
 
 
 def test_an_entry_names_every_artifact_by_role():

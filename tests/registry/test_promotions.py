@@ -6,7 +6,9 @@ import sys
 import pytest
 from mlflow import MlflowClient
 
+from clawpipe.core.system import faults
 from clawpipe.errors import BusyError, DataError, NotFoundError
+from clawpipe.record.registry.champions import incumbent
 from clawpipe.record.registry.promotions import Move, history, log_trial, move_log, previous_champion, promote, rollback
 from clawpipe.record.registry.runs import NightRun
 from clawpipe.record.registry.versions import champion, register
@@ -93,6 +95,22 @@ def test_a_version_that_is_not_there_cannot_be_promoted(three, version):
         by_hand(three, version)
     assert in_service(three) is None
     assert history(three) == []
+
+
+def test_a_resumed_night_has_the_incumbent_it_began_with(three):
+    """The version that it promoted may be one that an earlier night has registered, on which the gate had held."""
+    by_hand(three, "1")
+    promote(three, "2", **NIGHT | {"night": "2030-01-03"}, expected="1")
+    assert [incumbent(three, night).version for night in ("2030-01-03", "2030-01-04")] == ["1", "2"]
+
+
+def test_a_night_killed_at_its_promotion_has_no_incumbent(three, monkeypatch):
+    monkeypatch.setattr(faults, "kill_point", lambda name, *_: sys.exit(9) if name == "promote.after_alias" else None)
+    with pytest.raises(SystemExit):
+        promote(three, "2", **NIGHT | {"night": "2030-01-03"})
+    assert in_service(three) == "2"
+    assert incumbent(three, "2030-01-03") is None
+    assert incumbent(three, "2030-01-04").version == "2"
 
 
 def test_rollback_goes_back_step_by_step(three):

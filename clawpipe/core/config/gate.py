@@ -34,8 +34,9 @@ class Gate(Block):
 
     adds_up: bool = Field(
         default=False,
-        description="whether the evidence of a model's nights since its last promotion adds up, for users with few held-out items; "
-        "the chance of ever promoting a model that is no better is then alpha, over any number of nights",
+        description="whether the evidence of a model's nights since its last promotion, against the same incumbent, adds up, for "
+        "users with few held-out items; the chance of ever promoting a model that is no better is then alpha, over any number of "
+        "nights",
     )
 
     by_user: bool = Field(

@@ -126,13 +126,17 @@ def find_dataset(store: Store, word: str) -> DatasetRef:
     everything = stored_datasets(store)
     found = [ref for ref in everything if len(start) >= _SHORTEST and ref.digest.startswith(start) and name in ("", ref.name)]
     if not found:
-        named = [ref for ref in everything if ref.name == word]
-        newest = max(named, key=lambda ref: (ref.rows > 0, _made(store, ref)), default=None)
-        found = [newest] if newest else []
+        last = newest(store, [ref for ref in everything if ref.name == word])
+        found = [last] if last else []
     if len({ref.digest for ref in found}) != 1:
         begin = f"{len(found)} datasets begin like this" if found else "there is no such dataset"
         raise NotFoundError(begin, word, "`clawpipe datasets list` shows all")
     return found[0]
+
+
+def newest(store: Store, refs: Iterable[DatasetRef]) -> DatasetRef | None:
+    """Return the dataset with rows that was stored last; without any, the last one; None if there are none."""
+    return max(refs, key=lambda ref: (ref.rows > 0, _made(store, ref)), default=None)
 
 
 def newest_first(store: Store, name: str) -> Iterator[pa.Table]:

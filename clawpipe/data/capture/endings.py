@@ -26,12 +26,17 @@ def ending_of_answer(reasons: Sequence[str | None], transport: Transport, failed
         transport: how its bytes ended.
         failed: whether an error was among its events, in its body or in one of its choices.
     """
-    if failed or any(_is_failure(reason) for reason in reasons):
+    if says_failure(reasons, failed):
         return "broken"
     finished = bool(reasons) and all(reasons)
     if transport == "left":
         return "complete" if finished else "cancelled"
     return "complete" if finished and transport == "marked" else "broken"
+
+
+def says_failure(reasons: Sequence[str | None], failed: bool) -> bool:
+    """Return whether an engine said that its answer failed; see `ending_of_answer`."""
+    return failed or any(_is_failure(reason) for reason in reasons)
 
 
 def _is_failure(reason: str | None) -> bool:

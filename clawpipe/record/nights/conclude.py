@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping
+from typing import Any
 
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.config.environment import EnvironmentConfig, WeightedEnvironment
@@ -47,7 +49,7 @@ def count_evidence(status: NightStatus, ledger: Looks | SeveralLooks, a_night: i
     """Fill in how much fresh evidence is left for nights like this one; returns the same object."""
     drawn = next((step.details for step in status.steps if step.name in _DRAWS), {})
     if "available" in drawn:
-        status.evidence_left = EvidenceLeft(available=drawn["available"], looked_at=len(ledger.seen()), a_night=a_night)
+        status.evidence_left = _left(drawn | {"a_night": a_night}, len(ledger.seen()), drawn["fresh"])
     if drawn.get("supplies") and isinstance(ledger, SeveralLooks):
         status.evidence_left = _scarcest(drawn["supplies"], ledger)
     return status
@@ -55,12 +57,25 @@ def count_evidence(status: NightStatus, ledger: Looks | SeveralLooks, a_night: i
 
 def _scarcest(supplies: Mapping[str, JsonObject], ledger: SeveralLooks) -> EvidenceLeft:
     """Return the evidence left of the environment that runs out first."""
-    looked = {label: len(ledger.seen_of(supply["name"])) for label, supply in supplies.items()}
-    left = [
-        EvidenceLeft(available=supply["available"], looked_at=looked[label], a_night=supply["a_night"], environment=label)
-        for label, supply in supplies.items()
-    ]
+    fresh = Counter[str]()  # by the name that looks are counted by: two environments may share it
+    for supply in supplies.values():
+        fresh[supply["name"]] += supply.get("fresh", 0)
+    left = [_left(supply, len(ledger.seen_of(supply["name"])), fresh[supply["name"]], label) for label, supply in supplies.items()]
     return min(left, key=lambda one: math.inf if one.nights is None else one.nights)
+
+
+def _left(supply: Mapping[str, Any], seen: int, fresh: int, label: str = "") -> EvidenceLeft:
+    """Return the evidence left of a supply; see `draw_heldout`.
+
+    Args:
+        seen: how many identities of its name have been looked at by now. Where that is more than the night knew and drew, later
+            nights looked, perhaps at others than this supply's. Nights of 0.3 and before did not say what they knew.
+        fresh: how many of this name the night drew that no night had looked at.
+    """
+    looked = seen
+    if "left" in supply:
+        looked = supply["available"] - supply["left"] + max(seen - supply["known"] - fresh, 0)
+    return EvidenceLeft(available=supply["available"], looked_at=looked, a_night=supply["a_night"], environment=label)
 
 
 def count_evidence_in(home: Home, status: NightStatus) -> NightStatus:

@@ -1,6 +1,6 @@
 """What a night is called, and where its files are, which a person can read.
 
-runs/<night>/night.json     label, number in its curriculum, the champion in service when the night began
+runs/<night>/night.json     when the night began, label, number in its curriculum, the champion in service then
 runs/<night>/config.json    every setting, with defaults filled in
 runs/<night>/times.json     how long each step took in the run that did it
 runs/<night>/status.json    steps, held-out figures, verdict, model: what `clawpipe status` prints
@@ -14,7 +14,9 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 from zoneinfo import ZoneInfo
@@ -28,6 +30,9 @@ from clawpipe.errors import ConfigError, DataError, NotFoundError
 
 LINEAGE, REPORT = "lineage.json", "report.html"
 DATE = "{date}"  # in a label
+_BEGAN = re.compile(rb'\s*\{\s*"began":\s*"([0-9T:.+-]+)"')  # the first field of a record: the rest need not be read
+_LONGEST = 255  # bytes of a file's name
+_BEGINNING = 128  # bytes that hold it
 Parsed = TypeVar("Parsed", bound=BaseModel)
 
 
@@ -52,16 +57,19 @@ def run_dir(home: Home, night: str) -> Path:
 
     Raises:
         NotFoundError: a night cannot have this name.
-        ConfigError: the file system's encoding cannot write the name.
+        ConfigError: the file system cannot hold the name: its encoding cannot write it, or it is too long.
     """
     if not night or "/" in night or night.startswith("."):
         raise NotFoundError(f"{night!r} cannot be a night", fix="`clawpipe status` lists them")
     try:
-        os.fsencode(night)
+        length = len(os.fsencode(night))
     except UnicodeEncodeError:
         encoding = sys.getfilesystemencoding()
         fix = "set PYTHONUTF8=1, or choose a label in ASCII"
         raise ConfigError(f"files are named in {encoding} here, which cannot write {night!r}", "night", fix) from None
+    if length > _LONGEST:
+        fix = "choose a shorter label: ten digits that stand for the settings follow it"
+        raise ConfigError(f"{night[:20]}... is {length} bytes long, and a file's name may have {_LONGEST}", "night", fix)
     return home.runs / night
 
 
@@ -78,9 +86,20 @@ def clear_leftovers(home: Home, night: str) -> None:
 
 
 def list_nights(home: Home) -> list[str]:
-    """Return the nights of this home, the most recently written last."""
-    directories = [path.parent for path in home.runs.glob("*/night.json")]
-    return [directory.name for directory in sorted(directories, key=lambda directory: directory.stat().st_mtime_ns)]
+    """Return the nights of this home in the order in which they began. A night that runs again keeps its place."""
+    nights = [path.parent.name for path in home.runs.glob("*/night.json")]
+    return sorted(nights, key=lambda night: (began(home, night), night))
+
+
+def began(home: Home, night: str) -> datetime.datetime:
+    """Return when a night began, which a copy of its record still says; records of 0.3 and before were written then."""
+    with (home.runs / night / "night.json").open("rb") as record:
+        found = _BEGAN.match(record.read(_BEGINNING))
+        written = os.fstat(record.fileno()).st_mtime
+    with suppress(ValueError):
+        if found:
+            return datetime.datetime.fromisoformat(found[1].decode())
+    return datetime.datetime.fromtimestamp(written, datetime.UTC)
 
 
 def parsed(model: type[Parsed], path: Path, fix: str) -> Parsed:

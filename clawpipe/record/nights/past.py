@@ -1,9 +1,10 @@
-"""Rounds of earlier nights that a night looks back at: their rollouts and scores, for pass rates of items and for replay."""
+"""What a night takes from earlier ones: their rounds, for pass rates of items and for replay, and evidence that adds up."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.config.night import NightConfig
@@ -14,7 +15,7 @@ from clawpipe.core.store.replaced import current_digest
 from clawpipe.errors import ClawpipeError
 from clawpipe.learn.evaluation.verdict.verdict import Decision, Tally, Verdict
 from clawpipe.record.nights.files import has_verdict, list_nights, night_id, run_dir
-from clawpipe.record.nights.record import PastRound
+from clawpipe.record.nights.record import Incumbent, PastRound, read_record
 from clawpipe.record.nights.status import NightStatus, read_status
 
 _NIGHTS = 30  # whose rounds say how hard an item is; policies from before then were others
@@ -38,33 +39,60 @@ def past_rounds(home: Home, store: Store, config: NightConfig) -> tuple[PastRoun
     return tuple(one for one in rounds if _is_there(store, one))
 
 
-def earlier_evidence(home: Home, config: NightConfig) -> tuple[Tally, ...]:
-    """Return the evidence of this model's nights since its last promotion, the oldest first, where evidence adds up."""
+def earlier_evidence(home: Home, config: NightConfig, champion: Incumbent | None) -> tuple[Tally, ...]:
+    """Return the evidence of this model's nights since its last promotion, the oldest first, where evidence adds up.
+
+    Those count that had to beat the same model. Nights of one draw answered the same items: the first of them counts, which no
+    result could have chosen, and none of tonight's draw.
+
+    Args:
+        champion: the model that tonight's candidate has to beat; None: the base.
+    """
     if not config.gate.adds_up:
         return ()
-    asked, found = night_id(config), list[Tally]()
+    asked, rival, found = night_id(config), _rival(champion, config.model.base), dict[str, Tally]()
     for name in reversed(list_nights(home)):
         if name == asked or not has_verdict(home, name) or _model_of(home, name) != config.registry.model_name:
             continue
-        verdict = _verdict(home, name)
-        if verdict is None or verdict.decision == Decision.PROMOTE:
+        night = _ended(home, name)
+        if night is None or night.verdict.decision == Decision.PROMOTE:
             break
-        found += [verdict.tally] if verdict.tally else []
-    return tuple(reversed(found))
+        if night.verdict.tally and night.rival == rival:
+            found[night.draw] = night.verdict.tally
+    found.pop(config.draw or asked, None)
+    return tuple(reversed(found.values()))
 
 
-def _verdict(home: Home, night: str) -> Verdict | None:
-    """Return the verdict of a night; None for one that cannot be read, after which no evidence can be counted."""
+class _Ended(NamedTuple):
+    """A night with its verdict, the model that its candidate had to beat, and its draw of held-out items."""
+
+    verdict: Verdict
+    rival: str
+    draw: str
+
+
+def _ended(home: Home, night: str) -> _Ended | None:
+    """Return how a night ended; None for one that cannot be read, after which no evidence can be counted."""
     try:
         details = next(step.details for step in read_status(home, night).steps if step.name == "gate")
-        return Verdict.model_validate(details)
-    except (StopIteration, ValueError, ClawpipeError):
+        record, settings = read_record(home, night), _settings(home, night)
+        rival = _rival(record and record.champion, settings["model"]["base"])
+        return _Ended(Verdict.model_validate(details), rival, settings.get("draw") or night)
+    except (StopIteration, OSError, ValueError, KeyError, TypeError, ClawpipeError):
         return None
+
+
+def _rival(champion: Incumbent | None, base: str) -> str:
+    return champion.policy.policy_version if champion else base
+
+
+def _settings(home: Home, night: str) -> JsonObject:
+    return json.loads((run_dir(home, night) / "config.json").read_bytes())
 
 
 def _model_of(home: Home, night: str) -> str | None:
     try:
-        return json.loads((run_dir(home, night) / "config.json").read_bytes())["registry"]["model_name"]
+        return _settings(home, night)["registry"]["model_name"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -79,7 +107,7 @@ def _played(settings: JsonObject) -> list[JsonObject]:
 def _played_in(home: Home, night: str) -> list[JsonObject]:
     """Return what an earlier night played; nothing for settings of another version that cannot be read."""
     try:
-        return _played(json.loads((run_dir(home, night) / "config.json").read_bytes()))
+        return _played(_settings(home, night))
     except (OSError, ValueError, KeyError, TypeError):
         return []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from collections.abc import Mapping
 
@@ -52,6 +53,7 @@ class NightRecord(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    began: str = Field(default="", description="ISO 8601, UTC; first, since `files.began` reads no more. Empty in older records")
     night: str
     label: str
     champion: Incumbent | None
@@ -61,7 +63,7 @@ class NightRecord(BaseModel):
     )
     past: tuple[PastRound, ...] = Field(default=(), description="rounds of earlier nights that it looks back at, newest first")
     earlier: tuple[Tally, ...] = Field(
-        default=(), description="the evidence of this model's nights since its last promotion, where evidence adds up"
+        default=(), description="the evidence of this model's nights against the same incumbent, where evidence adds up"
     )
     reviews: str | None = Field(default=None, description="digest of people's decisions about rows; None: there were none")
 
@@ -117,6 +119,7 @@ def new_record(
     known = read_record(home, night_id(config))
     number = known.number if known else _number(home, config)
     return NightRecord(
+        began=datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds"),
         night=night_id(config),
         label=night_label(config),
         champion=champion,

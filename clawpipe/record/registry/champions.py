@@ -19,13 +19,14 @@ def incumbent(tracking: Tracking, night: str) -> Incumbent | None:
     if not tracking.exists:
         return None
     from clawpipe.record.registry.client import connect, require_ledger  # loads MLflow
-    from clawpipe.record.registry.promotions import history, previous_champion
+    from clawpipe.record.registry.promotions import history, previous_champion, promotion_by
     from clawpipe.record.registry.versions import champion, resolve
 
     require_ledger(connect(tracking), tracking, tracking.ledger())
     found = champion(tracking)
-    if found and found.night == night:
-        before = previous_champion(history(tracking), found.version)
+    own = found and promotion_by(tracking, night, found.version)  # of a version, perhaps, that an earlier night has registered
+    if found and (own or found.night == night):
+        before = own.from_version if own else previous_champion(history(tracking), found.version)
         found = resolve(tracking, f"models:/{tracking.model_name}/{before}") if before else None
     return Incumbent(version=found.version, night=found.night, policy=found.policy) if found else None
 

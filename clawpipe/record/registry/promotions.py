@@ -196,6 +196,13 @@ def _moves(log: Logged[Move], tracking: Tracking) -> list[Move]:
     return [move for move in log.entries if move.model == tracking.model_name and move.action in ("promote", "rollback")]
 
 
+def promotion_by(tracking: Tracking, night: str, version: str) -> Move | None:
+    """Return the move by which a night put a version in service, settled or not; None if it did not."""
+    log = tracking.ledger().read(LOG, Move)
+    moves = [*_moves(log, tracking), *(move for move in log.pending if move.model == tracking.model_name)]
+    return next((move for move in reversed(moves) if move.to_version == version and move.id.startswith(f"{night}/")), None)
+
+
 def previous_champion(moves: list[Move], current: str | None) -> str | None:
     """Return the version to which a rollback from `current` leads."""
     return next(iter(rollback_targets(moves, current)), None)

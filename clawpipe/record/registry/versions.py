@@ -87,6 +87,9 @@ class ModelVersionInfo(BaseModel):
 def register(tracking: Tracking, package: Path, check: Callable[[Path], None], run: NightRun) -> ModelVersionInfo:
     """Register a package once: a repeated call returns the existing version, and repairs its files if they were damaged.
 
+    The version keeps the night, the verdict and the figures of its registration, as its files and its run do. If another night
+    comes to the same weights, that night's record has its verdict, and the ledger says which night promoted the version.
+
     Args:
         tracking: the registry.
         package: directory written by `clawpipe.record.registry.package.write_package`.

@@ -61,7 +61,7 @@ def size_of(path: Path) -> int:
 
 
 def remove_report(home: Home, night: str) -> None:
-    """Remove a night's report and logs; its directory keeps its time, which is the night's place among the others."""
+    """Remove a night's report and logs; its directory keeps its time, by which runs without records are dated."""
     times = run_dir(home, night).stat()
     for path in _readable(home, night):
         if path.is_dir():

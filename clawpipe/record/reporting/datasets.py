@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from clawpipe.core.basics.json_types import JsonObject, Row
 from clawpipe.core.store.artifacts import Store
-from clawpipe.core.store.datasets import dataset_files, stored_dataset
+from clawpipe.core.store.datasets import dataset_files, find_dataset, newest, stored_dataset
 from clawpipe.core.store.duck import session
 from clawpipe.core.store.home import Home
 from clawpipe.core.store.refs import DatasetRef, ModelRef
@@ -28,6 +28,7 @@ from clawpipe.record.nights.files import list_nights
 from clawpipe.record.nights.status import NightStatus, StepEntry, read_status
 
 _SHOWN = 8  # most frequent values shown per column
+_SPLITTING = ("make_items", "hold_out")  # steps of which all but the role `heldout` is to learn from, as are those of rounds
 _TEXTS = 200  # a column with more distinct values holds ids or prose
 
 
@@ -84,6 +85,12 @@ class _Makers:
     def knows(self, digest: str) -> bool:
         return digest in self.nights or digest in self.logs
 
+    def is_to_learn_from(self, digest: str) -> bool:
+        """Whether ingest or a night's learning made a dataset, and not only its measuring: held-out rows, and answers to them."""
+        made = ((step.name, role) for _, step in self.steps(digest) for role, ref in step.artifacts.items() if ref.digest == digest)
+        learning = any(name.startswith("round-") or (name in _SPLITTING and role != "heldout") for name, role in made)
+        return digest in self.logs or learning
+
     def steps(self, digest: str) -> list[tuple[str, StepEntry]]:
         """Return (night, step) of all steps that made the dataset."""
         return self.nights.get(digest, [])
@@ -139,6 +146,21 @@ def catalogue(
     found = [makers.listed(store, ref) for ref in itertools.islice(refs, limit)]
     older = 0 if limit is None or len(found) < limit else len(newest) - limit
     return Catalogue(datasets=found, older=older, hidden=len(stored) - len(wanted))
+
+
+def named_dataset(home: Home, store: Store, word: str) -> DatasetRef:
+    """Find a dataset like `find_dataset`. But a name alone means the newest one that is to learn from, if there are any: neither a
+    shard, nor what a night holds out.
+
+    Raises:
+        NotFoundError: there is none, or several begin like this.
+        DataError: a log of ingest is damaged.
+    """
+    named = [one for one in store.names() if one[0] == word]
+    makers = _Makers.of(home) if named else _Makers({}, {})
+    found = [digest for _, digest in named if makers.is_to_learn_from(digest)]
+    refs = (ref for digest in found if (ref := stored_dataset(store, word, digest)))
+    return newest(store, refs) or find_dataset(store, word)
 
 
 def _seconds(store: Store, name: str, digest: str) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 from clawpipe.core.store.files import write_atomic
 from clawpipe.core.store.home import Home
 from clawpipe.errors import ClawpipeError
-from clawpipe.record.nights.files import REPORT, list_nights, run_dir
+from clawpipe.record.nights.files import REPORT, began, list_nights, run_dir
 from clawpipe.record.nights.status import Figures, NightStatus, StepEntry, read_status
 from clawpipe.record.reporting import wording
 from clawpipe.record.reporting.html import Axis, Curve, Tick, curve, templates
@@ -97,9 +97,8 @@ def past_nights(home: Home) -> list[Past]:
             status = read_status(home, night)
         except ClawpipeError:
             continue
-        began = datetime.datetime.fromtimestamp((directory / "night.json").stat().st_mtime, datetime.UTC)
-        found.append(Past(status, began, _model(directory, status), (directory / REPORT).exists()))
-    return sorted(found, key=lambda past: past.started)
+        found.append(Past(status, began(home, night), _model(directory, status), (directory / REPORT).exists()))
+    return found
 
 
 def render(nights: Sequence[Past]) -> str:

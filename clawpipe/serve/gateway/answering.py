@@ -191,7 +191,7 @@ def _end(asked: Asked, collected: Collected) -> bytes:
     """Return what the client gets in place of the engine's mark, which follows a broken answer, too."""
     if not asked.writer:
         return DONE
-    if collected.ending("marked") == "broken":
+    if collected.says_failure:
         return _error(asked, _broken(asked, collected))
     return _joined(asked.writer.end())
 
@@ -227,7 +227,7 @@ def _written(writer: Writer, asked: Asked, collected: Collected, body: object) -
     try:
         if not isinstance(body, dict) or (collected.is_empty and not collected.failed):
             raise UnheldError("no answer in it")
-        if collected.ending("marked") == "broken":
+        if collected.says_failure:
             raise _broken(asked, collected)
         writer.add(body)
         writer.end()

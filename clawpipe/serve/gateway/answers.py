@@ -153,6 +153,11 @@ class Collected:
         return ending_of_answer(self.reasons, transport, self.failed)
 
     @property
+    def says_failure(self) -> bool:
+        """Whether the engine said that the answer failed; one that gives no finish reason says nothing."""
+        return says_failure(self.reasons, self.failed)
+
+    @property
     def reasons(self) -> list[str | None]:
         """The finish reason of each choice that began; None where none came."""
         return [choice.finish_reason for choice in self._choices.values()]

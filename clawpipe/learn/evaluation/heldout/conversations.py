@@ -20,7 +20,7 @@ from clawpipe.core.store.datasets import publish_dataset, read_dataset
 from clawpipe.core.store.refs import DatasetRef, StepResult
 from clawpipe.data.similarity.words import dialogue_text
 from clawpipe.errors import DataError
-from clawpipe.learn.evaluation.heldout.draw import draw, publish_items
+from clawpipe.learn.evaluation.heldout.draw import draw, publish_items, supply_of
 from clawpipe.learn.evaluation.heldout.holding import WHOSE, Reviews, identity_of
 from clawpipe.learn.evaluation.heldout.turns import TOKENS, Turn, call_turn, reply_turn, scored_tokens
 from clawpipe.learn.evaluation.verdict.verdict import Freshness
@@ -186,5 +186,5 @@ def drawn_result(
         rows_in=len(pool) + faults.total(),
         rows_out=output.rows,
         filtered=dict(sorted(faults.items())) | undrawn,
-        details=details | {"available": len({item.identity for item in pool})},
+        details=details | supply_of(pool, drawn, seen),
     )

@@ -104,7 +104,8 @@ def draw_heldout(
     Returns:
         output: the drawn items. extras: "all", the items of all three datasets, against which training data is decontaminated.
         details: identities, fresh and looks as in `Freshness`; available: number of identities to draw from, None if unlimited,
-        absent if the environment does not say; of several environments the same by label, as `supplies`.
+        absent if the environment does not say; left: those of them that stay fresh after this draw; known: the number of identities
+        in `seen`. Of several environments the last three, and `fresh`, by label, as `supplies`.
 
     Raises:
         DataError: an environment has fewer items, or an identity is on both sides.
@@ -115,37 +116,74 @@ def draw_heldout(
         shares = _shares(environments, config.heldout_items, config)
         parts = [_part(environment, quota, config.seed, frozen, seen) for environment, quota in shares]
     drawn = [item for part in parts for item in part.drawn]
-    heldout = frozen | {item.identity for item in drawn}
+    asked = {item.identity for item in drawn}
+    heldout = frozen | asked
     if both := heldout & _identities(store, items):
         fix = "split by identity, see docs/environments.md"
         raise DataError(f"{min(both)!r} is both a train item and a held-out item", name, fix)
     output = publish_items(store, drawn)
-    details = Freshness.of((item.identity for item in drawn), seen).model_dump() | _supply(parts)
+    details = Freshness.of(asked, seen).model_dump() | _supplies(parts, asked)
     extras = {"all": _together(store, [items, *([benchmark] if benchmark else []), output])}
     return StepResult(output=output, extras=dict(extras), rows_in=output.rows, rows_out=output.rows, details=details)
 
 
 class _Part(NamedTuple):
-    """The held-out items of one environment, and what is known of its supply."""
+    """The held-out items of one environment, those that they were drawn from, and what is known of its supply."""
 
+    environment: World
+    quota: int
     drawn: list[TaskItem]
-    supply: JsonObject
+    pool: list[TaskItem]
+    seen: Mapping[str, int]
+    supply: Mapping[str, int | None]
 
 
 def _part(environment: World, quota: int, seed: int, frozen: set[str], seen: Mapping[str, int]) -> _Part:
-    if not isinstance(environment, LabelledEnvironment):
-        pool, supply = _pool(environment, quota, seed, frozen, len(seen))
-        return _Part(draw(pool, quota, seen), dict(supply))
-    own = set(filter(environment.has, frozen))
-    pool, supply = _pool(environment, quota, seed, own, sum(map(environment.has, seen)))
-    known: JsonObject = {environment.name: supply | {"a_night": quota, "name": environment.own_name}} if supply else {}
-    return _Part(draw(pool, quota, seen), {"supplies": known})
+    if isinstance(environment, LabelledEnvironment):
+        frozen = set(filter(environment.has, frozen))
+        seen = {identity: looks for identity, looks in seen.items() if environment.has(identity)}
+    pool, supply = _pool(environment, quota, seed, frozen, len(seen))
+    return _Part(environment, quota, draw(pool, quota, seen), pool, seen, supply)
 
 
-def _supply(parts: Sequence[_Part]) -> JsonObject:
+def _supplies(parts: Sequence[_Part], asked: Collection[str]) -> JsonObject:
     """Return what is known of the identities that are left to draw from."""
-    supplies = {label: supply for part in parts for label, supply in part.supply.get("supplies", {}).items()}
-    return {"supplies": supplies} if "supplies" in parts[0].supply else parts[0].supply
+    if not isinstance(parts[0].environment, LabelledEnvironment):
+        return _supply(parts[0], asked)
+    return {"supplies": {label: supply for part in parts for label, supply in _labelled_supply(part, asked).items()}}
+
+
+def _labelled_supply(part: _Part, asked: Collection[str]) -> Mapping[str, JsonObject]:
+    environment, supply = part.environment, _supply(part, asked)
+    if not supply or not isinstance(environment, LabelledEnvironment):
+        return {}
+    own = {"fresh": _fresh(part.drawn, part.seen), "a_night": part.quota, "name": environment.own_name}
+    return {environment.name: supply | own}
+
+
+def _supply(part: _Part, asked: Collection[str]) -> JsonObject:
+    """Return what is known of one environment's identities, of which `asked` are drawn.
+
+    Those that were seen may be of another supply of the same name, as of another file of prompts. Where the pool is the whole
+    supply they are told apart; else all count, and enough are left all the same.
+    """
+    available = part.supply.get("available")
+    if available is None:
+        return dict(part.supply)
+    left = _fresh(part.pool, {*part.seen, *asked})
+    if len({item.identity for item in part.pool}) < available:
+        left = available - len(part.seen) - _fresh(part.drawn, part.seen)
+    return {"available": available, "left": left, "known": len(part.seen)}
+
+
+def _fresh(items: Sequence[TaskItem], seen: Collection[str]) -> int:
+    return len({item.identity for item in items}.difference(seen))
+
+
+def supply_of(pool: Sequence[TaskItem], drawn: Sequence[TaskItem], seen: Collection[str]) -> dict[str, int]:
+    """Return available, left and known, as `draw_heldout` does, of a pool that is the whole supply."""
+    available = {item.identity for item in pool}
+    return {"available": len(available), "left": _fresh(pool, {*seen, *(item.identity for item in drawn)}), "known": len(seen)}
 
 
 def draw(pool: Sequence[TaskItem], count: int, seen: Mapping[str, int]) -> list[TaskItem]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -83,11 +84,13 @@ def betting_evidence(wins: int, losses: int) -> float:
 
     While a win is no likelier than a loss, given all that came before, nobody's money is expected to grow. So it ever reaches
     1/alpha with a probability of at most alpha, however often and whenever one looks, and whatever the earlier results change.
+    What no float can hold, as after 1,100 wins without a loss, is the largest one.
 
     Source: J. Ville, Etude critique de la notion de collectif (1939); G. Shafer, JRSS A 184 (2021) 407-431.
     """
     n = wins + losses
-    return float(Fraction(sum(itertools.islice(_choices(n + 1), wins + 1)), (n + 1) * math.comb(n, wins)))  # a sum of binomials
+    exact = Fraction(sum(itertools.islice(_choices(n + 1), wins + 1)), (n + 1) * math.comb(n, wins))  # a sum of binomials
+    return float(min(exact, Fraction(sys.float_info.max)))
 
 
 def nights_needed(a_night: int, gain: float, discordant: float, alpha: float, target: float, most: int) -> int | None:
@@ -101,10 +104,16 @@ def nights_needed(a_night: int, gain: float, discordant: float, alpha: float, ta
     share = (1 + gain / discordant) / 2  # of wins among those on which they differ
     for nights in range(1, most + 1):
         n = round(nights * a_night * discordant)
-        likely = (math.comb(n, wins) * share**wins * (1 - share) ** (n - wins) for wins in _enough(n, alpha))
-        if sum(likely) >= target:
+        if sum(_likely(n, wins, share) for wins in _enough(n, alpha)) >= target:
             return nights
     return None
+
+
+def _likely(n: int, wins: int, share: float) -> float:
+    """Return the probability of this many wins among n. By logarithms: of a thousand and more no float holds the number of ways."""
+    if share >= 1:
+        return float(wins == n)
+    return math.exp(math.log(math.comb(n, wins)) + wins * math.log(share) + (n - wins) * math.log1p(-share))
 
 
 def _enough(n: int, alpha: float) -> Iterator[int]:
