@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from clawpipe.core.basics.json_types import JsonObject
-from clawpipe.data.capture.endings import Transport, ending_of_answer
+from clawpipe.data.capture.endings import Transport, ending_of_answer, says_failure
 from clawpipe.data.capture.records import Answer, Ending
 from clawpipe.data.wire.dialects.calls import UnheldError
 from clawpipe.data.wire.thoughts import FIELDS
