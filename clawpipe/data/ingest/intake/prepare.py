@@ -29,13 +29,14 @@ from clawpipe.data.ingest.intake.clean import Cleaner
 from clawpipe.data.ingest.intake.dataset_writer import record_batch
 from clawpipe.data.ingest.intake.options import Options
 from clawpipe.data.ingest.intake.pairs import check_pair, item_of, item_row, pair_id_of, pair_row
-from clawpipe.data.ingest.intake.repeats import turn_digests
+from clawpipe.data.ingest.intake.repeats import taught_turns, turn_digests
 from clawpipe.data.ingest.intake.rows import (
     UNNAMED,
     Named,
     check,
     content_of,
     exported_row,
+    kinds_of_row,
     origin_of,
     rest_of,
     score_rows,
@@ -178,6 +179,7 @@ class Preparer:
             before.session,
             turns,
             whole,
+            taught_turns(kinds_of_row(after), len(after.kinds)),
             _place(before),
             before.prompt if self._labelled else None,
             rest_of(before),
@@ -281,8 +283,7 @@ def _place(conversation: Conversation) -> Place:
     return origin.file, origin.line, conversation.lines
 
 
-def _known(conversation: Conversation, turns: int) -> Conversation:
-    """Make the first `turns` turns context."""
-    side: Kind = "side"
-    kinds = (*(side for _ in range(turns)), *conversation.kinds[turns:])
+def _known(conversation: Conversation, turns: Sequence[int]) -> Conversation:
+    """Make the turns at these places context."""
+    kinds: tuple[Kind, ...] = tuple("side" if place in turns else kind for place, kind in enumerate(conversation.kinds))
     return replace(conversation, kinds=kinds) if turns else conversation
