@@ -32,6 +32,7 @@ SIDE = ("heartbeat", "memory", "cron", "side")  # turn types of the sources that
 NO_CONTENT, NO_TEXT = "turns without content", "turns with parts that are no text"  # why turns are not trained on
 MALFORMED = "turns with malformed calls"  # likewise
 CUT_SHORT = "turns that were cut short"
+_HOTTEST = 2**53  # the highest temperature; a larger integer is no exact double
 HELD = "turns that were held to a grammar"
 ENDS = ("finish_reason", "stop_reason", "stopReason", "done_reason")  # fields that say why an answer ended
 
@@ -63,8 +64,10 @@ def check_tokens(tokens: Tokens | None) -> None:
     """Check recorded tokens against the contract while their line is still known.
 
     Raises:
-        RefusedError: no token is sampled, the first one is (it has no context), or a log-prob is out of range.
+        RefusedError: no token is sampled, the first one is (it has no context), or a log-prob or the temperature is out of range.
     """
+    if tokens is not None and tokens.temperature is not None and not abs(tokens.temperature) <= _HOTTEST:
+        raise RefusedError("temperature: out of range")
     if tokens is None or tokens.logprobs is None:
         return
     if not any(tokens.mask):
