@@ -189,7 +189,8 @@ def _answers(response: Fields) -> list[Any]:
         return response.take("choices", list, default=[])
     if response.peek("candidates") is not None:
         return [_candidate(one) for one in as_list(response.take("candidates", list), "response.candidates")]
-    ended = next((name for name in _REASONS if isinstance(response.peek(name), str) or response.says_null(name)), None)
+    said = [name for name in _REASONS if isinstance(response.peek(name), str)]
+    ended = next(iter([*said, *filter(response.says_null, _REASONS)]), None)
     reason = {"finish_reason": response.take(ended, str, default=None)} if ended else {}
     if isinstance(response.peek("message"), dict):
         return [{"message": response.take("message", dict)} | reason]

@@ -242,6 +242,8 @@ class Reader:
         Raises:
             RefusedError: the line is not a record.
         """
+        if line.fault:
+            raise RefusedError(line.fault)
         if not line.whole:
             raise RefusedError("line too long")
         record = self._mapping.applied(parse_object(line.data)) if self._mapping else parse_object(line.data)
