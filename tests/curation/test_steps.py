@@ -103,6 +103,18 @@ def test_for_imitation_equal_conversations_count_once(tables, say):
     assert tables.kept(result) == ["a-0", "a-2", "a-3", "a-4"]
 
 
+def test_for_imitation_copies_that_teach_other_turns_all_count(tables, say):
+    """Two turns of one conversation: each is imitated once, by the best-scored row that teaches it."""
+    talk = [say("user", "q1"), say("assistant", "a1"), say("user", "q2"), say("assistant", "a2")]
+    masks = [("main", "side"), ("side", "main"), ("side", "main"), ("main", "main")]
+    for index, kinds in enumerate(masks):
+        spans = zip(((2, 3), (4, 5)), kinds, strict=True)
+        turns = [{"start": start, "end": end, "kind": kind, "finish_reason": "stop"} for (start, end), kind in spans]
+        tables.rollout("a", index, 1.0, messages=talk, turns=turns, source="imported")
+    result = tables.curate("sft")
+    assert (result.filtered, tables.kept(result)) == ({"duplicate": 2}, ["a-0", "a-1"])
+
+
 def test_a_missing_content_is_a_content_of_its_own(tables, say):
     for index, middle in enumerate([None, ""]):
         tables.rollout("a", index, 1.0, messages=[say("user", "q"), say("assistant", middle), say("assistant", "x")])

@@ -197,3 +197,12 @@ def test_a_greeting_is_no_held_out_question(greeting, store, stored):
         [],
         {"held-out question": 2},
     )  # a task that asks just that
+
+
+@pytest.mark.parametrize("side", ["chosen", "rejected"])
+def test_a_side_that_goes_on_from_a_held_out_one_is_left_out(side, store, stored):
+    said = [("user", "hola"), ("assistant", "Hello!"), ("user", "why is the sky blue at noon"), ("assistant", "Scattering.")]
+    items = held_out(store, "hola", "conversations", json.dumps({"said": [{"role": role, "text": text} for role, text in said]}))
+    longer = [message(role, text) for role, text in [*said[1:], ("user", "more"), ("assistant", "No.")]]
+    rows = [pair("copy", question="hola", **{side: longer}), pair("other", question="hola")]
+    assert joined(store, items, stored(*rows)) == (["other"], {"held-out conversation": 1})

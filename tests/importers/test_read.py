@@ -116,3 +116,17 @@ def test_a_line_of_many_conversations_is_refused_as_a_whole(tmp_path):
     reading = read_files([str(tmp_path)])
     assert reading.conversations == []
     assert reading.reasons() == {"log-prob of a sampled token out of range": 1}
+
+
+def test_a_temperature_that_no_column_holds_refuses_its_line(tmp_path):
+    """A whole number beyond the exact doubles; it ended the ingest of all other files."""
+    answer = {"message": {"content": "a"}, "token_ids": [2], "logprobs": {"content": [{"token": "a", "logprob": -1}]}}
+    asked = {"messages": [{"role": "user", "content": "q"}]}
+    rows = [
+        {"request": asked | {"temperature": heat}, "response": {"prompt_token_ids": [1], "choices": [answer]}}
+        for heat in (1, 2**63)
+    ]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    reading = read_files([str(tmp_path)])
+    assert [one.tokens.temperature for one in reading.conversations] == [1]
+    assert reading.reasons() == {"temperature: out of range": 1}

@@ -104,6 +104,25 @@ def test_archives_are_checked_like_any_line(tmp_path):
     }
 
 
+@pytest.mark.parametrize(
+    ("header", "reasons"),
+    [
+        (json.dumps(HEADER | {"results": {"stderr": float("nan")}}), {}),
+        ("[1]", {}),
+        (json.dumps(HEADER)[:20], {"file cannot be read on: a log of Inspect whose header.json is no JSON": 1}),
+    ],
+    ids=["nan", "a list", "cut"],
+)
+def test_a_strange_header_of_an_archive_costs_no_other_file(tmp_path, header, reasons):
+    """Inspect writes NaN where a figure has no value."""
+    with zipfile.ZipFile(tmp_path / "a.eval", "w") as archive:
+        archive.writestr("samples/0_epoch_1.json", json.dumps(SAMPLE))
+        archive.writestr("header.json", header)
+    (tmp_path / "b.eval").write_bytes(zipped(SAMPLE))
+    reading = read_files([str(tmp_path)])
+    assert (len(reading.conversations), reading.reasons()) == (1 if reasons else 2, reasons)
+
+
 ATIF = {
     "schema_version": "ATIF-v1.6",
     "session_id": "s",

@@ -58,6 +58,66 @@ def test_a_number_that_is_not_finite_refuses_its_row(tmp_path, column, scores, r
         assert reading.lines == len(column)
 
 
+_BAD_TEXT = pa.Array.from_buffers(pa.string(), 3, pa.array([b"a", b"\xff\xfe", b"c"], pa.binary()).buffers())
+
+
+@pytest.mark.parametrize(
+    ("column", "reason"),
+    [
+        (_BAD_TEXT, "not UTF-8"),
+        (pa.array([0, 2**62, 0], pa.timestamp("us")), "a value of a column cannot be read"),
+        (pa.array([Decimal(1), Decimal(2**80), Decimal(3)], pa.decimal128(38, 0)), "integer beyond 64 bits"),
+    ],
+    ids=["text", "time", "decimal"],
+)
+def test_a_row_that_cannot_be_converted_is_refused_alone(tmp_path, column, reason):
+    table = pa.table({"prompt": ["p"] * 3, "completion": ["a", "b", "c"], "beside": column})
+    pq.write_table(table, tmp_path / "rows.parquet")
+    datasets.Dataset(table).save_to_disk(tmp_path / "saved")
+    for name in ("rows.parquet", "saved"):
+        reading = read_files([str(tmp_path / name)])
+        assert [one.messages[-1].content for one in reading.conversations] == ["a", "c"]
+        assert [(one.line, one.reason) for one in reading.refused] == [(2, reason)]
+        assert (reading.lines, reading.accepted) == (3, 2)
+
+
+def _logged(*choices):
+    asked = {"messages": [{"role": "user", "content": "q"}]}
+    return [{"request": asked, "response": {"model": "m", "choices": [choice]}} for choice in choices]
+
+
+_SAID = {"message": {"role": "assistant", "content": "a"}}
+
+
+_OPENAI = {"index": 0, "logprobs": None} | _SAID
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        [_SAID | {"finish_reason": None}, _SAID | {"finish_reason": "stop"}],
+        [_OPENAI | {"finish_reason": None}, _OPENAI | {"finish_reason": "length"}],
+        [_OPENAI | {"finish_reason": "stop"}, _SAID],  # another program's, which never says why an answer ended
+    ],
+    ids=["alike", "openai", "two shapes"],
+)
+def test_an_answer_that_never_ended_is_known_in_a_table(tmp_path, choices):
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in _logged(*choices)))
+    pq.write_table(pa.Table.from_pylist(_logged(*choices)), tmp_path / "b.parquet")
+    lines, rows = ([one.status for one in read_files([str(tmp_path / name)]).conversations] for name in ("a.jsonl", "b.parquet"))
+    assert lines == rows
+
+
+@pytest.mark.parametrize(("reason", "status"), [("stop", "completed"), (None, "aborted")])
+def test_answers_of_two_programs_end_each_in_its_own_way(tmp_path, reason, status):
+    """A table of both has the fields of both: the one of the other program is null."""
+    ollama = {"model": "m", "message": {"role": "assistant", "content": "a"}, "done": True, "done_reason": reason}
+    claude = {"id": "i", "model": "m", "role": "assistant", "content": "b", "stop_reason": "end_turn"}
+    asked = {"messages": [{"role": "user", "content": "q"}]}
+    pq.write_table(pa.Table.from_pylist([{"request": asked, "response": one} for one in (ollama, claude)]), tmp_path / "a.parquet")
+    assert [one.status for one in read_files([str(tmp_path)]).conversations] == [status, "completed"]
+
+
 def test_a_damaged_parquet_file_is_one_refusal(tmp_path):
     (tmp_path / "rows.parquet").write_bytes(b"PAR1 and no more")
     assert list(read_files([str(tmp_path)]).reasons()) == ["file cannot be read on: ArrowInvalid"]

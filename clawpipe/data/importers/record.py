@@ -33,6 +33,7 @@ NO_CONTENT, NO_TEXT = "turns without content", "turns with parts that are no tex
 MALFORMED = "turns with malformed calls"  # likewise
 CUT_SHORT = "turns that were cut short"
 CONTINUED = "turns that go on with an answer in the request"
+_HOTTEST = 2**53  # the highest temperature; a larger integer is no exact double
 HELD = "turns that were held to a grammar"
 ENDS = ("finish_reason", "finishReason", "stop_reason", "stopReason", "done_reason")  # fields that say why an answer ended
 
@@ -64,8 +65,10 @@ def check_tokens(tokens: Tokens | None) -> None:
     """Check recorded tokens against the contract while their line is still known.
 
     Raises:
-        RefusedError: no token is sampled, the first one is (it has no context), or a log-prob is out of range.
+        RefusedError: no token is sampled, the first one is (it has no context), or a log-prob or the temperature is out of range.
     """
+    if tokens is not None and tokens.temperature is not None and not abs(tokens.temperature) <= _HOTTEST:
+        raise RefusedError("temperature: out of range")
     if tokens is None or tokens.logprobs is None:
         return
     if not any(tokens.mask):

@@ -3,7 +3,7 @@
 -- and stored pairs too. An item is known by its identity; its question is its last user message, looked for in every user message of
 -- a row: as the whole message but for marks at its ends, and with other words before or after it.
 -- Many a chat opens with a greeting, which is no question. So where that of a held-out conversation says less than five words do, the
--- conversation is looked for as a whole.
+-- conversation is looked for as a whole; and as the beginning of one that went on, where its users' words together say so much.
 -- Filtered: rows of held-out items, rows in which a held-out question was asked, and copies of held-out conversations.
 with heldout as (
     select identity, environment = 'conversations' as is_chat, user_texts(messages)[-1] as question, truth
@@ -18,8 +18,16 @@ told as (
 wholes as (
     select question_digest(question) as question from told where tells or not is_chat
 ),
+greeted as (
+    select truth, try_cast(json_extract(truth, '$.said') as struct(role varchar, text varchar)[]) as said
+    from told where is_chat and not tells
+),
 dialogues as (
-    select question_digest(json_extract_string(truth, '$.dialogue')) as dialogue from told where is_chat and not tells
+    select question_digest(coalesce(array_to_string([m.text for m in said], chr(10)), json_extract_string(truth, '$.dialogue'))) as dialogue
+    from greeted  -- older items have no more than one text
+    union all
+    select beginnings([question_digest(m.text) for m in said if bare(m.text) <> ''])[-1] from greeted
+    where content_of(array_to_string([m.text for m in said if m.role = 'user'], ' ')) >= 5
 ),
 needed as (
     select place, len(runs) as count, unnest(runs) as run

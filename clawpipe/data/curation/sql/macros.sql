@@ -19,7 +19,8 @@ create temp macro plain(text) as regexp_replace(
 );
 
 -- What a question is compared by: its marks at either end say nothing, those within it do.
-create temp macro bare(text) as regexp_replace(plain(text), '^[\s\p{P}]+|[\s\p{P}]+$', '', 'g');
+create temp macro without_marks(text) as regexp_replace(text, '^[\s\p{P}]+|[\s\p{P}]+$', '', 'g');
+create temp macro bare(text) as without_marks(plain(text));
 create temp macro question_digest(question) as case when bare(question) <> '' then hash(bare(question)) end;
 
 -- The text of the assistant's messages: contents, and names and arguments of calls.
@@ -122,6 +123,19 @@ create temp macro runs_of_five(texts) as
 create temp macro dialogue_digest(messages) as question_digest(array_to_string([
     whole(m) for m in messages[:coalesce(replies_at(messages)[-1], 0)] if m.role in ('user', 'assistant')
 ], chr(10)));
+
+-- For each of some digests a digest of it and all before it, each made from the one before.
+create temp macro beginnings(digests) as
+    list_reduce([[d] for d in digests], lambda before, d: before || [hash(before[-1], d[1])], []::ubigint[]);
+
+-- The digests by which copies of a conversation are known: of the whole, and of its beginning up to each reply, since it may have gone on.
+create temp macro spoken(messages) as list_filter(
+    [{role: m.role, text: without_marks(whole(m))} for m in list_filter(messages, lambda m: m.role in ('user', 'assistant'))],
+    lambda m: m.text <> ''
+);
+create temp macro up_to_replies(said) as
+    list_where(beginnings([hash(m.text) for m in said]), [m.role = 'assistant' for m in said]);
+create temp macro dialogues_in(messages) as [dialogue_digest(messages)] || up_to_replies(spoken(messages));
 
 -- Whether some message says one of some strings; compared as questions are.
 create temp macro says_one_of(messages, strings) as

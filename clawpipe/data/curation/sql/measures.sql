@@ -49,7 +49,7 @@ select
     end as logprobs_fault,
     body_digest(messages) as body,
     [question_digest(text) for text in asked] as questions,
-    [dialogue_digest(messages)] as dialogues,
+    dialogues_in(messages) as dialogues,
     runs_of_five(asked) as runs,
     case
         when $wants_foreign::varchar is not null

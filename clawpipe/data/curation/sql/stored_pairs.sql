@@ -11,7 +11,7 @@ select
     pair_id as trajectory_id, lot(pair_id) as lot, item_id, policy_version, session_id, user_id, 'train' as split,
     case when origin.format = 'capture' then 'captured' when strategy = 'imported' then 'imported' else 'rollout' end as source,
     [question_digest(text) for text in user_texts(prompt || chosen || rejected)] as questions,
-    [dialogue_digest(prompt || chosen), dialogue_digest(prompt || rejected)] as dialogues,
+    dialogues_in(prompt || chosen) || dialogues_in(prompt || rejected) as dialogues,
     runs_of_five(user_texts(prompt || chosen || rejected)) as runs,
     len($canaries::varchar[]) > 0 and (
         list_contains($canaries::varchar[], item_id) or says_one_of(prompt || chosen || rejected, $canaries::varchar[])

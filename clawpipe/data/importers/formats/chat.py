@@ -203,7 +203,8 @@ def _answers(response: Fields) -> list[Any]:
 
 def _reason(response: Fields) -> JsonObject:
     """Return why a response ended, as a choice says it; one that is not done, as of Ollama, or says null never did."""
-    ended = next((name for name in ENDS if isinstance(response.peek(name), str) or response.says_null(name)), None)
+    said = [name for name in ENDS if isinstance(response.peek(name), str)]
+    ended = next(iter([*said, *filter(response.says_null, ENDS)]), None)
     if ended:
         return {"finish_reason": response.take(ended, str, default=None)}
     return {"finish_reason": None} if response.peek("done") is False else {}

@@ -67,7 +67,7 @@ class Mapping:
         Raises:
             RefusedError: the line is no record, or has no list of objects there.
         """
-        if not self.each or not line.whole:
+        if not self.each or not line.whole or line.fault:
             return [line]
         record = parse_object(line.data)
         found, left = _taken(record, self.each)

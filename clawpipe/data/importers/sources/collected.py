@@ -9,6 +9,7 @@ A row's number counts from 1, its offset is its index.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import zipfile
@@ -20,6 +21,7 @@ from typing import IO
 
 import orjson
 
+from clawpipe.data.importers.sources.foreign import ForeignFileError
 from clawpipe.data.importers.strict_json import MAX_LINE
 
 AIDER = "aider_chat"  # field with the text of a chat
@@ -92,6 +94,7 @@ def _samples(stream: IO[bytes]) -> Iterator[bytes]:
 
     Raises:
         OSError: the archive is damaged, or packed in a way that Python does not know.
+        ForeignFileError: its header is no JSON.
     """
     try:
         with zipfile.ZipFile(stream) as archive:
@@ -105,10 +108,13 @@ def _samples(stream: IO[bytes]) -> Iterator[bytes]:
 
 
 def _header(archive: zipfile.ZipFile) -> bytes:
-    for name, inner in (("header.json", "eval"), ("_journal/start.json", "eval")):
-        if name in archive.namelist():
-            return orjson.dumps(orjson.loads(archive.read(name)).get(inner) or {})
-    return b"{}"
+    """Return the `eval` of the header. Inspect writes NaN for figures that it could not compute, which is no standard JSON."""
+    found = next((name for name in ("header.json", "_journal/start.json") if name in archive.namelist()), None)
+    try:
+        header = json.loads(archive.read(found)) if found else {}
+    except (ValueError, RecursionError) as error:
+        raise ForeignFileError(f"a log of Inspect whose {found} is no JSON") from error
+    return orjson.dumps((header.get("eval") if isinstance(header, dict) else None) or {})
 
 
 def _with_header(sample: bytes, header: bytes) -> bytes:

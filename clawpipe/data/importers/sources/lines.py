@@ -21,7 +21,7 @@ from clawpipe.data.importers.sources.foreign import refuse_foreign
 from clawpipe.data.importers.sources.packed import BROKEN, PACKED, rewound, unpacked
 from clawpipe.data.importers.sources.tables import HUB, TABLES, holds_rows, is_table, read_rows
 from clawpipe.data.importers.sources.urls import copied, files_at, is_url, name_of
-from clawpipe.data.importers.strict_json import MAX_LINE
+from clawpipe.data.importers.strict_json import MAX_LINE, RefusedError
 from clawpipe.errors import NotFoundError
 
 _ANY_DEPTH = "**"
@@ -96,7 +96,8 @@ class Line:
     """One line without its newline. `offset` is the offset of its first byte in the unpacked file; `number` counts from 1.
 
     A line beyond the limit has its first bytes only and `whole` False: it is refused, and never held in memory. `end` is the offset
-    of the next line; `ended` is False if the line has no newline, and may still grow.
+    of the next line; `ended` is False if the line has no newline, and may still grow. `fault` says why a row, which
+    cannot be converted, has no bytes.
     """
 
     file: str
@@ -106,6 +107,7 @@ class Line:
     whole: bool = True
     end: int = 0
     ended: bool = True
+    fault: str = ""
 
 
 @dataclass(frozen=True)
@@ -219,9 +221,10 @@ def _collected(file: str) -> Iterator[bytes] | None:
     return None if file == STDIN or is_pipe(file) else collected_rows(file)
 
 
-def _row_lines(rows: Iterator[bytes], lines: int, name: str) -> Iterator[Line]:
-    for index, data in enumerate(islice(rows, lines, None), lines):
-        yield Line(name, index + 1, index, data[: MAX_LINE + 1], len(data) <= MAX_LINE, index + 1)
+def _row_lines(rows: Iterator[bytes] | Iterator[bytes | RefusedError], lines: int, name: str) -> Iterator[Line]:
+    for index, row in enumerate(islice(rows, lines, None), lines):
+        data, fault = (b"", str(row)) if isinstance(row, RefusedError) else (row, "")
+        yield Line(name, index + 1, index, data[: MAX_LINE + 1], len(data) <= MAX_LINE, index + 1, fault=fault)
 
 
 def _head(stream: IO[bytes]) -> bytes:

@@ -13,6 +13,7 @@ import base64
 import json
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from clawpipe.core.basics.json_types import Row
+from clawpipe.data.importers.record import ENDS
+from clawpipe.data.importers.strict_json import RefusedError
 from clawpipe.errors import DataError, NotFoundError
 
 HUB = "hf:"
 TABLES = (".parquet", ".arrow")
 _NO_ROWS = ("dataset_info.json", "dataset_dict.json", "manifest.json", "state.json")  # metadata of a dataset
 _NUMBERS = (Decimal, np.floating)  # that JSON has no form for
+_NO_OBJECT = (ValueError, OverflowError, KeyError)  # of texts that are not UTF-8, times beyond the year 9999, unknown time zones
+_ANSWERS = ("choices", "response")  # what a log holds answers in
 _ROWS = 64  # rows that are Python objects at a time
 
 
@@ -59,10 +64,10 @@ def _saved(folder: Path) -> list[str]:
         raise DataError("does not name the files of its data set", str(state), "save the data set once more") from error
 
 
-def read_rows(file: str) -> Iterator[bytes]:
+def read_rows(file: str) -> Iterator[bytes | RefusedError]:
     """Each row of a table as a JSON object, without the fields of structs that are null: a column of structs has every field that
     any of its rows has, so that calls would get arguments that they never had. A row with NaN or an infinite number is no JSON, and
-    is refused like such a line.
+    is refused like such a line. For a row with a value that Python cannot hold the reason is yielded why it is refused.
 
     Raises:
         OSError, ArrowException: the file cannot be read, or not to its end.
@@ -70,7 +75,7 @@ def read_rows(file: str) -> Iterator[bytes]:
     """
     rows = _hub_rows(file) if file.startswith(HUB) else _rows(_batches(file))
     for row in rows:
-        yield _as_json({name: _narrowed(part) for name, part in row.items()})
+        yield row if isinstance(row, RefusedError) else _as_json({name: _narrowed(part, name) for name, part in row.items()})
 
 
 def _batches(file: str) -> Iterator[pa.RecordBatch]:
@@ -82,13 +87,23 @@ def _batches(file: str) -> Iterator[pa.RecordBatch]:
         yield from stream
 
 
-def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[Row]:
+def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[Row | RefusedError]:
     for batch in batches:
         for start in range(0, batch.num_rows, _ROWS):
-            yield from batch.slice(start, _ROWS).to_pylist()
+            yield from _objects(batch.slice(start, _ROWS))
 
 
-def _hub_rows(name: str) -> Iterator[Row]:
+def _objects(rows: pa.RecordBatch | pa.Table) -> list[Row | RefusedError]:
+    """Convert rows; one by one where that fails, so that only the row that fails is refused."""
+    try:
+        return rows.to_pylist()
+    except _NO_OBJECT as error:
+        if rows.num_rows > 1:
+            return [one for place in range(rows.num_rows) for one in _objects(rows.slice(place, 1))]
+        return [RefusedError("not UTF-8" if isinstance(error, UnicodeDecodeError) else "a value of a column cannot be read")]
+
+
+def _hub_rows(name: str) -> Iterator[Row | RefusedError]:
     from datasets import load_dataset
     from datasets.exceptions import DatasetsError
 
@@ -100,13 +115,14 @@ def _hub_rows(name: str) -> Iterator[Row]:
     if split not in loaded and (split or len(loaded) > 1):
         raise NotFoundError(f"no split {split!r}", name, f"name one of {', '.join(f'{HUB}{path}:{known}' for known in loaded)}")
     tables = loaded[split or next(iter(loaded))].with_format("arrow").iter(_ROWS)  # as stored: images are not decoded
-    yield from (row for table in tables for row in table.to_pylist())  # type: ignore[union-attr]
+    yield from (row for table in tables for row in _objects(table))  # type: ignore[arg-type]
 
 
 def _as_json(row: Row) -> bytes:
-    """Return a row as JSON; orjson would write null for a number that is not finite."""
-    if _is_finite(row):
-        return orjson.dumps(row, default=_plain, option=orjson.OPT_NON_STR_KEYS)
+    """Return a row as JSON; orjson would write null for a number that is not finite, and has no integers beyond 64 bits."""
+    with suppress(orjson.JSONEncodeError):
+        if _is_finite(row):
+            return orjson.dumps(row, default=_plain, option=orjson.OPT_NON_STR_KEYS)
     return json.dumps(row, default=_plain, ensure_ascii=False).encode()
 
 
@@ -118,13 +134,25 @@ def _is_finite(value: Any) -> bool:
     return not isinstance(value, float) or math.isfinite(value)
 
 
-def _narrowed(value: Any) -> Any:
-    """Return a value without null fields of structs, and with numbers of other types as JSON's."""
+def _narrowed(value: Any, within: str = "") -> Any:
+    """Return a value without null fields of structs, and with numbers of other types as JSON's.
+
+    Args:
+        within: the field that holds it.
+    """
     if isinstance(value, dict):
-        return {name: _narrowed(part) for name, part in value.items() if part is not None}
+        unended = ENDS if within in _ANSWERS and _is_full(value) else ()
+        return {name: _narrowed(part, name) for name, part in value.items() if part is not None or name in unended}
     if isinstance(value, list) and any(isinstance(part, (dict, list, *_NUMBERS)) for part in value):
-        return [_narrowed(part) for part in value]
+        return [_narrowed(part, within) for part in value]
     return _number(value) if isinstance(value, _NUMBERS) else value
+
+
+def _is_full(answer: Row) -> bool:
+    """Whether an answer has half of the fields of its column, or more. Then null in place of a reason means that it never ended; an
+    answer with fewer was written in another form, which may give no reasons at all."""
+    held = [part is not None for name, part in answer.items() if name not in ENDS]
+    return 2 * sum(held) >= len(held)
 
 
 def _number(value: Decimal | np.floating) -> float | int:

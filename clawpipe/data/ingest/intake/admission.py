@@ -51,9 +51,9 @@ class Namer:
     """Names the conversations of one run, file by file.
 
     Equal conversations on several lines are one trajectory, in one file or in several: a log holds a request that was tried again
-    twice, and it teaches once. Where judgements, status or recorded tokens differ they are several attempts, as are equal answers
-    on one line, and where there are labels, which tell them apart. In the new part of a grown file, numbering continues after all
-    known copies.
+    twice, and it teaches once. Where judgements, status, recorded tokens or the turns that are taught differ they are several
+    attempts, as are equal answers on one line, and where there are labels, which tell them apart. In the new part of a grown file,
+    numbering continues after all known copies.
 
     Args:
         trajectories, items: `trajectory_id` and `item_id` of the stored rows.
@@ -64,7 +64,7 @@ class Namer:
         self._new: set[int] = set()  # hashes take a tenth of the memory of names
         self._attempts: dict[int, int] = {}
         self._copies: dict[bytes, int] = {}
-        self._lines: dict[tuple[str, bytes, int], int] = {}  # the first one with a task, content and rest
+        self._lines: dict[tuple[str, bytes, int, bytes], int] = {}  # the first one with a task, content, rest and taught turns
 
     def next_file(self) -> None:
         self._copies.clear()
@@ -84,8 +84,9 @@ class Namer:
     def _is_repeated(self, content: bytes, claim: Claim, grown: bool) -> bool:
         """Whether another line holds the same conversation."""
         line = claim.place[1]
-        first = self._lines.setdefault((claim.item_id, content, claim.rest), line)
-        return first != line or (grown and not claim.rest and trajectory_id_of(content, 0) in self._trajectories)
+        first = self._lines.setdefault((claim.item_id, content, claim.rest, claim.taught), line)
+        is_plain = not claim.rest and _is_usual(claim.taught)
+        return first != line or (grown and is_plain and trajectory_id_of(content, 0) in self._trajectories)
 
     def _trajectory_id(self, content: bytes, grown: bool) -> str:
         while True:
@@ -106,6 +107,11 @@ class Namer:
         before = self._attempts.get(hash(item_id), 0)
         self._attempts[hash(item_id)] = before + 1
         return self._items.count(item_id) + before
+
+
+def _is_usual(taught: bytes) -> bool:
+    """Whether all turns are taught, or the last one alone, as of a logged request."""
+    return 0 not in taught or taught == b"\1".rjust(len(taught), b"\0")
 
 
 class Admission:

@@ -15,7 +15,9 @@ class Claim(msgspec.Struct, array_like=True, gc=False):
     Attributes:
         content: digest of the record; None if the row has its names already.
         turns, whole: digests of the messages up to each turn, and of all; empty if the session has no name.
+        taught: a byte for each turn: 1 if it is taught.
         prompt: the prompt, if there are labels.
+        earlier, earlier_turns: the name that earlier releases gave the session, if it was another one, and `turns` with it.
         rest: digest of what else tells equal contents apart; see `clawpipe.data.ingest.intake.rows.rest_of`.
     """
 
@@ -25,9 +27,12 @@ class Claim(msgspec.Struct, array_like=True, gc=False):
     session: str | None
     turns: list[int]
     whole: int
+    taught: bytes
     place: Place
     prompt: str | None = None
     rest: int = 0
+    earlier: str | None = None
+    earlier_turns: list[int] = []
 
 
 class Claims(msgspec.Struct, tag=True):
@@ -47,12 +52,12 @@ class Claims(msgspec.Struct, tag=True):
 
 
 class Name(msgspec.Struct, array_like=True, gc=False):
-    """The names of a conversation. `index` numbers the attempts at its item; its first `known` turns are stored already."""
+    """The names of a conversation. `index` numbers the attempts at its item; its turns at the places `known` are stored already."""
 
     trajectory_id: str
     item_id: str
     index: int
-    known: int = 0
+    known: list[int] = []
     label: Label | None = None
 
 

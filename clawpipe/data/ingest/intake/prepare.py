@@ -21,6 +21,7 @@ from clawpipe.data.forgotten.find import KEY, PARENT
 from clawpipe.data.forgotten.tombstones import Tombstones
 from clawpipe.data.importers.read.labels import Label
 from clawpipe.data.importers.read.reading import Record, Refusal
+from clawpipe.data.importers.read.spread import earlier_name
 from clawpipe.data.importers.read.survey import UNNAMED_SESSIONS
 from clawpipe.data.importers.record import Conversation, Judgement, Kind, Preference, Prompt
 from clawpipe.data.importers.strict_json import RefusedError
@@ -29,13 +30,14 @@ from clawpipe.data.ingest.intake.clean import Cleaner
 from clawpipe.data.ingest.intake.dataset_writer import record_batch
 from clawpipe.data.ingest.intake.options import Options
 from clawpipe.data.ingest.intake.pairs import check_pair, item_of, item_row, pair_id_of, pair_row
-from clawpipe.data.ingest.intake.repeats import turn_digests
+from clawpipe.data.ingest.intake.repeats import taught_turns, turn_digests
 from clawpipe.data.ingest.intake.rows import (
     UNNAMED,
     Named,
     check,
     content_of,
     exported_row,
+    kinds_of_row,
     origin_of,
     rest_of,
     score_rows,
@@ -170,7 +172,7 @@ class Preparer:
     def _claim(self, before: Conversation, after: Conversation) -> Claim:
         named = bool(before.session) and before.session not in UNNAMED_SESSIONS and before.row is None
         turns, whole = turn_digests(after.session, after.user or self._options.user, after.messages) if named else ([], 0)
-        row = before.row
+        row, earlier = before.row, _earlier_name(before) if named else None
         return Claim(
             row["item_id"] if row else task_of(before),
             row["trajectory_id"] if row else None,
@@ -178,9 +180,12 @@ class Preparer:
             before.session,
             turns,
             whole,
+            taught_turns(kinds_of_row(after), len(after.kinds)),
             _place(before),
             before.prompt if self._labelled else None,
             rest_of(before),
+            earlier,
+            turn_digests(earlier, after.user or self._options.user, after.messages)[0] if earlier else [],
         )
 
     def _split_forgotten(self, conversations: Sequence[Conversation]) -> tuple[list[Conversation], list[Conversation]]:
@@ -192,7 +197,7 @@ class Preparer:
 
     def _is_forgotten(self, conversation: Conversation) -> bool:
         """Whether a conversation is forgotten, or continues a forgotten one, with whose messages it begins."""
-        sessions = (conversation.session, conversation.extra.get(PARENT))
+        sessions = (conversation.session, _earlier_name(conversation), conversation.extra.get(PARENT))
         user = conversation.user or self._options.user
         return any(self._forgotten.covers(str(one) if one else None, user, _key_of(conversation)) for one in sessions)
 
@@ -281,8 +286,11 @@ def _place(conversation: Conversation) -> Place:
     return origin.file, origin.line, conversation.lines
 
 
-def _known(conversation: Conversation, turns: int) -> Conversation:
-    """Make the first `turns` turns context."""
-    side: Kind = "side"
-    kinds = (*(side for _ in range(turns)), *conversation.kinds[turns:])
+def _earlier_name(conversation: Conversation) -> str | None:
+    return earlier_name(origin_of(conversation).file, conversation.session)
+
+
+def _known(conversation: Conversation, turns: Sequence[int]) -> Conversation:
+    """Make the turns at these places context."""
+    kinds: tuple[Kind, ...] = tuple("side" if place in turns else kind for place, kind in enumerate(conversation.kinds))
     return replace(conversation, kinds=kinds) if turns else conversation

@@ -1,17 +1,20 @@
 """Find turns that are stored already: if a session is exported again with more turns, its earlier turns become context.
 
-A turn is stored already if another conversation of the same session and user has it after the same history. What clients leave out
-of histories, such as thoughts, does not count. Both sides are compared after redaction.
+A turn is stored already if another conversation of the same session and user teaches it after the same history; where a log of
+requests repeats a turn as history it teaches nothing, and the request itself may come later. What clients leave out of histories,
+such as thoughts, does not count. Both sides are compared after redaction.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from itertools import compress
 from pathlib import Path
 
 import msgspec
 
+from clawpipe.core.contracts.schema import schema_of
 from clawpipe.core.conversation.messages import Message
 from clawpipe.core.store.artifacts import Store
 from clawpipe.core.store.duck import session
@@ -19,8 +22,9 @@ from clawpipe.data.ingest.intake.claims import Claim
 from clawpipe.data.wire.histories import history_digest
 
 _STORED = """
-    select session_id, user_id, messages from read_parquet($files, union_by_name = true)
-    where session_id in (select unnest($sessions))"""
+    with stored as (from layout union all by name select * from read_parquet($files, union_by_name = true))
+    select session_id, user_id, messages, case when len(turns) > 0 then [turn.kind for turn in turns] else kinds end
+    from stored where session_id in (select unnest($sessions))"""
 _ROWS = 256
 _encode = msgspec.json.Encoder(order="sorted").encode
 
@@ -35,39 +39,59 @@ class Repeats:
     def __init__(self, store: Store, files: Sequence[Path]) -> None:
         self._store, self._files = store, files
         self._looked_up: set[int] = set()
-        self._turns: set[int] = set()  # digests of histories up to a turn
+        self._turns: set[int] = set()  # digests of histories up to a turn that is taught
         self._ends: set[int] = set()  # those up to a last turn
-        self._wholes: set[int] = set()  # digests of all messages
+        self._wholes: set[int] = set()  # digests of all messages and of what is taught
 
-    def known_turns(self, claims: Sequence[Claim]) -> list[int]:
-        """Return for each conversation how many of its first turns another one holds already; 0 for an exact copy."""
-        named = {one.session for one in claims if one.turns and one.session}
+    def known_turns(self, claims: Sequence[Claim]) -> list[list[int]]:
+        """Return for each conversation the places of its taught turns that another one teaches already; none for an exact copy."""
+        named = {name for one in claims if one.turns for name in (one.session, one.earlier) if name}
         self._look_up({name for name in named if hash(name) not in self._looked_up})
-        return [self._known(one) if one.turns else 0 for one in claims]
+        return [self._known(one) if one.turns else [] for one in claims]
 
-    def _known(self, claim: Claim) -> int:
-        is_copy = claim.whole in self._wholes  # a further attempt, whose turns count once more
-        turns, stored = (claim.turns[:-1], self._ends) if is_copy else (claim.turns, self._turns)
-        known = max((number for number, turn in enumerate(turns, 1) if turn in stored), default=0)
-        self._add(claim.turns, claim.whole)
+    def _known(self, claim: Claim) -> list[int]:
+        known = _among(self._ends, claim.turns[:-1], claim.taught)
+        if hash((claim.whole, _without(claim.taught, known))) not in self._wholes:  # else a further attempt, which counts once more
+            known = _among(self._turns, claim.turns, claim.taught)
+        known = sorted({*known, *_among(self._turns, claim.earlier_turns, claim.taught)})
+        self._add(claim.turns, claim.whole, _without(claim.taught, known))
         return known
 
-    def _add(self, turns: Sequence[int], whole: int) -> None:
-        self._turns.update(turns)
-        self._ends.update(turns[-1:])
-        self._wholes.add(whole)
+    def _add(self, turns: Sequence[int], whole: int, taught: bytes) -> None:
+        self._turns.update(compress(turns, taught))
+        self._ends.update(compress(turns[-1:], taught[-1:]))
+        self._wholes.add(hash((whole, taught)))
 
     def _look_up(self, sessions: set[str]) -> None:
         self._looked_up |= set(map(hash, sessions))
-        for name, user, messages in self._stored(sessions) if sessions and self._files else ():
-            self._add(*turn_digests(name, user, [Message.from_dict(message) for message in messages]))
+        for name, user, messages, kinds in self._stored(sessions) if sessions and self._files else ():
+            turns, whole = turn_digests(name, user, [Message.from_dict(message) for message in messages])
+            self._add(turns, whole, taught_turns(kinds or ["main"] * len(turns), len(turns)))
 
-    def _stored(self, sessions: set[str]) -> Iterator[tuple[str, str | None, list[dict]]]:
+    def _stored(self, sessions: set[str]) -> Iterator[tuple[str, str | None, list[dict], list[str] | None]]:
         with session(self._store, self._files) as duck:
+            duck.register("layout", schema_of("trajectories").empty_table())  # older files lack a column
             parameters = {"files": [str(file) for file in self._files], "sessions": sorted(sessions)}
             found = duck.execute(_STORED, parameters)
             while rows := found.fetchmany(_ROWS):
                 yield from rows
+
+
+def taught_turns(kinds: Sequence[str], replies: int) -> bytes:
+    """Return a byte for each assistant message: 1 if it is taught. `kinds` are those of the last ones; those before are context."""
+    mains = bytes(kind == "main" for kind in kinds).rjust(replies, b"\0")
+    return mains[len(mains) - replies :]
+
+
+def _among(stored: set[int], turns: Sequence[int], taught: bytes) -> list[int]:
+    return [place for place, (turn, is_taught) in enumerate(zip(turns, taught, strict=False)) if is_taught and turn in stored]
+
+
+def _without(taught: bytes, known: Sequence[int]) -> bytes:
+    left = bytearray(taught)
+    for place in known:
+        left[place] = 0
+    return bytes(left)
 
 
 def turn_digests(name: str | None, user: str | None, messages: Sequence[Message]) -> tuple[list[int], int]:

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import groupby
+from itertools import groupby, repeat
 from typing import Any
 
 import msgspec
@@ -24,6 +24,7 @@ from clawpipe.core.store.digests import sha256_bytes
 from clawpipe.data.importers.record import (
     Conversation,
     Judgement,
+    Kind,
     Origin,
     Preference,
     Prompt,
@@ -147,6 +148,16 @@ def trajectory_row(named: Named, options: Options) -> Row:
     return row | (_recorded(conversation, options) if recorded else text_only(conversation.kinds))
 
 
+def kinds_of_row(conversation: Conversation) -> list[Kind]:
+    """Return the kinds that the row of a conversation holds: of its assistant messages, or of its spans of sampled tokens, which
+    are the last ones of them."""
+    kinds, tokens = list(conversation.kinds), conversation.tokens
+    if tokens is None or not can_be_trained_on(tokens):
+        return kinds
+    spans = sum(1 for _ in _spans(tokens.mask))
+    return [*repeat("main", spans - len(kinds)), *kinds[-spans:]]
+
+
 def exported_row(conversation: Conversation, changed: bool) -> Row:
     """Return the row that clawpipe had exported; without tokens if its messages held a secret (`changed`)."""
     assert conversation.row is not None
@@ -224,8 +235,7 @@ def _policy(conversation: Conversation, tokens: Tokens | None) -> str:
 def _recorded(conversation: Conversation, options: Options) -> Row:
     tokens = conversation.tokens
     assert tokens is not None
-    spans = list(_spans(tokens.mask))
-    kinds = ["main"] * (len(spans) - len(conversation.kinds)) + list(conversation.kinds)[-len(spans) :]
+    spans, kinds = list(_spans(tokens.mask)), kinds_of_row(conversation)
     turns = [
         {"start": start, "end": end, "kind": kind, "finish_reason": "stop"} for (start, end), kind in zip(spans, kinds, strict=True)
     ]

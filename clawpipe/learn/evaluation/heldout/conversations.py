@@ -18,7 +18,7 @@ from clawpipe.core.conversation.messages import Message
 from clawpipe.core.store.artifacts import Store
 from clawpipe.core.store.datasets import publish_dataset, read_dataset
 from clawpipe.core.store.refs import DatasetRef, StepResult
-from clawpipe.data.similarity.words import dialogue_text
+from clawpipe.data.similarity.words import texts_of
 from clawpipe.errors import DataError
 from clawpipe.learn.evaluation.heldout.draw import draw, publish_items, supply_of
 from clawpipe.learn.evaluation.heldout.holding import WHOSE, Reviews, identity_of
@@ -132,8 +132,14 @@ def item_of(name: str, row: Row, messages: Sequence[Row], ordinal: int, one_user
     replies = [place for place, message in enumerate(messages) if message["role"] == "assistant"]
     first, last = (replies[0], replies[-1]) if replies else (len(messages), -1)
     opening = tuple(map(Message.from_dict, messages[:first]))
-    truth = json.dumps({"dialogue": dialogue_text(messages[: last + 1])}, ensure_ascii=False)
+    truth = json.dumps({"said": _said(messages[: last + 1])}, ensure_ascii=False)
     return TaskItem(name, identity_of(row, one_user), CONVERSATIONS, "chat", "heldout", "all", opening, truth, ordinal)
+
+
+def _said(messages: Sequence[Row]) -> list[JsonObject]:
+    """Return who said what, without system messages and results of tools."""
+    spoken = (message for message in messages if message["role"] in ("user", "assistant"))
+    return [{"role": message["role"], "text": "\n".join(texts_of(message))} for message in spoken]
 
 
 def owner_of(row: Row) -> Row:
