@@ -258,6 +258,8 @@ def _record(home: Home, config: NightConfig, decided: Home) -> NightRecord:
     store, datasets = open_store(home), datasets_of(home, config, record)
     reviews = reviews_of(home, store, record, decided)
     if record is None or (champion, datasets, reviews) != (record.champion, record.datasets, record.reviews):
+        if record and champion != record.champion and not config.draw:  # nights of one draw answer the same items
+            ledger_of(decided, config).renew(record.night)
         past, earlier = past_rounds(home, store, config), earlier_evidence(home, config, champion)
         return create_record(home, config, champion, datasets, past, earlier, reviews)
     return record

@@ -53,6 +53,30 @@ def test_the_same_policy_of_an_earlier_night_counts_as_older(tables: Any) -> Non
         assert (len(told), {"a", "b"} <= told) == (3, True)
 
 
+def test_hints_of_earlier_nights_keep_no_row(tables: Any) -> None:
+    """The teacher sees tonight's hints alone: a row of an earlier night is kept for its reward, or not at all."""
+    for index in range(2):
+        tables.rollout("a", index, float(index))
+        tables.rollout("b", index, 1.0)
+    tables.scores[3]["hints"] = ["Use the tool."]  # of a success of `b`, whose group does not vary
+    tonight = tables.publish("trajectories", tables.trajectories)
+    tables.trajectories.clear()
+    for index in range(2):
+        old(tables, "c", index, float(index))
+        old(tables, "d", index, 1.0)
+    for score in tables.scores[4:]:
+        score["hints"] = ["Use the tool."]
+    before = tables.publish("trajectories", tables.trajectories)
+    scores, items = tables.publish("scores", tables.scores), tables.publish("task_items", [])
+    config = Curation.model_validate({"sampling": {"replay": 0.5, "replay_nights": 1}})
+    versions = [TONIGHT, BEFORE]
+    result = curate(
+        tables.store, [tonight, before], [scores], items, config, "combine", weights=(1.0, 1.0), versions=versions, earlier=1
+    )
+    assert sorted(tables.kept(result)) == ["a-0", "a-1", "b-1", "old-c-0", "old-c-1"]
+    assert result.filtered == {"zero-variance group, no hint": 3}
+
+
 def test_what_is_held_out_tonight_is_not_replayed(tables: Any) -> None:
     nights(tables)
     tables.item("h", "about a9?", split="heldout")

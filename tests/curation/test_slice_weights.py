@@ -50,15 +50,28 @@ def test_every_method_has_the_weights_in_its_rows(tables: Any, method: str) -> N
     assert told == pytest.approx({"a": 1.5, "b": 0.5})
 
 
-def test_shares_are_of_trained_tokens_where_the_loss_is(tables: Any) -> None:
+def one_long(tables: Any) -> Any:
+    """A row of six trained tokens of one slice, and a row of two of another."""
     sliced(tables, calc=1, price=1)
     long = {"token_ids": [1, 2, 3, 4, 5, 6, 7, 8, 9], "loss_mask": [False] * 3 + [True] * 6, "logprobs": [0.0] * 9}
     long["turns"] = [{"start": 3, "end": 9, "kind": "main", "finish_reason": "stop"}]
     tables.trajectories[0] |= long
+    return tables
+
+
+def test_shares_are_of_trained_tokens_where_the_loss_is(tables: Any) -> None:
+    one_long(tables)
     told = weights(tables, tables.curate("sft", slice_weights="balanced"))
     assert told == pytest.approx({"calc0-0": 4 / 6, "price0-0": 2.0})  # 8 tokens: 4 for each slice
     rows = weights(tables, tables.curate("kto", slice_weights="balanced"))
     assert set(rows.values()) == {1.0}
+
+
+@pytest.mark.parametrize("method", ["sft", "kto"])
+def test_shares_are_of_rows_where_the_loss_is_a_mean_of_theirs(tables: Any, method: str) -> None:
+    result = one_long(tables).curate(method, slice_weights={"calc": 3.0}, normalise="sequence")
+    assert weights(tables, result) == pytest.approx({"calc0-0": 1.5, "price0-0": 0.5})
+    assert result.details["slices"] == {"calc": {"rows": 1, "share": 0.75}, "price": {"rows": 1, "share": 0.25}}
 
 
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clawpipe.learn.evaluation.drift import signs_between
-from clawpipe.learn.evaluation.rounds import Measured, Tried
+from clawpipe.learn.evaluation.rounds import Asked, Measured, Tried
 from clawpipe.learn.evaluation.sampled import Length
 
 UNKNOWN = (None, None)
@@ -13,7 +13,9 @@ UNKNOWN = (None, None)
 
 def policy(number: int, **won: list[int]) -> Measured:
     items = {
-        f"{number}-{name}-{place}": Tried(name, count, 8) for name, counts in won.items() for place, count in enumerate(counts)
+        Asked(f"{number}-{name}-{place}", name): Tried(count, 8)
+        for name, counts in won.items()
+        for place, count in enumerate(counts)
     }
     return Measured(number, str(number), items)
 

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from clawpipe.errors import DataError
-from clawpipe.learn.evaluation.verdict.looks import Looks
+from clawpipe.learn.evaluation.verdict.looks import Looks, SeveralLooks
 from clawpipe.learn.evaluation.verdict.verdict import Freshness
 
 
@@ -36,6 +36,22 @@ def test_a_repeated_night_looks_once_and_sees_the_same_counts(ledger, home):
     assert ledger.seen("tuesday") == {"a": 1}
     assert ledger.record("tuesday", "tuesday", ["b", "a"]) == first == Freshness(identities=2, fresh=1, looks=1.0)
     assert (home.root / "looks.jsonl").read_bytes() == text
+
+
+@pytest.mark.parametrize("parts", [False, True])
+def test_a_night_that_is_renewed_counts_looks_up_to_then(home, parts):
+    """Monday was killed after its look. Tuesday looked at the same items and promoted, and monday has to beat its candidate."""
+    shop, items = Looks(home.root, "agent", "shop"), ["a", "b"]
+    ledger, items = (SeveralLooks((shop,)), ["shop/a", "shop/b"]) if parts else (shop, items)
+    ledger.renew("monday")  # before it has looked it counts all of them
+    ledger.record("monday", "monday", items)
+    ledger.record("tuesday", "tuesday", items[:1])
+    assert ledger.seen("monday") == {}
+    ledger.renew("monday")
+    ledger.record("wednesday", "wednesday", items)
+    assert ledger.seen("monday") == {items[0]: 1}
+    assert ledger.record("monday", "monday", items) == Freshness(identities=2, fresh=1, looks=1.0)
+    assert ledger.seen() == {items[0]: 3, items[1]: 2}
 
 
 def test_what_a_night_looks_at_besides_is_added(ledger):

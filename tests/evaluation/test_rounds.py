@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawpipe.learn.evaluation.rounds import Choice, Measured, Tried, choose_round, fallen_slices, intraclass_correlation
+from clawpipe.learn.evaluation.rounds import Asked, Choice, Measured, Tried, choose_round, fallen_slices, intraclass_correlation
 
 ALPHA = 0.05
 # Successes of rollouts at temperature 0.8 of a night whose last round forgot the calculator: eight rollouts of each item.
@@ -21,7 +21,7 @@ LAST = {"calc": [1, 0, 2, 1, 2, 0, 1, 1, 2, 1], "price": [7, 8, 7, 8, 6, 8, 7, 8
 def policy(number: int, slices: Mapping[str, list[int]], of: int = 8, prefix: str = "") -> Measured:
     """A policy whose items are its own, unless a prefix names them."""
     items = {
-        f"{prefix or number}-{name}-{place}": Tried(name, won, of)
+        Asked(f"{prefix or number}-{name}-{place}", name): Tried(won, of)
         for name, counts in slices.items()
         for place, won in enumerate(counts)
     }
@@ -66,8 +66,8 @@ def test_a_small_fall_below_the_start_is_no_loss():
 def test_few_rollouts_decide_nothing():
     """One item of one rollout, which only the start solved."""
     start, first, last = ({**FIRST, "rare": [0]}, {**FIRST, "rare": [0]}, {**FIRST, "price": [8] * 10, "rare": [0]})
-    items = dict(policy(0, start).items) | {"0-rare-0": Tried("rare", 1, 1)}
-    thin = [dict(policy(n, each).items) | {f"{n}-rare-0": Tried("rare", 0, 1)} for n, each in ((1, first), (2, last))]
+    items = dict(policy(0, start).items) | {Asked("0-rare-0", "rare"): Tried(1, 1)}
+    thin = [dict(policy(n, each).items) | {Asked(f"{n}-rare-0", "rare"): Tried(0, 1)} for n, each in ((1, first), (2, last))]
     rounds = [Measured(number, f"policy-{number}", each) for number, each in enumerate(thin, start=1)]
     assert choose_round(Measured(0, "policy-0", items), rounds, ALPHA).round == 2
 
@@ -118,6 +118,13 @@ def test_shared_items_make_a_difference_surer():
     assert rates[0].error < rates[1].error / 2
 
 
+def test_a_round_that_answers_alike_has_an_error_of_0():
+    """Each item decides, and all tried the same ones: what is subtracted is the whole variance, and rounding may take more."""
+    start, *trained = [policy(number, {"calc": [1, 1, 0, 0, 0]}, of=1, prefix="same") for number in range(3)]
+    rate = choose_round(start, trained, ALPHA).rounds[1].slices["calc"]
+    assert (rate.change, rate.error) == (0, pytest.approx(0, abs=1e-8))
+
+
 def test_fallen_slices_names_what_fell_between_two_rounds():
     assert fallen_slices(policy(1, FIRST), policy(2, LAST), ALPHA) == {"calc": (57 / 80, 11 / 80)}
     assert fallen_slices(policy(1, FIRST), policy(2, FIRST), ALPHA) == {}
@@ -137,7 +144,7 @@ def test_fallen_slices_names_what_fell_between_two_rounds():
     ],
 )
 def test_how_much_the_rollouts_of_an_item_agree(counts: list[int], of: int, expected: float):
-    stratum = {str(place): Tried("calc", won, of) for place, won in enumerate(counts)}
+    stratum = {Asked(str(place), "calc"): Tried(won, of) for place, won in enumerate(counts)}
     assert intraclass_correlation([stratum]) == pytest.approx(expected)
 
 
@@ -186,7 +193,7 @@ def test_a_round_that_is_worse_in_every_slice_is_never_chosen(counts: dict[str, 
 def test_a_slice_of_one_rollout_is_never_lost(first: dict, last: dict, before: int, after: int):
     each = [dict(policy(number, counts, of=4).items) for number, counts in enumerate([first, first, last])]
     for number, won in ((0, before), (1, before), (2, after)):
-        each[number][f"{number}-rare"] = Tried("rare", won, 1)
+        each[number][Asked(f"{number}-rare", "rare")] = Tried(won, 1)
     start, *trained = [Measured(number, f"policy-{number}", items) for number, items in enumerate(each)]
     choice = choose_round(start, trained, ALPHA)
     assert all("rare" not in rate.lost for rate in choice.rounds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from clawpipe.core.store.home import Home
 from clawpipe.core.store.open import open_store
 from clawpipe.core.store.refs import DatasetRef, ModelRef
 from clawpipe.learn.evaluation.rounds import Tried
+from clawpipe.learn.evaluation.rounds import choose_round as best_round
 from clawpipe.learn.evaluation.sampled import lengths, read_sampled
 from clawpipe.model.policy.version import base_ref
 from tasks.choice import choose_round, compare_rounds
@@ -65,7 +67,50 @@ def test_items_count_by_identity_and_slice(store: Store):
     assert (sampled.rollouts, sampled.verified) == (6, 5)
     assert [measured.round for measured in sampled.policies] == [0, 1]
     assert sampled.policies[0].items == {}
-    assert sampled.policies[1].items == {"a": Tried("sums", 2, 3), "b": Tried("words", 0, 1), "c0": Tried("words", 1, 1)}
+    assert sampled.policies[1].items == {("a", "sums"): Tried(2, 3), ("b", "words"): Tried(0, 1), ("c0", "words"): Tried(1, 1)}
+
+
+def test_slices_of_one_identity_are_kept_apart(store: Store):
+    asked = [
+        {"item_id": f"{slice_}{n}", "slice": slice_, "identity": f"shoe-{n}"} for n in range(40) for slice_ in ("price", "stock")
+    ]
+    start, after = (
+        rollouts(store, version, {row["item_id"]: [(row["slice"] == "price") == knows_price] * 4 for row in asked})
+        for version, knows_price in ((BASE.policy_version, False), ("one", True))
+    )
+    known = published(store, "task_items", asked)
+    before, trained = read_sampled(store, {0: BASE, 1: policy("one")}, [start[0], after[0]], [start[1], after[1]], known).policies
+    rates = best_round(before, [trained], 0.05).rounds[1].slices
+    assert {name: (rate.items, rate.change, rate.lost) for name, rate in rates.items()} == {
+        "price": (40, 1.0, False),
+        "stock": (40, -1.0, True),
+    }
+
+
+def in_parts(store: Store, **tokens: Sequence[int]) -> tuple[DatasetRef, DatasetRef]:
+    """An episode of each item, which left a row for each number of sampled tokens. Those of `a` succeed."""
+    rows = [(item, part, n, len(each)) for item, each in tokens.items() for part, n in enumerate(each)]
+    tried = [
+        {"trajectory_id": f"{item}-{part}", "item_id": item, "policy_version": "one", "loss_mask": [False] + [True] * n}
+        | {"source": "rollout", "messages": [], "turns": []}
+        | {"extra": json.dumps({"episode": f"{item}-0"} | ({"part": part} if part else {})) if of > 1 else None}
+        for item, part, n, of in rows
+    ]
+    verdict = {"scorer": "verifier", "origin": "verifier", "turn": None, "evidence": "{}", "value": 0.0}
+    scored = [verdict | {"trajectory_id": f"{item}-{part}", "success": item.startswith("a")} for item, part, *_ in rows]
+    return published(store, "trajectories", tried), published(store, "scores", scored)
+
+
+def test_an_episode_of_several_rows_is_one_rollout(store: Store):
+    made = in_parts(store, a0=[5], b0=[4, 2, 1])
+    sampled = read_sampled(store, {1: policy("one")}, [made[0]], [made[1]], items(store))
+    assert (sampled.rollouts, sampled.verified) == (2, 2)
+    assert sampled.policies[0].items == {("a", "sums"): Tried(1, 1), ("b", "words"): Tried(0, 1)}
+
+
+def test_the_length_of_an_episode_is_that_of_all_its_rows(store: Store):
+    made, _ = in_parts(store, a0=[5], b0=[4, 2, 1])
+    assert lengths(store, made) == (2, 6.0, 2.0)
 
 
 def test_rounds_that_changed_nothing_share_what_was_measured(store: Store):

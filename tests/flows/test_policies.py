@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from clawpipe.core.config.night import NightConfig
+from clawpipe.core.store.home import Home
 from clawpipe.errors import ConfigError
 from clawpipe.model.policy.base import resolve_base
 from clawpipe.model.policy.version import adapter_ref, base_ref
 from clawpipe.record.nights.record import Incumbent
+from flows import opening
 from flows.policies import UNFETCHED, teacher_of
 
 BASE = base_ref("random", "b" * 64, "pythonic", "float32")
@@ -42,3 +44,18 @@ def test_a_champion_that_is_not_there_cannot_teach():
 def test_methods_without_a_teacher_have_none_for_any_settings():
     assert teacher_of(config("champion", "grpo"), BASE, None) is None
     assert teacher_of(config("champion", "combine", combine={"w_opd": 0.0}), BASE, None) is None
+
+
+@pytest.mark.parametrize(("draw", "counted"), [(None, {"a": 1}), ("sweep", {})])
+def test_a_night_that_meets_another_champion_counts_anew(home: Home, monkeypatch: pytest.MonkeyPatch, draw, counted):
+    """It was killed after its look, and another night looked at the same items; nights of one draw go on with the same ones."""
+    champions = iter([None, None, CHAMPION])
+    monkeypatch.setattr(opening, "_incumbent", lambda *_: next(champions))
+    config = NightConfig(night="monday", draw=draw)
+    night, ledger = opening._record(home, config, home).night, opening.ledger_of(home, config)
+    ledger.record(night, draw or night, ["a"])
+    ledger.record("tuesday", "tuesday", ["a"])
+    opening._record(home, config, home)  # the champion is the same
+    assert ledger.seen(draw or night) == {}
+    opening._record(home, config, home)
+    assert ledger.seen(draw or night) == counted

@@ -5,11 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from clawpipe.core.config.night import Runtime
 from clawpipe.errors import DataError
 from clawpipe.model.engines.embedded import EmbeddedEngine
 from clawpipe.model.policy.base import resolve_base
 from clawpipe.play.recorded.agreement import FAR
 from clawpipe.play.recorded.compare import SAMPLE, compare_recorded, named_policies
+from tasks.recorded import check_recorded, recompute_logprobs
 
 BASE = "random"
 
@@ -112,6 +114,23 @@ def test_each_version_is_scored_by_itself_wherever_it_is(compare, talks, base, t
         compare([*rows, *theirs])
     with pytest.raises(DataError, match=f"by policy {trained.policy_version} are"):
         compare([*rows, *theirs], start=trained)
+
+
+@pytest.mark.parametrize("step", [recompute_logprobs, check_recorded], ids=lambda step: step.name)
+def test_a_kept_result_ends_when_its_missing_policy_is_back(step, store, base, trained, published, talks, tmp_path, monkeypatch):
+    """The store is no part of a step's key, so a result says which policies it missed."""
+    monkeypatch.setenv("CLAWPIPE_HOME", str(tmp_path))
+    policy, away = store.path(trained), tmp_path / "away"
+    policy.rename(away)
+    rows = [row | {"policy_version": trained.policy_version, "logprobs_kind": "raw"} for row in talks.sampled(2, 0.5)]
+    facts = {"start": base, "base": base, "known": [], "runtime": Runtime(device="cpu", workers=1)}
+    facts |= {"samples": published(rows, "samples")} if step is check_recorded else {"trajectories": published(rows)}
+    facts |= {} if step is check_recorded else {"text": False, "max_tokens": 4096}
+    result = step.function(**facts)
+    assert step.holds(result)
+    assert not result.details.get("log-probs recomputed")
+    away.rename(policy)
+    assert not step.holds(result)
 
 
 def test_only_a_fixed_sample_of_rows_is_scored(compare, talks):

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from clawpipe.core.config.generation import Difficulty
-from clawpipe.play.rollouts.draw import drawn, kind_of, pass_rates
+from clawpipe.core.contracts.schema import conformed, schema_of
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import publish_dataset
+from clawpipe.core.store.refs import DatasetRef
+from clawpipe.play.rollouts.draw import draw_items, drawn, kind_of, pass_rates
 
 
 def items(**slices: int) -> list[dict[str, Any]]:
@@ -26,6 +33,22 @@ def test_the_newest_round_that_tried_an_item_says_its_rate() -> None:
     newest = [("a", True), ("a", False)]
     before = [("a", False), ("b", True), ("b", True), ("b", False), ("b", True)]
     assert pass_rates([newest, before]) == {"a": 0.5, "b": 0.75}
+
+
+def published(store: Store, name: str, rows: list[dict[str, Any]]) -> DatasetRef:
+    return publish_dataset(store, name, [conformed(pa.Table.from_pylist(rows), schema_of(name))])
+
+
+def test_an_episode_of_several_rows_counts_once(tmp_path: Path) -> None:
+    """A success of one row, and a failure of nine: by rows the item would be hard."""
+    store = Store(tmp_path)
+    parts = [json.dumps({"episode": "lost-0"} | ({"part": part} if part else {})) for part in range(9)]
+    tried = [{"trajectory_id": "won", "item_id": "a0", "extra": None}]
+    tried += [{"trajectory_id": f"lost-{part}", "item_id": "a0", "extra": extra} for part, extra in enumerate(parts)]
+    scored = [{"trajectory_id": row["trajectory_id"], "origin": "verifier", "success": row == tried[0]} for row in tried]
+    past = published(store, "trajectories", tried), published(store, "scores", scored)
+    known = published(store, "task_items", [row | {"split": "train"} for row in items(a=1)])
+    assert draw_items(store, known, [past], Difficulty(), 1, 0).details["drawn"] == {"middling": 1}
 
 
 @pytest.mark.parametrize(("rate", "kind"), [(None, "unseen"), (0.19, "hard"), (0.2, "middling"), (0.8, "middling"), (0.81, "easy")])

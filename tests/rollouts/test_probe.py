@@ -13,7 +13,7 @@ from clawpipe.core.conversation.messages import Message
 from clawpipe.core.store.artifacts import Store
 from clawpipe.core.store.datasets import publish_dataset, read_dataset
 from clawpipe.learn.evaluation.heldout.draw import draw_heldout, make_benchmark, make_task_items
-from clawpipe.learn.evaluation.heldout.heldout import probe_policies
+from clawpipe.learn.evaluation.heldout.heldout import evaluate, probe_policies
 from clawpipe.learn.evaluation.probe import probe_teacher
 from clawpipe.model.policy.base import resolve_base
 from clawpipe.model.policy.renderer import Renderer
@@ -90,6 +90,18 @@ def test_a_teacher_is_compared_item_by_item(store, pool, tmp_path, items, policy
     assert len({row["item_id"] for row in rows}) == 8
     again = probe(store, pool, tmp_path, items, made, policy)
     assert again.dataset.digest == result.dataset.digest
+
+
+def test_an_episode_of_several_rows_is_one_try_of_the_student(store, pool, tmp_path, items, policy):
+    """Each item has a success, and a failure that left three rows."""
+    tried, scores = round_of(store, items, policy, {place: [True, False, False, False] for place in range(8)})
+    rows = read_dataset(store, tried).to_pylist()
+    for row in rows:
+        place, index = row["trajectory_id"].split("/")
+        part = {"part": int(index) - 1} if index in "23" else {}
+        row["extra"] = json.dumps({"episode": f"{place}/1"} | part) if index != "0" else None
+    tried = publish_dataset(store, "trajectories", [pa.Table.from_pylist(rows, schema_of("trajectories"))])
+    assert probe(store, pool, tmp_path, items, (tried, scores), policy).details["student_success"] == 0.5
 
 
 def test_the_teacher_sees_the_hint_and_the_record_does_not(store, pool, tmp_path, items, policy):
@@ -175,6 +187,22 @@ def test_policies_of_a_training_are_tried_on_train_items(store, pool, tmp_path, 
     rows = {row["item_id"]: row for row in read_dataset(store, items).to_pylist()}
     tried = read_dataset(store, result.extra("step-000002"), ["item_id"])["item_id"].to_pylist()
     assert [(rows[item]["split"], rows[item]["ordinal"]) for item in tried] == [("train", 11), ("train", 3), ("train", 7)]
+
+
+def test_a_reply_is_as_long_as_all_rows_of_its_episode(store, pool, tmp_path, items, policy):
+    played = partial(roll_out, store, pool, tmp_path / "work", environment=LETTERS, config=ROLLOUTS.once(1.0), seed=5)
+
+    def in_two_rows(*asked):
+        rows = read_dataset(store, played(*asked)).to_pylist()
+        episode = {"episode": rows[0]["trajectory_id"]}
+        further = rows[0] | {"trajectory_id": "further", "extra": json.dumps(episode | {"part": 1})}
+        rows = [rows[0] | {"extra": json.dumps(episode)}, further, *rows[1:]]
+        return publish_dataset(store, "trajectories", [pa.Table.from_pylist(rows, schema_of("trajectories"))])
+
+    result = evaluate(store, in_two_rows, items, policy, LETTERS)
+    masks = read_dataset(store, result.extra("trajectories"), ["loss_mask"])["loss_mask"].to_pylist()
+    assert (result.details["items"], len(masks)) == (4, 5)
+    assert result.details["reply_tokens"] == sum(map(sum, masks)) / 4
 
 
 @pytest.mark.parametrize(

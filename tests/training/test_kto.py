@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import defaultdict
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -198,7 +200,35 @@ def test_training_raises_desirable_rows_and_lowers_others(fit, rollouts, tiny_ll
     )
     assert steps[-1]["margin"] > steps[0]["margin"] + 0.3
     assert steps[-1]["loss"] < steps[0]["loss"]
-    assert steps[0]["trained_tokens"] == sum(len(row.trained) for row in rows)
+    assert steps[0]["trained_tokens"] == sum(len(row.trained) for row in rows[0::2])  # a mismatched row carries no loss
+
+
+def steps_of(outcome: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (outcome / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_steps_are_of_as_many_tokens_as_carry_loss(request_for, here):
+    """Sixteen rows of seven trained tokens."""
+    outcome = here(request_for("run", train={"method": "kto", "epochs": 1, "optimizer_steps": None, "batch_tokens": 56}))
+    assert [step["trained_tokens"] for step in steps_of(outcome)] == [56, 56]
+
+
+def test_a_run_that_resumes_estimates_the_same_point(request_for, here):
+    """Packs are many and there is dropout: the estimate must take no random numbers."""
+
+    class CutError(Exception): ...
+
+    def stop(facts):
+        if facts["step"] == 4:
+            raise CutError
+
+    straight, request = here(request_for("straight", train={"method": "kto"})), request_for("killed", train={"method": "kto"})
+    with pytest.raises(CutError):
+        here(request, stop)
+    again = here(request)
+    assert [step["kl"] for step in steps_of(again)] == [step["kl"] for step in steps_of(straight)]
+    weights = [(outcome / "adapter" / "adapter_model.safetensors").read_bytes() for outcome in (straight, again)]
+    assert weights[0] == weights[1]
 
 
 def test_a_label_without_rows_has_no_metric(fit, rollouts, tiny_llama):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -50,6 +51,14 @@ def token_columns(turns: Sequence[SampledTurn]) -> Row:
 def is_part(row: Row) -> bool:
     """Whether a row of `trajectories` is a further one of an episode that another row stands for."""
     return bool(row["extra"]) and PART in json.loads(row["extra"])
+
+
+def sampled_by_episode(rows: Iterable[Row]) -> Counter[str]:
+    """Return the number of sampled tokens of each episode, by the id of its first row."""
+    counts: Counter[str] = Counter()
+    for row in rows:
+        counts[json.loads(row["extra"] or "{}").get(EPISODE, row["trajectory_id"])] += sum(row["loss_mask"])
+    return counts
 
 
 def version_of(named: str | None, model: str | None) -> str:

@@ -14,6 +14,7 @@ from clawpipe.core.basics.json_types import JsonObject, Row
 from clawpipe.core.config.environment import Played
 from clawpipe.core.config.generation import Generation
 from clawpipe.core.config.methods import Opd
+from clawpipe.core.contracts.sampled import is_part
 from clawpipe.core.contracts.schema import schema_of
 from clawpipe.core.conversation.messages import Message
 from clawpipe.core.store.artifacts import Store
@@ -113,9 +114,8 @@ def _choose(
 ) -> list[_Trial]:
     """Choose at most `config.probe_items` train items that have a hint, drawn by the seed. An item's hint is the first one of
     its first trajectory that has any."""
-    tried = [
-        row for ref in trajectories for row in read_dataset(store, ref, ["trajectory_id", "item_id", "policy_version"]).to_pylist()
-    ]
+    known = ["trajectory_id", "item_id", "policy_version", "extra"]
+    tried = [row for ref in trajectories for row in read_dataset(store, ref, known).to_pylist()]
     columns = ["trajectory_id", "turn", "scorer", "origin", "success", "hints", "demonstration"]
     scored = [row for ref in scores for row in read_dataset(store, ref, columns).to_pylist()]
     hints = hints_by_trajectory(scored, config)
@@ -123,10 +123,10 @@ def _choose(
     for row in tried:
         if row["trajectory_id"] in hints:
             first.setdefault(row["item_id"], hints[row["trajectory_id"]][0])
-    student_success = _success_by_item(tried, scored, student.policy_version)
+    student_success = _success_by_item([row for row in tried if not is_part(row)], scored, student.policy_version)
     train = {row["item_id"]: row for row in read_dataset(store, items).to_pylist() if row["split"] == "train"}
-    known = sorted(set(first) & set(student_success) & set(train))
-    drawn = random.Random(seed).sample(known, min(len(known), config.probe_items))
+    asked = sorted(set(first) & set(student_success) & set(train))
+    drawn = random.Random(seed).sample(asked, min(len(asked), config.probe_items))
     return [_Trial(train[item], first[item], student_success[item]) for item in drawn]
 
 

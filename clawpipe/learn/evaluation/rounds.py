@@ -30,21 +30,27 @@ from pydantic import BaseModel, ConfigDict, Field
 START = 0  # the number of the round that stands for the night's start
 
 
-class Tried(NamedTuple):
-    """An item that a policy tried: its slice, and how many of the rollouts succeeded."""
+class Asked(NamedTuple):
+    """What counts as one item: what is asked of an identity in one slice."""
 
+    identity: str
     slice: str
+
+
+class Tried(NamedTuple):
+    """An item that a policy tried: how many of the rollouts succeeded."""
+
     successes: int
     rollouts: int
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A policy and what it tried. `round` is the one that trained it, from 1; `items` go by identity."""
+    """A policy and what it tried. `round` is the one that trained it, from 1."""
 
     round: int
     policy_version: str
-    items: Mapping[str, Tried]
+    items: Mapping[Asked, Tried]
 
 
 class SliceRate(BaseModel):
@@ -220,15 +226,15 @@ class _Measures:
             + spread_other / n_other * self._design(theirs)
             - 2 * self._correlation * together * math.sqrt(spread * spread_other)
         )
-        return won / n - won_other / n_other, math.sqrt(variance)
+        return won / n - won_other / n_other, math.sqrt(max(variance, 0.0))  # rounding may end just below 0
 
-    def _design(self, tried: Mapping[str, Tried]) -> float:
+    def _design(self, tried: Mapping[Asked, Tried]) -> float:
         """Return by how much the rollouts of one item inflate a variance (L. Kish, Survey Sampling, 1965)."""
         sizes = [item.rollouts for item in tried.values()]
         return 1 + (sum(size * size for size in sizes) / sum(sizes) - 1) * self._correlation
 
 
-def intraclass_correlation(strata: Iterable[Mapping[str, Tried]]) -> float:
+def intraclass_correlation(strata: Iterable[Mapping[Asked, Tried]]) -> float:
     """Return how much the rollouts of one item agree beyond what their stratum explains, from 0 to 1: the estimator of the analysis
     of variance. It is 1, the most careful value, where the rollouts do not tell.
 
@@ -258,14 +264,14 @@ def _size(group: Sequence[Tried]) -> int:
     return sum(item.rollouts for item in group)
 
 
-def _by_slice(policy: Measured) -> dict[str, dict[str, Tried]]:
-    slices: defaultdict[str, dict[str, Tried]] = defaultdict(dict)
-    for name in sorted(policy.items):
-        slices[policy.items[name].slice][name] = policy.items[name]
+def _by_slice(policy: Measured) -> dict[str, dict[Asked, Tried]]:
+    slices: defaultdict[str, dict[Asked, Tried]] = defaultdict(dict)
+    for asked in sorted(policy.items):
+        slices[asked.slice][asked] = policy.items[asked]
     return dict(slices)
 
 
-def _total(tried: Mapping[str, Tried]) -> tuple[int, int]:
+def _total(tried: Mapping[Asked, Tried]) -> tuple[int, int]:
     """Return successes and rollouts."""
     return sum(item.successes for item in tried.values()), sum(item.rollouts for item in tried.values())
 

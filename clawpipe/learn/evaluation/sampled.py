@@ -8,10 +8,11 @@ from statistics import fmean, variance
 from typing import NamedTuple
 
 from clawpipe.core.basics.json_types import Row
+from clawpipe.core.contracts.sampled import is_part, sampled_by_episode
 from clawpipe.core.store.artifacts import Store
 from clawpipe.core.store.datasets import read_dataset
 from clawpipe.core.store.refs import DatasetRef, ModelRef
-from clawpipe.learn.evaluation.rounds import START, Measured, Tried
+from clawpipe.learn.evaluation.rounds import START, Asked, Measured, Tried
 
 
 class Sampled(NamedTuple):
@@ -43,7 +44,8 @@ def read_sampled(
     scores: Sequence[DatasetRef],
     items: DatasetRef,
 ) -> Sampled:
-    """Return what the policies, by round, tried; rollouts of other policies are passed over. Items count by identity.
+    """Return what the policies, by round, tried; rollouts of other policies are passed over. Items count by identity and slice.
+    An episode is one rollout, however many rows it left.
 
     A policy that two rounds share, since the later one changed nothing, is measured once, for the earlier round.
 
@@ -55,7 +57,7 @@ def read_sampled(
     versions = {policy.policy_version for policy in policies.values()}
     rows = [row for ref in trajectories for row in _rollouts(store, ref) if row["policy_version"] in versions]
     verified = [row for row in rows if row["trajectory_id"] in verdicts and row["item_id"] in known]
-    tried: defaultdict[str, dict[str, Tried]] = defaultdict(dict)
+    tried: defaultdict[str, dict[Asked, Tried]] = defaultdict(dict)
     for row in verified:
         _count(tried[row["policy_version"]], known[row["item_id"]], verdicts[row["trajectory_id"]])
     measured = [Measured(number, ref.policy_version, tried.pop(ref.policy_version, {})) for number, ref in policies.items()]
@@ -64,7 +66,8 @@ def read_sampled(
 
 def lengths(store: Store, trajectories: DatasetRef) -> Length | None:
     """Return how many tokens a rollout samples; None where an engine gave text only, or for fewer than two rollouts."""
-    sampled = [sum(mask) for mask in read_dataset(store, trajectories, ["loss_mask"])["loss_mask"].to_pylist() if mask]
+    rows = read_dataset(store, trajectories, ["trajectory_id", "loss_mask", "extra"]).to_pylist()
+    sampled = sampled_by_episode(row for row in rows if row["loss_mask"]).values()
     if len(sampled) < 2 or not any(sampled):
         return None
     return Length(len(sampled), fmean(sampled), variance(sampled))
@@ -79,13 +82,14 @@ def _verdicts(store: Store, scores: Sequence[DatasetRef]) -> dict[str, bool]:
 
 
 def _rollouts(store: Store, trajectories: DatasetRef) -> list[Row]:
-    return read_dataset(store, trajectories, ["trajectory_id", "item_id", "policy_version"]).to_pylist()
+    rows = read_dataset(store, trajectories, ["trajectory_id", "item_id", "policy_version", "extra"]).to_pylist()
+    return [row for row in rows if not is_part(row)]
 
 
-def _count(tried: dict[str, Tried], item: Row, success: bool) -> None:
-    name = item["identity"] or item["item_id"]
-    slice_, won, of = tried.get(name, Tried(item["slice"], 0, 0))
-    tried[name] = Tried(slice_, won + success, of + 1)
+def _count(tried: dict[Asked, Tried], item: Row, success: bool) -> None:
+    asked = Asked(item["identity"] or item["item_id"], item["slice"])
+    won, of = tried.get(asked, Tried(0, 0))
+    tried[asked] = Tried(won + success, of + 1)
 
 
 def numbered(start: ModelRef, trained: Mapping[str, ModelRef]) -> dict[int, ModelRef]:

@@ -88,7 +88,7 @@ def _attempt(request: TrainRequest, work: Path, on_step: OnStep, job: TrainingJo
     rows = job.complete(job.rows, partial(score_rows, request, model))
     rows = job.prepare(model, rows, _single_step(job, rows, pack_tokens))
     rows, held_out = hold_out(rows, config.validation, request.seed) if config.validation else (rows, [])
-    steps = config.steps_for(len(rows) // job.rows_each, sum(len(row.trained) for row in rows))
+    steps = job.steps_for(config, rows)
     plan = pad_plan(job.plan(rows, pack_tokens, steps, request.seed, config.epochs)[: config.max_steps], ranks().size)
     checkpoints = Checkpoints(work / "checkpoints", request.identity())
     trainer = job.trainer(

@@ -32,6 +32,7 @@ from clawpipe.play.workers.pool import WorkerPool
 from clawpipe.play.workers.request import Job, ScoreRequest
 
 _MAKERS = {"adapter": adapter_ref, "model": weights_ref}  # by the stored name of a trained policy
+_ABSENT = "absent_policies"  # in the details of a step's result
 SAMPLE = 32  # rows of a policy version
 _COLUMNS = ["trajectory_id", "policy_version", "token_ids", "loss_mask", "logprobs", "temperature"]
 
@@ -81,6 +82,18 @@ def _stored(store: Store, base: ModelRef) -> Iterable[ModelRef]:
                 yield _MAKERS[name](base, digest, ())
 
 
+def absent(versions: Collection[str], there: Collection[str], base: ModelRef) -> JsonObject:
+    """Return details that say which policies were looked for in vain; none if all were found."""
+    missing = sorted(set(versions) - set(there))
+    return {_ABSENT: {"versions": missing, "base": base.model_dump(mode="json")}} if missing else {}
+
+
+def are_still_absent(store: Store, result: StepResult) -> bool:
+    """Whether each policy that a step looked for in vain is still not in the store: else the step comes to another result."""
+    said = result.details.get(_ABSENT)
+    return said is None or not named_policies(store, said["versions"], (), ModelRef.model_validate(said["base"]))
+
+
 def compare_recorded(
     store: Store, pool: WorkerPool, samples: DatasetRef, start: ModelRef, base: ModelRef, known: Sequence[ModelRef]
 ) -> StepResult:
@@ -97,7 +110,8 @@ def compare_recorded(
         known: policies that rows may name.
 
     Returns:
-        rows_in: of samples; details: "versions", by policy version the figures of `Agreement` and `scored_by`; "warnings".
+        rows_in: of samples; details: "versions", by policy version the figures of `Agreement` and `scored_by`; "warnings"; and see
+        `absent`.
 
     Raises:
         DataError: a version differs more; the message holds the figures.
@@ -112,7 +126,8 @@ def compare_recorded(
         require_agreement(figures, version, policy.policy_version, bound_for(policy))
     strangers = [version for version in found if version not in there]
     warnings = [_warning(version, found[version]) for version in strangers]
-    return StepResult(rows_in=samples.rows, rows_out=samples.rows, details={"versions": found, "warnings": warnings})
+    details = {"versions": found, "warnings": warnings} | absent(chosen, there, base)
+    return StepResult(rows_in=samples.rows, rows_out=samples.rows, details=details)
 
 
 def _chosen(store: Store, samples: DatasetRef) -> dict[str, list[Row]]:

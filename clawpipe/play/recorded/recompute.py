@@ -23,7 +23,7 @@ from clawpipe.core.store.datasets import dataset_files, publish_dataset
 from clawpipe.core.store.parts import rechunk
 from clawpipe.core.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.play.recorded.agreement import agreement, bound_for, require_agreement
-from clawpipe.play.recorded.compare import SAMPLE, Asked, named_policies, score_rows
+from clawpipe.play.recorded.compare import SAMPLE, Asked, absent, named_policies, score_rows
 from clawpipe.play.workers.pool import WorkerPool
 
 RECORDED, TEXT = "log-probs recomputed", "text scored"
@@ -53,7 +53,7 @@ def recompute_logprobs(
         max_tokens: longer rows stay as they are, because curation filters them.
 
     Returns:
-        details: the number of rows that got log-probs, by kind.
+        details: the number of rows that got log-probs, by kind; and see `clawpipe.play.recorded.compare.absent`.
 
     Raises:
         DataError: raw log-probs are not those of the policy that the rows name.
@@ -62,13 +62,14 @@ def recompute_logprobs(
     narrow = [row for file in files for row in _narrow(file)]
     versions = {row["policy_version"] for row in narrow if _lacks_its_own(row)}
     there = named_policies(store, versions, [start, base, *known], base)
+    missing = absent(versions, there, base)
     if not there and not (text and any(row["tokens"] == "none" for row in narrow)):
-        return StepResult(output=trajectories, rows_in=trajectories.rows, rows_out=trajectories.rows)
+        return StepResult(output=trajectories, rows_in=trajectories.rows, rows_out=trajectories.rows, details=missing)
     work = _Work(store, pool, there, start if text else None, max_tokens)
     batches = (work.batch(batch) for file in files for batch in pq.ParquetFile(file).iter_batches(_BATCH))
     parents = [trajectories.digest, *(policy.digest for policy in (*there.values(), start))]
     output = publish_dataset(store, trajectories.name, rechunk(batches, schema_of("trajectories")), parents=parents)
-    return StepResult(output=output, rows_in=trajectories.rows, rows_out=output.rows, details=work.counts)
+    return StepResult(output=output, rows_in=trajectories.rows, rows_out=output.rows, details=work.counts | missing)
 
 
 class _Work:

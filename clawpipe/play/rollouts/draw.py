@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from clawpipe.core.basics.json_types import Row
 from clawpipe.core.config.generation import Difficulty
+from clawpipe.core.contracts.sampled import is_part
 from clawpipe.core.contracts.schema import schema_of
 from clawpipe.core.store.artifacts import Store
 from clawpipe.core.store.datasets import publish_dataset, read_dataset
@@ -56,8 +57,8 @@ def _outcomes(store: Store, trajectories: DatasetRef, scores: DatasetRef) -> lis
     """Return the item and the verifier's verdict of each rollout that has one."""
     verified = read_dataset(store, scores, ["trajectory_id", "turn", "origin", "success"]).to_pylist()
     success = {row["trajectory_id"]: row["success"] for row in verified if row["turn"] is None and row["origin"] == "verifier"}
-    tried = read_dataset(store, trajectories, ["trajectory_id", "item_id"]).to_pylist()
-    known = [(row["item_id"], success.get(row["trajectory_id"])) for row in tried]
+    tried = read_dataset(store, trajectories, ["trajectory_id", "item_id", "extra"]).to_pylist()
+    known = [(row["item_id"], success.get(row["trajectory_id"])) for row in tried if not is_part(row)]
     return [(item, verdict) for item, verdict in known if verdict is not None]
 
 

@@ -14,7 +14,7 @@
 -- what it was, and filters ask for it. A critic has the scores of the turns as rewards of their own, so there the reward is the outcome.
 -- Where the parts of rewards are compared, `parts` holds them: the verifier's own, if its evidence names `parts`, and other scorers'.
 -- A trajectory given twice counts once. Each main turn has the hindsight of the whole trajectory, in the form for the teacher, and
--- the hindsight text of its own turn.
+-- the hindsight text of its own turn; what is replayed from earlier nights has none, since the teacher is shown tonight's hints alone.
 -- Filtered: later copies of a trajectory id.
 with known as (
     from scores_layout union all by name from read_parquet($scores, union_by_name = $mixed_scores)  -- older files lack columns: null
@@ -101,7 +101,7 @@ joined as (
         case
             when $w_opd > 0
             then [
-                t.kind = 'main'
+                t.kind = 'main' and file_index < $replayed_from
                 and (coalesce(whole, false) or coalesce(list_contains(hinted_turns, numbers[k]), false))
                 for t, k in turns
             ]

@@ -1,14 +1,15 @@
 -- Weigh the rows in the loss: by the slice of their task item, as the settings say or so that all slices have equal shares, and
 -- demonstrations by their own factor.
--- Why the mean of the slices' factors is 1, over what the loss is a mean of (trained tokens; rows for kto; pairs for dpo): weights then
--- move the shares of the slices and not the size of the step. What has no task item counts as one more slice.
+-- Why the mean of the slices' factors is 1, over what the loss is a mean of (trained tokens; rows for kto and for a mean of rows'
+-- means; pairs for dpo): weights then move the shares of the slices and not the size of the step. What has no task item counts as one
+-- more slice.
 -- Why sums of sums: a sum of floats depends on its order, one of whole numbers does not.
 -- Filtered: nothing.
 with kinds as (
     select item_id, any_value(slice order by slice) as slice from read_parquet($items) group by item_id
 ),
 sized as (
-    select previous.lot, coalesce(slice, '') as slice, case when $method in ('dpo', 'kto') then 1 else trained end::bigint as size
+    select previous.lot, coalesce(slice, '') as slice, case when $row_means or $method = 'dpo' then 1 else trained end::bigint as size
     from previous left join kinds using (item_id)
 ),
 slices as (

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from clawpipe.core.basics.json_types import Row
 from clawpipe.core.config.environment import Played
-from clawpipe.core.contracts.sampled import is_part
+from clawpipe.core.contracts.sampled import is_part, sampled_by_episode
 from clawpipe.core.contracts.schema import schema_of
 from clawpipe.core.store.artifacts import Store
 from clawpipe.core.store.datasets import publish_dataset, read_dataset
@@ -94,10 +94,9 @@ def probe_policies(
 
 
 def _lengths(store: Store, run: DatasetRef) -> dict[str, float]:
-    """Return the mean number of sampled tokens of a trajectory; nothing where tokens were not recorded."""
-    masks = read_dataset(store, run, ["loss_mask"])["loss_mask"].to_pylist()
-    sampled = sum(map(sum, masks))
-    return {"reply_tokens": sampled / len(masks)} if sampled else {}
+    """Return the mean number of sampled tokens of an episode; nothing where tokens were not recorded."""
+    sampled = sampled_by_episode(read_dataset(store, run, ["trajectory_id", "loss_mask", "extra"]).to_pylist())
+    return {"reply_tokens": sampled.total() / len(sampled)} if sampled.total() else {}
 
 
 def results_of(

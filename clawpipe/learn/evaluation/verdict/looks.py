@@ -3,7 +3,8 @@
 Looking uses up evidence: a champion that was lucky on some items stays lucky on them. So a night records its identities
 before the first model answers them, and later nights draw the identities with the fewest looks. A night that was killed
 before that has not looked. One that was killed after it has looked; when it resumes, it draws the same items, since it
-counts only the looks before its first one.
+counts only the looks before its first one. If another champion has come meanwhile, it counts those up to then: what others looked
+at after it did, they may have chosen that champion on. A line without identities says where a draw counts to.
 
 Nights of one draw (`draw` in their settings, for example the trials of a sweep) answer the same items: each counts the looks
 before the first of them, so a sweep uses up one night's evidence.
@@ -15,6 +16,7 @@ import datetime
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -63,14 +65,13 @@ class Looks:
         """Return for each identity the number of nights that have looked at it, sorted by identity.
 
         Args:
-            draw: count only looks before this draw's first one, if it has one.
+            draw: count only looks of others before this draw's first one, if it has one, or before it was renewed.
 
         Raises:
             DataError: the ledger is damaged.
         """
         looks = self._looks(self._ledger)
-        first = next((place for place, look in enumerate(looks) if look.draw == draw and self._is_mine(look)), len(looks))
-        return _counted(looks[:first])
+        return _counted(_before(looks, [look.draw == draw and self._is_mine(look) for look in looks]))
 
     def begin(self, draw: str) -> None:
         """Fix the result of `seen(draw)` from now on, before any night of the draw has looked."""
@@ -79,11 +80,18 @@ class Looks:
             if not any(look.draw == draw and self._is_mine(look) for look in self._looks(ledger)):
                 self._append(ledger, draw, draw, ())
 
+    def renew(self, night: str) -> None:
+        """Let a night that has looked count the looks of others up to now: it is to beat a champion that has come since."""
+        ledger = self._ledger
+        with ledger.lock(LOG):
+            if any(look.draw == night and self._is_mine(look) for look in self._looks(ledger)):
+                self._append(ledger, night, night, ())
+
     def record(self, night: str, draw: str, identities: Iterable[str]) -> Freshness:
         """Record that `night` looks at these identities; those recorded before are not added again.
 
         Returns:
-            how often other nights had looked at them before this night's first look.
+            how often other nights had looked at them before this night's first look, or before it was renewed.
 
         Raises:
             DataError: the ledger is damaged.
@@ -91,11 +99,11 @@ class Looks:
         wanted, ledger = sorted(set(identities)), self._ledger
         with ledger.lock(LOG):
             looks = self._looks(ledger)
-            own = [place for place, look in enumerate(looks) if look.night == night and self._is_mine(look)]
-            recorded = {identity for place in own for identity in looks[place].identities}
+            own = [look.night == night and self._is_mine(look) for look in looks]
+            recorded = {identity for look in compress(looks, own) for identity in look.identities}
             if new := tuple(identity for identity in wanted if identity not in recorded):
                 self._append(ledger, night, draw, new)
-            return Freshness.of(wanted, _counted(looks[: min(own, default=len(looks))]))
+            return Freshness.of(wanted, _counted(_before(looks, own)))
 
     def _append(self, ledger: Ledger, night: str, draw: str, identities: tuple[str, ...]) -> None:
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
@@ -139,6 +147,11 @@ class SeveralLooks:
         for part in self.parts:
             part.begin(draw)
 
+    def renew(self, night: str) -> None:
+        """See `Looks.renew`."""
+        for part in self.parts:
+            part.renew(night)
+
     def record(self, night: str, draw: str, identities: Iterable[str]) -> Freshness:
         """See `Looks.record`."""
         wanted = sorted(set(identities))
@@ -162,6 +175,13 @@ def looks_at(home: Path, model: str, played: Played) -> Looks | SeveralLooks:
     if not isinstance(played, Environments):
         return Looks(home, model, names[0])
     return SeveralLooks(tuple(Looks(home, model, name) for name in dict.fromkeys(names)))
+
+
+def _before(looks: Sequence[Look], own: Sequence[bool]) -> list[Look]:
+    """Return the looks of others before the last own line without identities, else before the first own look."""
+    places = [place for place, mine in enumerate(own) if mine]
+    end = max([place for place in places if not looks[place].identities], default=min(places, default=len(looks)))
+    return [look for look, mine in zip(looks[:end], own, strict=False) if not mine]
 
 
 def _counted(looks: Sequence[Look]) -> dict[str, int]:

@@ -46,6 +46,11 @@ class Objective(Protocol):
         """Whether it needs the gradient of the policy's entropy."""
         ...
 
+    @property
+    def one_in(self) -> int:
+        """Of how many neighbouring rows the first one alone carries loss; 1: each row does."""
+        ...
+
     def size(self, batch: Batch) -> float:
         """Return the batch's part of the number that a step's loss is divided by: its trained tokens, rows or pairs."""
         ...
@@ -72,6 +77,7 @@ class PolicyObjective:
     loss: Loss
     distil: float = 0.0
     critic: Ppo | None = None
+    one_in: int = field(default=1, init=False)
 
     @property
     def learns_entropy(self) -> bool:
@@ -168,6 +174,7 @@ class PairObjective:
 
     loss: PairLoss
     learns_entropy: bool = field(default=False, init=False)
+    one_in: int = field(default=1, init=False)
 
     def size(self, batch: Batch) -> float:
         return _twos(batch)
@@ -196,6 +203,7 @@ class KtoObjective:
     kto: Kto
     point: Tensor | None = None
     learns_entropy: bool = field(default=False, init=False)
+    one_in: int = field(default=2, init=False)
 
     def size(self, batch: Batch) -> float:
         return _twos(batch)
@@ -222,6 +230,11 @@ class KtoObjective:
         if {"rewards_chosen", "rewards_rejected"} <= set(metrics):
             metrics["margin"] = metrics["rewards_chosen"] - metrics["rewards_rejected"]
         return metrics
+
+
+def trained_tokens(objective: Objective, batch: Batch) -> int:
+    """Return the number of a batch's tokens that carry loss."""
+    return int((batch["rows"] % objective.one_in == 0).sum())
 
 
 def log_ratios(scores: Scores, batch: Batch) -> Tensor:

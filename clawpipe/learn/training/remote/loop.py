@@ -19,7 +19,7 @@ from clawpipe.errors import DataError, TrainingError
 from clawpipe.learn.training.backends import OnStep
 from clawpipe.learn.training.data.packing import flat_batch, inputs_of
 from clawpipe.learn.training.data.samples import Sample
-from clawpipe.learn.training.losses.batch import Objective
+from clawpipe.learn.training.losses.batch import Objective, trained_tokens
 from clawpipe.learn.training.model.build import width_of
 from clawpipe.learn.training.model.scores import Scores
 from clawpipe.learn.training.outcome import commit_outcome
@@ -113,7 +113,7 @@ class _Training:
     def _plan(self, rows: Rows) -> Iterator[list[Sample]]:
         """Yield the rows of each optimizer step, as the local trainer plans them."""
         config, job = self._request.config, self._job
-        steps = config.steps_for(len(rows) // job.rows_each, sum(len(row.trained) for row in rows))
+        steps = job.steps_for(config, rows)
         for packs in job.plan(rows, sys.maxsize, steps, self._request.seed, config.epochs)[: config.max_steps]:
             yield [rows[index] for pack in packs for index in pack]
 
@@ -131,7 +131,7 @@ class _Training:
         rate = self._rate(number, steps)
         norm = self._session.step(rate)
         _require_finite(torch.tensor(norm or 0.0), total, number)
-        accumulator.add(parts, len(logprobs), sum(len(inputs_of(row)) for row in rows))
+        accumulator.add(parts, trained_tokens(objective, batch), sum(len(inputs_of(row)) for row in rows))
         metrics = _finished(objective, accumulator)
         metrics |= {"loss": float(total) / size, "learning_rate": rate, "epoch": number / steps}
         return metrics | ({"grad_norm": norm} if norm is not None else {})

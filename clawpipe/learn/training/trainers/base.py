@@ -20,7 +20,7 @@ from clawpipe.learn.training.checkpoint.moments import trainable
 from clawpipe.learn.training.checkpoint.state import load_best, load_optimizer, load_random, load_weights, save_state
 from clawpipe.learn.training.data.packing import Pack, build_pack
 from clawpipe.learn.training.data.samples import Sample
-from clawpipe.learn.training.losses.batch import Batch, Objective
+from clawpipe.learn.training.losses.batch import Batch, Objective, trained_tokens
 from clawpipe.learn.training.model.scores import Scores
 from clawpipe.learn.training.model.scoring_head import install_scoring_head, learn_entropy, score_pack
 from clawpipe.learn.training.process.collectives import all_gather, barrier, broadcast_from_main
@@ -145,7 +145,7 @@ class PackedTrainer(KeepsMasterWeights, InANight):
             total = total + scores.balance * self.objective.size(
                 inputs
             )  # a mean over the step's packs, each by its part of the step
-        self._accumulator.add(parts, len(inputs["score"]), inputs["input_ids"].numel())
+        self._accumulator.add(parts, trained_tokens(self.objective, inputs), inputs["input_ids"].numel())
         loss = total / num_items_in_batch * self.accelerator.num_processes
         if torch.isfinite(loss):
             return loss

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from clawpipe.core.config.training import Train
 from clawpipe.learn.training.data.packing import Pack
 from clawpipe.learn.training.data.samples import Sample
 from clawpipe.learn.training.losses.batch import Objective
@@ -67,6 +68,11 @@ class TrainingJob(NamedTuple):
     prepare: Callable[[Any, list[Sample], list[Pack]], list[Sample]] = keep_rows
     check: Callable[[Steps], None] = accept_any
     rows_each: int = 1
+
+    def steps_for(self, config: Train, rows: Sequence[Sample]) -> int:
+        """Return the optimizer steps per epoch over the completed rows."""
+        tokens = sum(len(row.trained) for row in rows[:: self.objective.one_in])
+        return config.steps_for(len(rows) // self.rows_each, tokens)
 
 
 def vocabulary_of(request: TrainRequest) -> int:

@@ -129,7 +129,11 @@ class KtoTrainer(PackedTrainer):
 
     @torch.no_grad()
     def _estimate(self, batches: Iterable[Batch]) -> Tensor:
-        """Return the reference point of the mismatched rows of several packs, on all processes."""
+        """Return the reference point of the mismatched rows of several packs, on all processes.
+
+        Without dropout: it takes no random numbers, so a run that goes on from a checkpoint has those of one that never stopped.
+        """
+        self.model.eval()
         found = torch.zeros(2, device=self.model.device)
         for batch in batches:
             inputs: Any = self._prepare_inputs(batch)  # type: ignore[arg-type]
