@@ -80,12 +80,11 @@ def test_a_name_cannot_leave_the_runs(home: Home, name: str):
         run_dir(home, name)
 
 
-@pytest.mark.parametrize("letter", ["n", "\u00ea"])
-def test_a_name_longer_than_a_file_may_have_is_refused(home: Home, letter: str):
-    longest = letter * ((255 - 11) // len(letter.encode()))
+def test_a_name_longer_than_a_file_may_have_is_refused(home: Home):
+    longest = "n" * (255 - 11)  # a hyphen and ten digits follow
     assert create_record(home, NightConfig(night=longest), None).night.startswith(longest)
     with pytest.raises(ConfigError, match="a file's name may have 255") as refused:
-        create_record(home, NightConfig(night=longest + letter), None)
+        create_record(home, NightConfig(night=longest + "n"), None)
     assert refused.value.where == "night"
 
 
