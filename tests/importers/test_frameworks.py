@@ -53,7 +53,7 @@ def test_langchain_states_are_read_in_all_forms(tmp_path, form, place):
 def test_langchain_messages_alone_are_a_transcript(tmp_path, form):
     (tmp_path / "chat-7.json").write_text(json.dumps(form))
     conversation = only(read(tmp_path))
-    assert (short(conversation), conversation.session) == (SAID, "chat-7")
+    assert (short(conversation), conversation.session) == (SAID, f"{tmp_path.name}/chat-7")
 
 
 def test_langchain_reads_invalid_calls_and_blocks(tmp_path):

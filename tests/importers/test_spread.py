@@ -118,15 +118,31 @@ def test_a_folder_for_each_task_is_a_session_each(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("file", "repeated", "session"),
+    ("file", "session"),
     [
-        ("/logs/20251122_ab.jsonl.gz", (), "20251122_ab"),
-        ("/tasks/17/api_conversation_history.json", (), "17"),
-        ("/tasks/17/log.jsonl", ("log",), "17/log"),
-        ("/tasks/17/log.jsonl", (), "log"),
-        ("log.jsonl", ("log",), "log"),
-        ("-", (), "-"),
+        ("/logs/20251122_101112_ab.jsonl.gz", "20251122_101112_ab"),
+        ("/logs/rollout-2025-11-22T10-11.jsonl", "rollout-2025-11-22T10-11"),
+        ("/logs/0198A7C1-3b4e-7d21-9f00-aabbccddeeff.jsonl", "0198A7C1-3b4e-7d21-9f00-aabbccddeeff"),
+        ("/logs/agent-a1b2c3d4.jsonl", "agent-a1b2c3d4"),
+        ("/logs/01JDA5X7K3M9QZ2W8RTV4N6YBC.jsonl", "01JDA5X7K3M9QZ2W8RTV4N6YBC"),
+        ("/logs/20251122.jsonl", "logs/20251122"),
+        ("/logs/conversation2026.jsonl", "logs/conversation2026"),
+        ("/tasks/17/api_conversation_history.json", "17"),
+        ("/tasks/17/log.jsonl", "17/log"),
+        ("/tasks/~17/log.jsonl", "17/log"),
+        ("/log.jsonl", "log"),
+        ("https://host/tasks/17/log.jsonl", "17/log"),
+        ("hf:org/name:train", "name:train"),
+        ("-", "-"),
     ],
 )
-def test_a_session_is_named_by_its_file(file, repeated, session):
-    assert session_of(file, repeated) == session
+def test_a_session_is_named_by_its_file(file, session):
+    assert session_of(file) == session
+
+
+def test_a_file_is_one_session_however_it_is_named(tmp_path, monkeypatch):
+    (tmp_path / "17").mkdir()
+    monkeypatch.chdir(tmp_path / "17")
+    assert {session_of(name) for name in ("log.jsonl", "./log.jsonl", "../17/log.jsonl", str(tmp_path / "17/log.jsonl"))} == {
+        "17/log"
+    }

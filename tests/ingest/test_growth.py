@@ -242,6 +242,6 @@ def test_old_turns_of_a_grown_session_file_are_context(desk, make):
     done = desk.ingest()
     [row] = desk.rows(done)
     assert ([message["content"] for message in row["messages"]], row["kinds"]) == (["q", "a", "more", "b"], ["side", "main"])
-    assert (row["session_id"], done.reading.lines, done.accepted) == ("s1", 4, 4)
+    assert (row["session_id"], done.reading.lines, done.accepted) == ("agent/s1", 4, 4)
     desk.write("s1.jsonl", make.lines(*said, {"role": "user", "content": "more"}, {"role": "assistant", "content": "b"}))
     assert desk.ingest().counts["repeated"] == 1

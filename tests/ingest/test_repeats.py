@@ -1,10 +1,15 @@
 """Turns that are stored already: a turn that stands in the history of another request is not, before its own request was read."""
 
+import json
+
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from clawpipe.core.contracts.schema import schema_of
 from clawpipe.core.conversation.messages import Message
-from clawpipe.core.store.datasets import dataset_files
+from clawpipe.core.store.datasets import dataset_files, dataset_ref, publish_dataset, read_dataset
+from clawpipe.data.forgotten.tombstones import Tombstone, Tombstones, write_tombstones
 from clawpipe.data.ingest.intake.claims import Claim
 from clawpipe.data.ingest.intake.repeats import Repeats, turn_digests
 
@@ -87,6 +92,49 @@ def test_a_retry_in_the_new_part_of_a_log_is_no_attempt(desk, make):
     desk.ingest()
     desk.append("a.jsonl", retried)
     assert (desk.ingest().counts["repeated"], _taught(desk.stored())) == (1, ["answer 3"])
+
+
+def test_a_namesake_in_another_folder_changes_no_session(desk, make):
+    for name in ("a", "b"):
+        (desk.folder / name).mkdir()
+    desk.write("a/chat.jsonl", make.lines(*_spoken(["hi", "Hello!"])))
+    desk.ingest()
+    desk.append("a/chat.jsonl", make.lines(*_spoken(["more", "Sure."])))
+    desk.write("b/chat.jsonl", make.lines(*_spoken(["hi", "Hello!"])))
+    desk.ingest()
+    found = [(row["session_id"], row["kinds"]) for row in desk.stored()]
+    assert found == [("a/chat", ["main"]), ("a/chat", ["side", "main"]), ("b/chat", ["main"])]
+
+
+def _renamed(desk, session):
+    """Store the rows of the last run as an earlier release did."""
+    [log] = (desk.home.root / "ingest").glob("*.json")
+    state = json.loads(log.read_bytes())
+    [digest] = state["datasets"]["trajectories"]
+    rows = read_dataset(desk.store, dataset_ref(desk.store, "trajectories", digest)).to_pylist()
+    named = [row | {"session_id": session, "trajectory_id": f"{index:032}"} for index, row in enumerate(rows)]
+    old = publish_dataset(desk.store, "trajectories", [pa.Table.from_pylist(named, schema=schema_of("trajectories"))])
+    state["datasets"]["trajectories"] = [old.digest]
+    log.write_text(json.dumps(state))
+
+
+def test_a_session_under_its_name_of_earlier_goes_on(desk, make):
+    """Earlier releases named it by the file alone."""
+    desk.write("chat.jsonl", make.lines(*_spoken(["hi", "Hello!"])))
+    desk.ingest()
+    _renamed(desk, "chat")
+    desk.append("chat.jsonl", make.lines(*_spoken(["more", "Sure."])))
+    [row] = desk.rows(desk.ingest())
+    assert (row["session_id"], row["kinds"]) == ("agent/chat", ["side", "main"])
+
+
+def test_a_session_that_was_forgotten_under_that_name_stays_so(desk, make):
+    stones = Tombstones()
+    digest = stones.digest("session", "chat")
+    stone = {"digest": digest, "kind": "session", "date": "d", "rows": (), "trajectories": 0, "replaced": {}, "models": ()}
+    write_tombstones(desk.home, stones.with_stone(Tombstone.model_validate(stone)))
+    desk.write("chat.jsonl", make.lines(*_spoken(["hi", "Hello!"])))
+    assert desk.rows(desk.ingest()) == []
 
 
 def test_rows_of_an_older_release_say_what_they_teach(desk, make):

@@ -21,7 +21,7 @@ from clawpipe.data.importers.read.hints import shape_of
 from clawpipe.data.importers.read.joining import Check, Joining, Turn
 from clawpipe.data.importers.read.mapping import Mapping as FieldMapping
 from clawpipe.data.importers.read.reading import Reading, Record, Refusal
-from clawpipe.data.importers.read.spread import AFTER_A_GAP, Spread, repeated_names, session_of, split_at_gap
+from clawpipe.data.importers.read.spread import AFTER_A_GAP, Spread, session_of, split_at_gap
 from clawpipe.data.importers.read.user import AUTO, formats_of
 from clawpipe.data.importers.record import Conversation, Origin, Preference, Prompt
 from clawpipe.data.importers.sources.foreign import ForeignFileError
@@ -63,7 +63,7 @@ def read_stream(
         ConfigError: the format does not exist.
     """
     files = find_files(paths)
-    reader = Reader(format, reading, mapping=mapping, repeated=repeated_names(files))
+    reader = Reader(format, reading, mapping=mapping)
     return _stream(reader, files, after or {})
 
 
@@ -81,7 +81,6 @@ class Reader:
         reading: receives the counts.
         check: a further check of each record; its RefusedError refuses the line.
         mapping: field paths of records in another form.
-        repeated: names, without suffixes, that several of the files have: with their folder's they name a session.
         idle: seconds without a turn after which a captured session has ended.
 
     Attributes:
@@ -98,7 +97,6 @@ class Reader:
         reading: Reading | None = None,
         check: Check | None = None,
         mapping: FieldMapping = _NO_MAPPING,
-        repeated: frozenset[str] = frozenset(),
         idle: float = IDLE_SECONDS,
     ) -> None:
         self.reading = Reading() if reading is None else reading
@@ -106,7 +104,7 @@ class Reader:
         self._format, self._allowed = format, formats_of(format)
         if mapping.says_what_was_said and format == AUTO:  # the fields of another program may be left beside what was mapped
             self._allowed = [known for known in self._allowed if not known.about]
-        self._mapping, self._repeated = mapping, repeated
+        self._mapping = mapping
         self._takes_fast_path = FORMATS[FAST_FORMAT] in self._allowed and not mapping
         self.joining = Joining(self.reading, check, idle)
         self._spread: dict[str, list[tuple[JsonObject, Line]]] = {}  # records of this file that are joined at its end, by format
@@ -173,7 +171,7 @@ class Reader:
         origin = Origin(known.name, first.file, first.number)
         try:
             assert known.join is not None
-            session = session_of(first.file, self._repeated)
+            session = session_of(first.file)
             made = [replace(part, lines=len(records)) for part in known.join([record for record, _ in records], session)]
             yield from self._whole(made, origin)
         except (RefusedError, RecursionError) as error:

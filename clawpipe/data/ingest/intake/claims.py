@@ -17,6 +17,7 @@ class Claim(msgspec.Struct, array_like=True, gc=False):
         turns, whole: digests of the messages up to each turn, and of all; empty if the session has no name.
         taught: a byte for each turn: 1 if it is taught.
         prompt: the prompt, if there are labels.
+        earlier, earlier_turns: the name that earlier releases gave the session, if it was another one, and `turns` with it.
         rest: digest of what else tells equal contents apart; see `clawpipe.data.ingest.intake.rows.rest_of`.
     """
 
@@ -30,6 +31,8 @@ class Claim(msgspec.Struct, array_like=True, gc=False):
     place: Place
     prompt: str | None = None
     rest: int = 0
+    earlier: str | None = None
+    earlier_turns: list[int] = []
 
 
 class Claims(msgspec.Struct, tag=True):

@@ -24,7 +24,6 @@ from clawpipe.data.importers.formats.openclaw import JudgeRecord
 from clawpipe.data.importers.read.labels import read_labels
 from clawpipe.data.importers.read.read import Leave, Reader
 from clawpipe.data.importers.read.reading import Reading, Record
-from clawpipe.data.importers.read.spread import repeated_names
 from clawpipe.data.importers.sources.lines import Line, Place
 from clawpipe.data.ingest.captured.captured import (
     StoredTurn,
@@ -54,24 +53,18 @@ _SESSIONS = "sessions"  # the file name of records that span several files
 class Intake:
     """Reads pieces into datasets. A context manager.
 
-    Args:
-        files: all files of the run, also those that were read before.
-
     Attributes:
         admission: names new records, and counts the others.
         totals: counts of new rows, without columns.
     """
 
-    def __init__(
-        self, home: Home, store: Store, work: Path, stored: Mapping[str, Sequence[str]], options: Options, files: Iterable[str]
-    ) -> None:
+    def __init__(self, home: Home, store: Store, work: Path, stored: Mapping[str, Sequence[str]], options: Options) -> None:
         self._home, self._store, self._stored, self._options = home, store, stored, options
         labels = read_labels([str(options.labels)] if options.labels else [])
         self.forgotten = read_tombstones(home)
         self.admission, self.totals = Admission(store, stored, labels, self.forgotten), Made({})
-        self._repeated = repeated_names(files)
         idle = session_settings(home.root).idle_seconds
-        self._reader = Reader(options.format, check=check_record, mapping=options.mapping, repeated=self._repeated, idle=idle)
+        self._reader = Reader(options.format, check=check_record, mapping=options.mapping, idle=idle)
         self._writers = {name: DatasetWriter(work, name) for name in NAMES}
         self._rejected = Known(store, stored_files(store, stored, "quarantine"), *_LINE)
         self._beside_turns: list[tuple[Record, str, bool]] = []  # records from lines that also hold a turn
@@ -100,7 +93,7 @@ class Intake:
                 self._read_here(piece)
             return
         options = replace(self._options, labels=None)
-        setup = Setup(os.fsencode(self._home.root), options, self._options.labels is not None, self._repeated)
+        setup = Setup(os.fsencode(self._home.root), options, self._options.labels is not None)
         with ThreadPoolExecutor(count) as threads, Readers(count, setup) as readers:
             for piece, found in self._side_by_side(pieces, readers, threads):
                 self._take(piece, found)

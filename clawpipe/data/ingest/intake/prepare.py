@@ -21,6 +21,7 @@ from clawpipe.data.forgotten.find import KEY, PARENT
 from clawpipe.data.forgotten.tombstones import Tombstones
 from clawpipe.data.importers.read.labels import Label
 from clawpipe.data.importers.read.reading import Record, Refusal
+from clawpipe.data.importers.read.spread import earlier_name
 from clawpipe.data.importers.read.survey import UNNAMED_SESSIONS
 from clawpipe.data.importers.record import Conversation, Judgement, Kind, Preference, Prompt
 from clawpipe.data.importers.strict_json import RefusedError
@@ -171,7 +172,7 @@ class Preparer:
     def _claim(self, before: Conversation, after: Conversation) -> Claim:
         named = bool(before.session) and before.session not in UNNAMED_SESSIONS and before.row is None
         turns, whole = turn_digests(after.session, after.user or self._options.user, after.messages) if named else ([], 0)
-        row = before.row
+        row, earlier = before.row, _earlier_name(before) if named else None
         return Claim(
             row["item_id"] if row else task_of(before),
             row["trajectory_id"] if row else None,
@@ -183,6 +184,8 @@ class Preparer:
             _place(before),
             before.prompt if self._labelled else None,
             rest_of(before),
+            earlier,
+            turn_digests(earlier, after.user or self._options.user, after.messages)[0] if earlier else [],
         )
 
     def _split_forgotten(self, conversations: Sequence[Conversation]) -> tuple[list[Conversation], list[Conversation]]:
@@ -194,7 +197,7 @@ class Preparer:
 
     def _is_forgotten(self, conversation: Conversation) -> bool:
         """Whether a conversation is forgotten, or continues a forgotten one, with whose messages it begins."""
-        sessions = (conversation.session, conversation.extra.get(PARENT))
+        sessions = (conversation.session, _earlier_name(conversation), conversation.extra.get(PARENT))
         user = conversation.user or self._options.user
         return any(self._forgotten.covers(str(one) if one else None, user, _key_of(conversation)) for one in sessions)
 
@@ -281,6 +284,10 @@ def _characters(messages: Sequence[Message]) -> int:
 def _place(conversation: Conversation) -> Place:
     origin = origin_of(conversation)
     return origin.file, origin.line, conversation.lines
+
+
+def _earlier_name(conversation: Conversation) -> str | None:
+    return earlier_name(origin_of(conversation).file, conversation.session)
 
 
 def _known(conversation: Conversation, turns: Sequence[int]) -> Conversation:

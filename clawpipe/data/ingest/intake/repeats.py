@@ -45,7 +45,7 @@ class Repeats:
 
     def known_turns(self, claims: Sequence[Claim]) -> list[list[int]]:
         """Return for each conversation the places of its taught turns that another one teaches already; none for an exact copy."""
-        named = {one.session for one in claims if one.turns and one.session}
+        named = {name for one in claims if one.turns for name in (one.session, one.earlier) if name}
         self._look_up({name for name in named if hash(name) not in self._looked_up})
         return [self._known(one) if one.turns else [] for one in claims]
 
@@ -53,6 +53,7 @@ class Repeats:
         known = _among(self._ends, claim.turns[:-1], claim.taught)
         if hash((claim.whole, _without(claim.taught, known))) not in self._wholes:  # else a further attempt, which counts once more
             known = _among(self._turns, claim.turns, claim.taught)
+        known = sorted({*known, *_among(self._turns, claim.earlier_turns, claim.taught)})
         self._add(claim.turns, claim.whole, _without(claim.taught, known))
         return known
 

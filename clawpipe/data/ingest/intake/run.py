@@ -142,7 +142,7 @@ def _ingest(
 ) -> Ingested:
     parts = [_Part.of(file, name, state.files.get(name)) for name, file in absolute(files).items()]
     new = [part for part in parts if part.new is not None]
-    with Intake(home, store, work, state.datasets, options, absolute(files)) as intake:
+    with Intake(home, store, work, state.datasets, options) as intake:
         intake.read((piece for part in new for piece in part.pieces()), sum(part.size for part in new))
         intake.finish()
         datasets = intake.publish()

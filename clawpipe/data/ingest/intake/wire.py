@@ -20,12 +20,11 @@ T = TypeVar("T")
 
 
 class Setup(msgspec.Struct):
-    """The settings of a reading process; `labelled`: claims need the prompt; `repeated`: as for `Reader`."""
+    """The settings of a reading process; `labelled`: claims need the prompt."""
 
     home: bytes
     options: Options
     labelled: bool
-    repeated: frozenset[str]
 
 
 class Columns(msgspec.Struct, tag=True):

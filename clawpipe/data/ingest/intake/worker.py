@@ -55,7 +55,7 @@ def serve(answers: IO[bytes], questions: IO[bytes]) -> None:
     home, options = Home(Path(os.fsdecode(setup.home))), setup.options
     with redactor(1, rules_of(home.root)) as redact:
         preparer = Preparer(redact, options, read_tombstones(home), setup.labelled)
-        reader = Reader(options.format, check=check_record, mapping=options.mapping, repeated=setup.repeated)
+        reader = Reader(options.format, check=check_record, mapping=options.mapping)
         worker = Worker(reader, preparer, questions, answers)
         while piece := receive(answers, Piece):
             worker.read(piece)
