@@ -245,6 +245,6 @@ def test_a_failed_start_of_processes_leaves_none_behind(monkeypatch, tmp_path):
         return started[0]
 
     monkeypatch.setattr(processes, "spawn", second_fails)
-    with pytest.raises(OSError, match="no more"), Readers(2, Setup(os.fsencode(tmp_path), Options(), False, frozenset())):
+    with pytest.raises(OSError, match="no more"), Readers(2, Setup(os.fsencode(tmp_path), Options(), False)):
         pass
     assert started[0].poll() is not None
