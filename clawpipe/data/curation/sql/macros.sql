@@ -104,8 +104,9 @@ create temp macro content_of(text) as
     + (characters(text, 'Hiragana') + characters(text, 'Katakana')) / 3
     + (characters(text, 'Thai') + characters(text, 'Lao') + characters(text, 'Khmer') + characters(text, 'Myanmar')) / 4;
 
--- Every `n` words in a row.
-create temp macro ngrams(words, n) as [array_to_string(words[i:i + n - 1], ' ') for i in range(1, len(words) - n + 2)];
+-- Every `n` words in a row. The words are bound in a list of one: in the inner loop a macro's argument is computed anew for each `i`.
+create temp macro ngrams(words, n) as
+    [[array_to_string(w[i:i + n - 1], ' ') for i in range(1, len(w) - n + 2)] for w in [words]][1];
 
 -- The share of a list's entries that stood in it before; 0 for an empty list.
 create temp macro share_repeated(entries) as 1 - list_unique(entries) / greatest(len(entries), 1) - (len(entries) = 0)::int;
