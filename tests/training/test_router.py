@@ -116,9 +116,11 @@ def test_a_pack_adds_its_part_of_the_steps_mean():
         objective=SimpleNamespace(
             summed=lambda scores, inputs: (scores.logprobs.sum() * 0, [Part({}, len(inputs["score"]))]),
             size=lambda inputs: len(inputs["score"]),
+            one_in=1,
         ),
         _accumulator=Accumulator(),
         accelerator=SimpleNamespace(num_processes=1),
     )
-    loss = PackedTrainer.compute_loss(trainer, model, ROW, num_items_in_batch=torch.tensor(28.0))
+    batch = ROW | {"rows": torch.zeros_like(ROW["score"])}
+    loss = PackedTrainer.compute_loss(trainer, model, batch, num_items_in_batch=torch.tensor(28.0))
     assert loss.item() == pytest.approx(score_pack(model, ROW).balance.item() / 4, rel=1e-6)

@@ -31,7 +31,7 @@ _TEXTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
 _CHOICES = ("none", "auto", "required")
 _FOREIGN_CHOICE = "a choice of tools that no chat has"
 _ROLES = ("system", "developer", "user", "assistant")
-_TEXT_FIELDS = ("instructions", "prompt_cache_key", "safety_identifier", "user")
+_TEXT_FIELDS = ("instructions", "previous_response_id", "prompt_cache_key", "safety_identifier", "user")
 _TRANSLATED = (
     *("input", "instructions", "previous_response_id", "tools", "tool_choice", "text", "reasoning", "include", "top_logprobs"),
     *("max_output_tokens", "stream_options", "store"),
@@ -108,12 +108,17 @@ def _referred(items: list[Any], history: History) -> Iterator[Any]:
 def _check_echoed(body: JsonObject) -> None:
     """Check fields that an answer says again, and that nothing else reads."""
     for name in _TEXT_FIELDS:
-        text_of(body.get(name) or "", name)
+        _text_or_none(body.get(name), name)
     for name, value in object_of(body.get("metadata") or {}, "metadata").items():
         text_of(value, f"metadata.{name}")
     top = body.get("top_logprobs")
     if top is not None and (isinstance(top, bool) or not isinstance(top, int)):
         raise WrongRequestError("not a number of tokens", "top_logprobs")
+
+
+def _text_or_none(value: Any, where: str) -> None:
+    if value is not None:
+        text_of(value, where)
 
 
 def _earlier(body: JsonObject, history: History) -> list[JsonObject]:
@@ -215,7 +220,7 @@ def _format(body: JsonObject) -> JsonObject:
     reasoning = object_of(body.get("reasoning") or {}, "reasoning")
     found: JsonObject = {name: text_of(text[name], f"text.{name}") for name in ("verbosity",) if text.get(name) is not None}
     for name, value in reasoning.items():
-        text_of(value or "", f"reasoning.{name}")
+        _text_or_none(value, f"reasoning.{name}")
     found |= {"reasoning_effort": reasoning["effort"]} if reasoning.get("effort") else {}
     match wanted.get("type", "text"):
         case "text":
