@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from demo_seeds import conditions
+from methods import append, read
 from years_task import KINDS
 
 from clawpipe.core.basics.json_types import JsonObject
@@ -80,8 +81,8 @@ def served(home: Path, status: JsonObject) -> JsonObject:
 
 def nights(home: Path, count: int, settings: list[str], with_bad: bool) -> Iterator[JsonObject]:
     """Run the nights that the home has not ended, and yield a line for each."""
-    lines = home / "years.jsonl"
-    ended = [json.loads(line) for line in lines.read_text().splitlines()] if lines.exists() else []
+    file = home / "years.jsonl"
+    ended = read(file)
     yield from ended
     for number in range(len(ended) + 1, count + 1):
         asked = tonight(number, with_bad)
@@ -89,8 +90,7 @@ def nights(home: Path, count: int, settings: list[str], with_bad: bool) -> Itera
         heldout = {role: figures["success"] for role, figures in status["heldout"].items() if figures}
         line = {"night": number, **asked, "verdict": status["verdict"], "heldout": heldout, "served": served(home, status)}
         line["minutes"] = round(status["seconds"] / 60, 1)
-        with lines.open("a") as out:
-            out.write(json.dumps(line) + "\n")
+        append(file, line)
         yield line
 
 

@@ -79,7 +79,7 @@ class Answering:
         why = await asyncio.shield(self._recording(asked, reply, collected, ending))
         headers |= OFF if asked.uncaptured else {CAPTURED_HEADER: "no" if why else "yes"}
         written = _written(asked.writer, asked, collected, body) if asked.writer else collected.response
-        if written and ending == "complete":
+        if written and not collected.says_failure:
             self._answered(asked, collected, written)
         if asked.writer:
             await exchange.respond_json(written, headers=headers)
@@ -104,7 +104,7 @@ class Answering:
         try:
             await asyncio.shield(self._recording(asked, reply, collected, ending))
             written = asked.writer.whole() if asked.writer else collected.response
-            if written and ending == "complete":
+            if written and transport == "marked" and not collected.says_failure:
                 self._answered(asked, collected, written)
         except ApiError as error:
             last = _error(asked, error)
