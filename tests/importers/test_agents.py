@@ -509,7 +509,7 @@ def test_a_call_whose_context_is_on_the_server_is_refused(flat, more, tmp_path):
     for asked, answered in ((more, {}), ({}, more)):
         request, response = {"input": "And in Rome?"} | asked, RESPONSE | answered
         record = request | response if flat else {"request": request, "response": response}
-        assert written(tmp_path, record).reasons() == {"an item that refers to another one, which is not here": 1}
+        assert written(tmp_path, record).reasons() == {"a response that goes on with one that only the server has": 1}
 
 
 def test_calls_side_by_side_may_have_a_conversation_of_the_log(tmp_path):

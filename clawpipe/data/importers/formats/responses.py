@@ -22,7 +22,6 @@ _REPLIES = ("reasoning", "function_call", "custom_tool_call", "tool_search_call"
 _BESIDE = ("compaction", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response")  # items that nobody says
 _ELSEWHERE = "item_reference"
 _KEPT_THERE = ("previous_response_id", "conversation")  # fields of a call whose input lacks what was said before
-_NOT_HERE = "an item that refers to another one, which is not here"
 
 
 def is_responses(record: JsonObject) -> bool:
@@ -72,7 +71,7 @@ def read_responses(record: JsonObject) -> Iterator[Conversation]:
     """
     request, response = (dict(_part(record, name)) for name in ("request", "response"))
     if any(part.get(name) for part in (request, response) for name in _KEPT_THERE) or _goes_on(record):
-        raise RefusedError(_NOT_HERE)
+        raise RefusedError("a response that goes on with one that only the server has")
     rest = {name: value for name, value in record.items() if name not in ("request", "response", "input", "output", "instructions")}
     given = request.get("input", record.get("input")) or []
     instructions = request.pop("instructions", None) or record.get("instructions")
@@ -154,7 +153,7 @@ def _called(item: JsonObject) -> Iterator[JsonObject]:
 def _message(item: JsonObject) -> JsonObject:
     kind = item.get("type")
     if kind == _ELSEWHERE:
-        raise RefusedError(_NOT_HERE)
+        raise RefusedError("an item that refers to another one, which is not here")
     if isinstance(kind, str) and kind.endswith(_OUTPUT):
         return {"role": "tool", "content": [item | {"type": "function_call_output"}]}
     if isinstance(item.get("role"), str):
