@@ -12,7 +12,7 @@ from clawpipe.play.environments.shell import Shell, ShellLimits, cut
 from clawpipe.play.sandbox.base import Limits
 from clawpipe.play.sandbox.unsafe_local import UnsafeLocal
 
-LIMITS = ShellLimits(seconds=1.0, steps=4, characters=40)
+LIMITS = ShellLimits(seconds=5.0, steps=4, characters=40)
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def turn(*commands: object) -> list[Message]:
         ("kill -9 $$", "[exit code -9]"),
         ("[[ a == a ]] && echo bash", "bash\n[exit code 0]"),
         ("cat", "[exit code 0]"),
-        ("sleep 60", "[ended after 1 seconds]"),
+        ("sleep 60", "[ended after 5 seconds]"),
         ("seq 10000", None),
         ("printf 'ab\\377'", "ab\N{REPLACEMENT CHARACTER}\n[exit code 0]"),
     ],

@@ -37,6 +37,9 @@ from clawpipe.play.workers.episodes import Rollout
 from clawpipe.play.workers.pool import WorkerPool
 from tests.rollouts.scripted import play
 
+LIMIT = 5.0  # seconds a call; on a busy machine, every call but one that hangs must take less
+LATE = f"it took more than {LIMIT:g} s"
+
 SOURCE = """
 import asyncio, json, os, random, subprocess, time
 from clawpipe.play.environments.base import Outcome, Verdict, question_item
@@ -126,7 +129,7 @@ def file(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def hosted(file: Path, mark: str, does: str, in_call: str = "respond", name: str = "Mine", seconds: float = 1.0) -> Iterator[Any]:
+def hosted(file: Path, mark: str, does: str, in_call: str = "respond", name: str = "Mine", seconds: float = LIMIT) -> Iterator[Any]:
     options = {"does": does, "in_call": in_call, "mark": mark}
     with open_environment(f"{file}:{name}", options, seconds) as environment:
         assert isinstance(environment, HostedEnvironment)
@@ -147,7 +150,7 @@ def test_an_episode_that_hangs_ends_as_timeout_alone(base, file, mark):
         rollouts = played(base, environment)
         assert reasons(rollouts) == ["done", "timeout", "done"]
         late = rollouts[1].play.ending
-        assert late.error == "respond: it took more than 1 s"
+        assert late.error == f"respond: {LATE}"
         assert late.verdict
         assert late.verdict.evidence["reason"] == "timeout"  # its world still had its say
         assert left(mark) == []  # while the environment is still there
@@ -160,7 +163,7 @@ def test_every_call_of_an_episode_has_a_deadline(base, file, mark, in_call, reas
         rollouts = played(base, environment)
         assert reasons(rollouts) == ["done", reason, "done"]
         late = rollouts[1].play.ending
-        assert late.error == ("" if in_call == "close" else f"{in_call}: it took more than 1 s")
+        assert late.error == ("" if in_call == "close" else f"{in_call}: {LATE}")
         assert (late.verdict is None) == (in_call != "close")
         assert left(mark) == []
 
@@ -185,7 +188,7 @@ def test_what_user_code_does_stays_in_its_process(base, file, mark, does, error)
 
 
 def test_async_members_are_awaited_and_have_deadlines_too(base, file, mark):
-    with hosted(file, mark, "None", name="Awaits", seconds=2.0) as environment:
+    with hosted(file, mark, "None", name="Awaits") as environment:
         rollouts = played(base, environment)
     assert reasons(rollouts) == ["done", "timeout", "done"]
     assert [bool(rollout.play.ending.verdict) for rollout in rollouts] == [True] * 3
@@ -281,7 +284,7 @@ def test_nothing_is_left_when_the_parent_is_killed(file, mark):
 
 def test_a_night_records_the_timeout_and_goes_on(tmp_path, file, mark, quick_children):
     environment = EnvironmentConfig(
-        name=f"{file}:Mine", options={"does": "hang()", "mark": mark}, train_items=3, heldout_items=1, call_timeout=1.0
+        name=f"{file}:Mine", options={"does": "hang()", "mark": mark}, train_items=3, heldout_items=1, call_timeout=LIMIT
     )
     store, policy = Store(tmp_path / "store"), base_ref("random", resolve_base("random").digest, "pythonic", "float32")
     items = make_task_items(store, environment).output
@@ -291,7 +294,7 @@ def test_a_night_records_the_timeout_and_goes_on(tmp_path, file, mark, quick_chi
         made = generate_chunk(store, pool, tmp_path / "work", items, policy, environment, config, chunk, 3)
     rows = read_dataset(store, made.output).to_pylist()
     assert [row["ended"] for row in rows] == ["length", "length", "timeout", "timeout", "length", "length"]
-    assert rows[2]["error"] == "respond: it took more than 1 s"
+    assert rows[2]["error"] == f"respond: {LATE}"
     assert json.loads(rows[2]["verdict"])["reason"] == "timeout"
 
 
@@ -333,7 +336,7 @@ def test_recorded_episodes_are_judged_in_a_process_as_well(judging, mark):
     ("does", "told"),
     [
         ("broken()", r"ValueError: broken \(mine\.py, line \d+\)"),
-        ("hang()", "CallTimeoutError: it took more than 1 s"),
+        ("hang()", f"CallTimeoutError: {LATE}"),
         ("os._exit(3)", "EndedError: its process has ended"),
         ("exit(0)", r"SystemExit: 0 \("),
         ("1.0", r"TypeError: verify returns an Outcome, not float"),
