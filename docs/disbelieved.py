@@ -189,7 +189,7 @@ SECTIONS: dict[str, tuple[str, Callable[[], list[Reason]]]] = {
     "Turns that are context": (
         "They stay in their conversation as side turns, and nothing is learned of them; `silent` counts them.",
         lambda: (
-            returned("data/importers/record", r"_?reason_\w+")
+            returned("data/importers/untaught", r"_?reason_\w+")
             + returned("data/capture/untaught", "fault_of")
             + _faults_of_captures()
         ),

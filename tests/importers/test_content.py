@@ -14,7 +14,7 @@ from clawpipe.data.importers.formats.chat import read_chat
 from clawpipe.data.importers.message import read_messages
 from clawpipe.data.importers.read.read import Reader
 from clawpipe.data.importers.read.reading import Refusal
-from clawpipe.data.importers.record import NO_CONTENT, NO_TEXT
+from clawpipe.data.importers.untaught import NO_CONTENT, NO_TEXT
 from tests.importers.reading import read_files
 
 ASKED = {"role": "user", "content": "How warm is Oslo?"}

@@ -8,7 +8,7 @@ from clawpipe.core.conversation.messages import Message
 from clawpipe.core.store.datasets import read_dataset
 from clawpipe.core.store.open import open_store
 from clawpipe.data.capture.records import line_of
-from clawpipe.data.importers.record import MALFORMED
+from clawpipe.data.importers.untaught import MALFORMED
 from clawpipe.data.ingest.intake.options import Options
 from clawpipe.data.ingest.intake.run import ingest
 from clawpipe.model.policy.text import render_row, renderers

@@ -21,7 +21,7 @@ from typing import Any
 
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.conversation.messages import Message, ToolCall
-from clawpipe.data.importers.record import Fields
+from clawpipe.data.importers.fields import Fields
 from clawpipe.data.wire.arguments import ARGUMENTS, custom_call, named_call, parsed, tool_call
 from clawpipe.data.wire.failures import mark_of
 from clawpipe.data.wire.texts import joined_texts

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, get_args
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.conversation.messages import Message, Role, ToolCall
 from clawpipe.data.importers.content import Step, read_parts
-from clawpipe.data.importers.record import Fields, as_list
+from clawpipe.data.importers.fields import Fields, as_list
 from clawpipe.data.importers.strict_json import Reasons, RefusedError
 from clawpipe.data.wire.arguments import listed_calls, named_call, parsed
 from clawpipe.data.wire.failures import UNMARKED, mark_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from clawpipe.core.basics.json_types import JsonObject, Options
-from clawpipe.data.importers.record import Fields
+from clawpipe.data.importers.fields import Fields
 from clawpipe.data.importers.strict_json import RefusedError
 from clawpipe.data.importers.values import name_of
 

@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterable, Set
 from typing import Any
 
-from clawpipe.data.importers.record import Fields, Judgement
+from clawpipe.data.importers.fields import Fields
+from clawpipe.data.importers.record import Judgement
 from clawpipe.data.importers.strict_json import RefusedError
 
 _NUMBERS = ("reward", "score")

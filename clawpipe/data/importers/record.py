@@ -5,37 +5,29 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
 
 import msgspec
 import orjson
 
-from clawpipe.core.basics.json_types import JsonObject, Options
+from clawpipe.core.basics.json_types import Options
 from clawpipe.core.contracts.logprobs import HIGHEST, LOWEST
 from clawpipe.core.contracts.logprobs import Kind as LogprobKind
-from clawpipe.core.conversation.endings import CUT, Ending, ending_of_reason
+from clawpipe.core.conversation.endings import Ending
 from clawpipe.core.conversation.messages import Message
 from clawpipe.data.importers.strict_json import RefusedError
-from clawpipe.data.importers.toolcalls import count_tool_calls, tools_on_offer
-from clawpipe.data.wire.arguments import parsed
+from clawpipe.data.importers.toolcalls import count_tool_calls
 from clawpipe.data.wire.failures import UNMARKED
-from clawpipe.data.wire.thoughts import spoken
 
 _PATH = re.compile(r"^[/~\\]|(^|[/\\])\.\.([/\\]|$)")
 
 Kind = Literal["main", "side"]
 Status = Ending
 SIDE = ("heartbeat", "memory", "cron", "side")  # turn types of the sources that no user asked for
-NO_CONTENT, NO_TEXT = "turns without content", "turns with parts that are no text"  # why turns are not trained on
-MALFORMED = "turns with malformed calls"  # likewise
-CUT_SHORT = "turns that were cut short"
-CONTINUED = "turns that go on with an answer in the request"
 _HOTTEST = 2**53  # the highest temperature; a larger integer is no exact double
-HELD = "turns that were held to a grammar"
-ENDS = ("finish_reason", "finishReason", "stop_reason", "stopReason", "done_reason")  # fields that say why an answer ended
 
 
 @dataclass(frozen=True)
@@ -212,58 +204,6 @@ class Prompt:
     user: str | None = None
 
 
-class Fields:
-    """The fields of a record, taken out one by one with a check of their types; `rest` holds the others."""
-
-    def __init__(self, record: Mapping[str, Any], where: str = "") -> None:
-        self._left, self._where = dict(record), where
-
-    def __bool__(self) -> bool:
-        return bool(self._left)
-
-    def take(self, name: str, *kinds: type, default: Any = ...) -> Any:
-        """Remove and return the value of `name`, which has one of the types `kinds`; null counts as absent.
-
-        Raises:
-            RefusedError: the field is missing and has no default, or has another type.
-        """
-        value = self._left.pop(name, None)
-        if value is None:
-            if default is ...:
-                raise RefusedError(f"{self._where}{name}: missing")
-            return default
-        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-            raise RefusedError(f"{self._where}{name}: not {' or '.join(kind.__name__ for kind in kinds)}")
-        return value
-
-    def says_null(self, name: str) -> bool:
-        """Whether the record has this field, and null in it."""
-        return name in self._left and self._left[name] is None
-
-    def peek(self, name: str) -> Any:
-        """Return the value of `name` without removing it; None if it is absent or was taken."""
-        return self._left.get(name)
-
-    @property
-    def rest(self) -> JsonObject:
-        return {name: value for name, value in self._left.items() if value is not None}
-
-
-def take_tools(fields: Fields, names: Sequence[str] = ("tools",)) -> str | None:
-    """Take the tools on offer from the first of these fields that holds any, as a JSON array. A text that is not JSON stays.
-
-    Raises:
-        RefusedError: the field is neither a list nor a text.
-    """
-    for name in names:
-        value = fields.peek(name)
-        if isinstance(value, str) and value.strip() and parsed(value) is None:
-            continue
-        if tools := tools_on_offer(fields.take(name, list, str, default=None)):
-            return tools
-    return None
-
-
 def prompt_hash(prompt: str) -> str:
     """Return the sha256 of a prompt without surrounding space, in hexadecimal digits; it identifies the task."""
     return hashlib.sha256(prompt.strip().encode()).hexdigest()
@@ -307,85 +247,3 @@ def main_but_muted(messages: Sequence[Message], muted: Container[int]) -> tuple[
     """
     all_main(messages)
     return tuple("side" if place in muted else "main" for place, message in enumerate(messages) if message.role == "assistant")
-
-
-def says_something(message: Message) -> bool:
-    """Whether a message has a tool call or a text to train on; a thought without a text after it does not count."""
-    return bool(message.tool_calls or spoken(message.content))
-
-
-def silenced(conversation: Conversation) -> tuple[Conversation, Counter[str]]:
-    """Make main turns without content, with placeholders or with malformed calls side turns, and count them by reason.
-
-    A conversation with recorded tokens stays as it is: its tokens are what was sampled, whatever the text shows.
-    """
-    recorded = conversation.tokens is not None and conversation.tokens.logprobs is not None
-    replies = [(place, message) for place, message in enumerate(conversation.messages) if message.role == "assistant"]
-    found = {} if recorded else dict.fromkeys(cut_replies(conversation), CUT_SHORT) | _continued(conversation)
-    if recorded or not (conversation.unread or found or any(_reason_for_side(False, message) for _, message in replies)):
-        return conversation, Counter()
-    shown = _first_shown(conversation)
-    unseen = {place for place, _ in replies if place in conversation.unread or place > shown}
-    reasons = [found.get(place) or _reason_for_side(place in unseen, message) for place, message in replies]
-    pairs = list(zip(conversation.kinds, reasons, strict=True))
-    kinds: tuple[Kind, ...] = tuple("side" if reason else kind for kind, reason in pairs)
-    return replace(conversation, kinds=kinds), Counter(reason for kind, reason in pairs if reason and kind == "main")
-
-
-def _first_shown(conversation: Conversation) -> int:
-    """Return the place from which on a reply may be about a picture, of the user or a tool, that a policy of texts cannot see."""
-    shown = (place for place in conversation.unread if conversation.messages[place].role in ("user", "tool"))
-    return min(shown, default=len(conversation.messages))
-
-
-def _continued(conversation: Conversation) -> dict[int, str]:
-    return {len(conversation.messages) - 1: CONTINUED} if conversation.continued else {}
-
-
-def ended(conversation: Conversation) -> Conversation:
-    """Return a conversation with the status that its record, or its last message, gives as the reason of its end."""
-    if conversation.status is not None or conversation.row is not None:
-        return conversation
-    said = _reasons_of(conversation).get(len(conversation.messages) - 1) or reason_in(conversation.extra)
-    return replace(conversation, status=said) if said else conversation
-
-
-def cut_replies(conversation: Conversation) -> set[int]:
-    """Return the places of messages that were cut short, and after which the conversation went on all the same."""
-    last = len(conversation.messages) - 1
-    return {place for place, ending in _reasons_of(conversation).items() if ending in CUT and place != last}
-
-
-def _reasons_of(conversation: Conversation) -> dict[int, Ending]:
-    """Return the endings of single replies, by their place, from the further fields of messages."""
-    messages, fields = conversation.messages, conversation.extra.get("messages")
-    found: dict[int, Ending] = {}
-    for part in fields if isinstance(fields, list) else ():
-        place = part.get("message") if isinstance(part, dict) else None
-        ending = reason_in(part) if isinstance(place, int) and 0 <= place < len(messages) else None
-        if isinstance(place, int) and ending and messages[place].role == "assistant":
-            found[place] = ending
-    return found
-
-
-def reason_in(fields: Mapping[str, Any]) -> Ending | None:
-    """Return the ending that the further fields of a record or a message say; None if they say nothing."""
-    return next((ending for name in ENDS if isinstance(fields.get(name), str) and (ending := ending_of_reason(fields[name]))), None)
-
-
-def _reason_for_side(unread: bool, message: Message) -> str:
-    if unread or not says_something(message):
-        return NO_TEXT if unread else NO_CONTENT
-    return MALFORMED if any(call.malformed for call in message.tool_calls) else ""
-
-
-def as_list(value: Any, where: str) -> Iterator[JsonObject]:
-    """Yield the objects of a JSON array.
-
-    Raises:
-        RefusedError: an element is not an object.
-    """
-    for part in value:
-        if not isinstance(part, dict):
-            raise RefusedError(f"{where}[]: not an object")
-        yield part

@@ -17,23 +17,14 @@ from typing import Any
 
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.conversation.messages import Message
+from clawpipe.data.importers.fields import Fields, take_tools
 from clawpipe.data.importers.formats.chat import read_chat
 from clawpipe.data.importers.formats.huggingface import beside_messages, messages_of, with_system
 from clawpipe.data.importers.names import take_names
 from clawpipe.data.importers.outcome import sounding, take_outcome
-from clawpipe.data.importers.record import (
-    ENDS,
-    Conversation,
-    Fields,
-    Kind,
-    Prompt,
-    counted,
-    first_request,
-    main_but_muted,
-    reason_in,
-    take_tools,
-)
+from clawpipe.data.importers.record import Conversation, Kind, Prompt, counted, first_request, main_but_muted
 from clawpipe.data.importers.strict_json import RefusedError
+from clawpipe.data.importers.untaught import ENDS, reason_in
 
 _ASKING = (
     *("prompt", "instruction", "question", "query", "input", "user_prompt", "user_message", "user_input", "user_query"),

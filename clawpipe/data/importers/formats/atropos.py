@@ -19,8 +19,9 @@ from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.contracts.logprobs import SAMPLED_AT, are_absent
 from clawpipe.core.conversation.messages import Message
 from clawpipe.data.importers.content import placeholder
+from clawpipe.data.importers.fields import Fields
 from clawpipe.data.importers.message import read_messages, write_chat
-from clawpipe.data.importers.record import Conversation, Fields, Judgement, Kind, Tokens, all_main, counted, first_request
+from clawpipe.data.importers.record import Conversation, Judgement, Kind, Tokens, all_main, counted, first_request
 from clawpipe.data.importers.strict_json import RefusedError
 from clawpipe.data.wire.draw import changes_the_draw, sampling_settings
 from clawpipe.data.wire.failures import MARKS

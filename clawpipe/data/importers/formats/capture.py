@@ -27,8 +27,6 @@ from clawpipe.data.capture.settings import IDLE_SECONDS
 from clawpipe.data.capture.untaught import BY_CONSTRAINT, BY_CONTENT, CONSTRAINED, NO_TEXT, Fault, fault_of
 from clawpipe.data.importers.message import ReadMessages, read_message, read_messages
 from clawpipe.data.importers.record import (
-    CUT_SHORT,
-    HELD,
     Conversation,
     Judgement,
     Kind,
@@ -38,12 +36,12 @@ from clawpipe.data.importers.record import (
     counted,
     first_request,
     prompt_hash,
-    silenced,
 )
-from clawpipe.data.importers.record import NO_TEXT as OTHER_PARTS
 from clawpipe.data.importers.sources.lines import Line, Place
 from clawpipe.data.importers.strict_json import RefusedError
 from clawpipe.data.importers.toolcalls import tools_on_offer
+from clawpipe.data.importers.untaught import CUT_SHORT, HELD, silenced
+from clawpipe.data.importers.untaught import NO_TEXT as OTHER_PARTS
 from clawpipe.data.wire.draw import changes_the_draw
 
 FORMAT = "capture"

@@ -21,26 +21,14 @@ from typing import Any, NamedTuple
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.conversation.endings import ending_of_reason
 from clawpipe.core.conversation.messages import Message
+from clawpipe.data.importers.fields import Fields, as_list, take_tools
 from clawpipe.data.importers.formats.sharegpt import read_dialogue
 from clawpipe.data.importers.message import ROLES, ReadMessages, take_system
 from clawpipe.data.importers.names import SESSIONS, USERS
 from clawpipe.data.importers.outcome import take_outcome
-from clawpipe.data.importers.record import (
-    ENDS,
-    SIDE,
-    Conversation,
-    Fields,
-    Judgement,
-    Kind,
-    Status,
-    Tokens,
-    all_main,
-    as_list,
-    counted,
-    first_request,
-    take_tools,
-)
+from clawpipe.data.importers.record import SIDE, Conversation, Judgement, Kind, Status, Tokens, all_main, counted, first_request
 from clawpipe.data.importers.strict_json import Reasons, RefusedError
+from clawpipe.data.importers.untaught import ENDS
 from clawpipe.data.wire.arguments import parsed_object
 from clawpipe.data.wire.draw import changes_the_draw, sampling_settings
 

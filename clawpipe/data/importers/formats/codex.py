@@ -15,9 +15,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.data.importers.fields import Fields
 from clawpipe.data.importers.formats.branches import Branch, branches_with_replies, read_branch
 from clawpipe.data.importers.formats.responses import messages_of
-from clawpipe.data.importers.record import Conversation, Fields, counted
+from clawpipe.data.importers.record import Conversation, counted
 from clawpipe.data.importers.strict_json import RefusedError
 
 _INJECTED = (  # beginnings of texts that no person typed as a request

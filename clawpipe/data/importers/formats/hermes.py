@@ -21,23 +21,13 @@ from typing import Any
 
 from clawpipe.core.basics.json_types import JsonObject, Options
 from clawpipe.core.conversation.messages import Message, Role
+from clawpipe.data.importers.fields import Fields, take_tools
 from clawpipe.data.importers.formats.responses import is_item, messages_of
 from clawpipe.data.importers.formats.sharegpt import read_dialogue
 from clawpipe.data.importers.message import CALLERS, ROLES, read_messages, take_system
 from clawpipe.data.importers.names import take_names, user_of_messages, without_names
 from clawpipe.data.importers.outcome import take_outcome
-from clawpipe.data.importers.record import (
-    SIDE,
-    Conversation,
-    Fields,
-    Judgement,
-    Kind,
-    Status,
-    counted,
-    first_request,
-    main_but_muted,
-    take_tools,
-)
+from clawpipe.data.importers.record import SIDE, Conversation, Judgement, Kind, Status, counted, first_request, main_but_muted
 from clawpipe.data.importers.toolcalls import count_tool_calls, tools_on_offer
 from clawpipe.data.wire.arguments import parsed
 from clawpipe.data.wire.spelled import spelled_object

@@ -18,25 +18,14 @@ from typing import Any
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.conversation.endings import CUT
 from clawpipe.core.conversation.messages import Message, Role
+from clawpipe.data.importers.fields import Fields, take_tools
 from clawpipe.data.importers.formats.sharegpt import read_dialogue
 from clawpipe.data.importers.message import ReadMessages, take_system, write_chat
 from clawpipe.data.importers.names import take_names
 from clawpipe.data.importers.outcome import take_outcome
-from clawpipe.data.importers.record import (
-    CUT_SHORT,
-    NO_CONTENT,
-    NO_TEXT,
-    Conversation,
-    Fields,
-    Preference,
-    all_main,
-    counted,
-    first_request,
-    reason_in,
-    says_something,
-    take_tools,
-)
+from clawpipe.data.importers.record import Conversation, Preference, all_main, counted, first_request
 from clawpipe.data.importers.strict_json import RefusedError
+from clawpipe.data.importers.untaught import CUT_SHORT, NO_CONTENT, NO_TEXT, reason_in, says_something
 
 _REPLY_FIELDS = re.compile(r"(?:\A|\n\n)(Human|Assistant): ?")  # speakers in a text with a whole dialogue
 _ELSE = ("messages", "conversations", "completion")  # fields that mark a row as another format

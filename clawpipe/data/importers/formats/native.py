@@ -7,7 +7,8 @@ from typing import Any, get_args
 
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.conversation.messages import Message, Role, ToolCall
-from clawpipe.data.importers.record import Conversation, Fields, Kind, Status, Tokens, all_main, as_list, first_request
+from clawpipe.data.importers.fields import Fields, as_list
+from clawpipe.data.importers.record import Conversation, Kind, Status, Tokens, all_main, first_request
 from clawpipe.data.importers.strict_json import RefusedError
 from clawpipe.data.wire.arguments import parsed
 

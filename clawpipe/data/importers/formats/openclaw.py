@@ -17,8 +17,9 @@ import msgspec
 
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.conversation.messages import Message
+from clawpipe.data.importers.fields import Fields, take_tools
 from clawpipe.data.importers.message import read_message, read_messages
-from clawpipe.data.importers.record import SIDE, Conversation, Fields, Judgement, Kind, Origin, counted, first_request, take_tools
+from clawpipe.data.importers.record import SIDE, Conversation, Judgement, Kind, Origin, counted, first_request
 from clawpipe.data.importers.strict_json import RefusedError
 from clawpipe.data.importers.toolcalls import split_calls
 from clawpipe.data.wire.thoughts import with_opening

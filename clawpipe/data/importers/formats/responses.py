@@ -13,8 +13,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.data.importers.fields import as_list
 from clawpipe.data.importers.formats.chat import read_chat
-from clawpipe.data.importers.record import Conversation, as_list
+from clawpipe.data.importers.record import Conversation
 from clawpipe.data.importers.strict_json import RefusedError
 
 _CALL, _OUTPUT = "_call", "_call_output"

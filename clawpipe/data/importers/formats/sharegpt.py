@@ -12,8 +12,8 @@ from typing import Any
 
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.conversation.messages import Message, ToolCall
+from clawpipe.data.importers.fields import Fields, as_list
 from clawpipe.data.importers.message import CALLERS, ROLES, ReadMessages, read_messages, spelled_calls, take_muted
-from clawpipe.data.importers.record import Fields, as_list
 from clawpipe.data.importers.strict_json import Reasons, RefusedError
 from clawpipe.data.importers.toolcalls import split_calls
 from clawpipe.data.wire.spelled import tagged

@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from clawpipe.core.basics.json_types import JsonObject
-from clawpipe.data.importers.record import Conversation, Fields, Judgement, prompt_hash
+from clawpipe.data.importers.fields import Fields
+from clawpipe.data.importers.record import Conversation, Judgement, prompt_hash
 from clawpipe.data.importers.sources.lines import find_files, read_lines
 from clawpipe.data.importers.strict_json import RefusedError, parse_object
 from clawpipe.errors import DataError

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from clawpipe.data.importers.record import Conversation, Preference, Prompt, ended, silenced
+from clawpipe.data.importers.record import Conversation, Preference, Prompt
 from clawpipe.data.importers.sources.lines import Line, Place
 from clawpipe.data.importers.strict_json import RefusedError
+from clawpipe.data.importers.untaught import ended, silenced
 
 SHAPES = 50  # forms of lines of no known format that are told apart
 _NAMED = 3  # of them in warnings

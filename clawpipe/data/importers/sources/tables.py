@@ -24,8 +24,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from clawpipe.core.basics.json_types import Row
-from clawpipe.data.importers.record import ENDS
 from clawpipe.data.importers.strict_json import RefusedError
+from clawpipe.data.importers.untaught import ENDS
 from clawpipe.errors import DataError, NotFoundError
 
 HUB = "hf:"

@@ -13,7 +13,8 @@ from msgspec.structs import replace as replace_fields
 
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.conversation.messages import Message, ToolCall
-from clawpipe.data.importers.record import Conversation, Judgement, Preference, Prompt, silenced
+from clawpipe.data.importers.record import Conversation, Judgement, Preference, Prompt
+from clawpipe.data.importers.untaught import silenced
 from clawpipe.data.privacy.redact import Redactor
 from clawpipe.data.privacy.values import distinct, redact_values
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.data.importers.fields import Fields, as_list, take_tools
 from clawpipe.data.importers.message import read_messages
 from clawpipe.data.importers.outcome import take_outcome
-from clawpipe.data.importers.record import Conversation, Fields, Status, as_list, counted, first_request, main_but_muted, take_tools
+from clawpipe.data.importers.record import Conversation, Status, counted, first_request, main_but_muted
 
 _MARKS = ("message_type", "agent", "thought", "action")
 _ENDS: dict[str, Status] = {

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.data.importers.fields import Fields, as_list
 from clawpipe.data.importers.message import read_messages
-from clawpipe.data.importers.record import Conversation, Fields, Judgement, Status, as_list, counted, first_request, main_but_muted
+from clawpipe.data.importers.record import Conversation, Judgement, Status, counted, first_request, main_but_muted
 from clawpipe.data.importers.strict_json import RefusedError
 
 _ENDS: dict[str, Status] = {
