@@ -30,7 +30,7 @@ def version(number):
     return Incumbent(version=f"{number}", night="before", policy=policy)
 
 
-def ran(home, number, wins, decision=Decision.HOLD, model=MODEL, verdict=True, tally=True, champion=None, draw=None):
+def ran(home, number, wins, decision=Decision.HOLD, model=MODEL, verdict=True, tally=True, champion=None, draw=None, **settings):
     """Leave a night behind; a later number is a later night."""
     name = f"night-{number}"
     directory = run_dir(home, name)
@@ -51,7 +51,7 @@ def ran(home, number, wins, decision=Decision.HOLD, model=MODEL, verdict=True, t
         artifacts={},
         details=details,
     )
-    config = NightConfig.model_validate({"registry": {"model_name": model}, "draw": draw})
+    config = NightConfig.model_validate({"registry": {"model_name": model}, "draw": draw} | settings)
     (directory / "config.json").write_text(config.model_dump_json())
     (directory / "status.json").write_text(NightStatus(night=name, steps=[gate]).model_dump_json())
     (directory / "night.json").write_text(NightRecord(night=name, label=name, champion=champion).model_dump_json())
@@ -110,6 +110,22 @@ def test_nights_of_one_draw_count_once(home):
         ran(home, number, number, draw=draw)
     assert sorted(wins(home)) == [1, 2, 4]
     assert sorted(wins(home, CONFIG.model_copy(update={"draw": "tonight"}))) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"environment": {"name": "letters"}},
+        {"environment": {"name": "shop", "options": {"tools": 2}}},
+        {"evaluation": {"replay_calls": True}},
+        {"gate": {"promote_on_likelihood": True}},
+    ],
+)
+def test_wins_at_something_else_do_not_count(home, other):
+    ran(home, 1, 5)
+    ran(home, 2, 6, **other)
+    ran(home, 3, 7, evaluation={"confidence": 0.9})  # which decides no win
+    assert wins(home) == [5, 7]
 
 
 def test_where_nothing_adds_up_no_night_is_read(home):

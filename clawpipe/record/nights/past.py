@@ -42,32 +42,33 @@ def past_rounds(home: Home, store: Store, config: NightConfig) -> tuple[PastRoun
 def earlier_evidence(home: Home, config: NightConfig, champion: Incumbent | None) -> tuple[Tally, ...]:
     """Return the evidence of this model's nights since its last promotion, the oldest first, where evidence adds up.
 
-    Those count that had to beat the same model. Nights of one draw answered the same items: the first of them counts, which no
-    result could have chosen, and none of tonight's draw.
+    Those count that had to beat the same model at the same: in the same environments, by the same measure. Nights of one draw
+    answered the same items: the first of them counts, which no result could have chosen, and none of tonight's draw.
 
     Args:
         champion: the model that tonight's candidate has to beat; None: the base.
     """
     if not config.gate.adds_up:
         return ()
-    asked, rival, found = night_id(config), _rival(champion, config.model.base), dict[str, Tally]()
+    asked, found = night_id(config), dict[str, Tally]()
+    tonight = _contest(champion, config.model_dump(mode="json"))
     for name in reversed(list_nights(home)):
         if name == asked or not has_verdict(home, name) or _model_of(home, name) != config.registry.model_name:
             continue
         night = _ended(home, name)
         if night is None or night.verdict.decision == Decision.PROMOTE:
             break
-        if night.verdict.tally and night.rival == rival:
+        if night.verdict.tally and night.contest == tonight:
             found[night.draw] = night.verdict.tally
     found.pop(config.draw or asked, None)
     return tuple(reversed(found.values()))
 
 
 class _Ended(NamedTuple):
-    """A night with its verdict, the model that its candidate had to beat, and its draw of held-out items."""
+    """A night with its verdict, what its candidate had to be better at, and its draw of held-out items."""
 
     verdict: Verdict
-    rival: str
+    contest: JsonObject
     draw: str
 
 
@@ -76,14 +77,21 @@ def _ended(home: Home, night: str) -> _Ended | None:
     try:
         details = next(step.details for step in read_status(home, night).steps if step.name == "gate")
         record, settings = read_record(home, night), _settings(home, night)
-        rival = _rival(record and record.champion, settings["model"]["base"])
-        return _Ended(Verdict.model_validate(details), rival, settings.get("draw") or night)
+        contest = _contest(record and record.champion, settings)
+        return _Ended(Verdict.model_validate(details), contest, settings.get("draw") or night)
     except (StopIteration, OSError, ValueError, KeyError, TypeError, ClawpipeError):
         return None
 
 
-def _rival(champion: Incumbent | None, base: str) -> str:
-    return champion.policy.policy_version if champion else base
+def _contest(champion: Incumbent | None, settings: JsonObject) -> JsonObject:
+    """Return what decides what a win is: the model to beat, the environments, and the settings that choose the measure."""
+    return {
+        "rival": champion.policy.policy_version if champion else settings["model"]["base"],
+        "played": sorted(_played(settings), key=json.dumps),
+        "judge": settings["evaluation"].get("judge"),
+        "calls": settings["evaluation"].get("replay_calls", False),
+        "likelihood": settings["gate"].get("promote_on_likelihood", False),
+    }
 
 
 def _settings(home: Home, night: str) -> JsonObject:
