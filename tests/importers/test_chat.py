@@ -151,6 +151,23 @@ def test_every_choice_is_a_conversation_with_history_as_context():
     assert first.session is None  # an id in a log is that of one request
 
 
+@pytest.mark.parametrize(
+    "response",
+    [
+        {"response": "Chlorophyll.", "done": True, "done_reason": "length"},
+        {"object": "text_completion", "choices": [{"text": "Chlorophyll.", "finish_reason": "length"}]},
+        {"choices": [{"message": {"role": "assistant", "content": "Chlorophyll."}, "finishReason": "length"}]},
+    ],
+)
+def test_a_prompt_without_roles_is_the_users(tmp_path, response):
+    log = {"request": {"prompt": "Why is grass green?", "system": "Be brief.", "stream": False}, "response": response}
+    (tmp_path / "a.jsonl").write_text(json.dumps(log))
+    [read] = read_files([str(tmp_path)]).conversations
+    said = [("system", "Be brief."), ("user", "Why is grass green?"), ("assistant", "Chlorophyll.")]
+    assert [(message.role, message.content) for message in read.messages] == said
+    assert (read.kinds, read.status) == (("main",), "truncated")
+
+
 def test_an_answer_that_goes_on_with_the_request_is_no_turn(tmp_path):
     asked = [{"role": "user", "content": "As JSON."}, {"role": "assistant", "content": '{"a":'}]
     response = {"role": "assistant", "content": [{"type": "text", "text": " 1}"}], "stop_reason": "end_turn"}

@@ -3,6 +3,7 @@
     {"messages": [...], "tools": [...]}                                fine-tuning rows, sessions (with "id" or "session_id")
     {"request": {"messages": ...}, "response": {"choices": [...]}}     a proxy's log; `messages` and `choices` side by side too
     {"request": {"contents": ...}, "response": {"candidates": [...]}}  the same of Gemini; Anthropic's response is the message
+    {"request": {"prompt": "..."}, "response": {...}}                  a text without roles: a completion, Ollama's response
 
 An assistant message of weight 0 is a side turn, and so are assistant messages in the history of a logged request: only the response
 was sampled, and not even that where it goes on with an answer in the request. Each choice of a response is a conversation. Token
@@ -56,7 +57,8 @@ class _Known(NamedTuple):
 
 def is_chat(record: JsonObject) -> bool:
     request = _object(record.get("request"))
-    return any(isinstance(part.get(name), list) for part in (record, request) for name in _MESSAGES)
+    has_messages = any(isinstance(part.get(name), list) for part in (record, request) for name in _MESSAGES)
+    return has_messages or (isinstance(request.get("prompt"), str) and "response" in record)
 
 
 def read_chat(record: JsonObject, session: str | None = None) -> list[Conversation]:
@@ -71,7 +73,7 @@ def read_chat(record: JsonObject, session: str | None = None) -> list[Conversati
     fields, free_draw = Fields(record), _is_free_draw(record)
     request = Fields(_object(fields.take("request", dict, str, default={})), "request.")
     given = _first((fields, request), _MESSAGES, list)
-    if given is None:
+    if given is None and (given := _prompted(request)) is None:
         raise RefusedError("messages: missing")
     given = take_system(request, take_system(fields, given))
     response = Fields(_response(fields, given), "response.")
@@ -139,6 +141,12 @@ def _known(parts: tuple[Fields, Fields, Fields], is_row: bool, free_draw: bool) 
     )
 
 
+def _prompted(request: Fields) -> list[JsonObject] | None:
+    """Take the prompt of a request that has no messages, as what the user said."""
+    prompt = request.peek("prompt")
+    return [{"role": "user", "content": request.take("prompt", str)}] if isinstance(prompt, str) else None
+
+
 def _status(choice: Fields) -> Status | None:
     """Return how an answer ended; one that has the field for it and null in it never did."""
     return "aborted" if choice.says_null("finish_reason") else ending_of_reason(choice.take("finish_reason", str, default=""))
@@ -169,7 +177,7 @@ def _response(fields: Fields, given: Sequence[Any]) -> JsonObject:
 
 
 def _answers(response: Fields) -> list[Any]:
-    """Return the choices of a response: OpenAI's, Gemini's candidates, or the one message of Anthropic and Ollama.
+    """Return the choices of a response: OpenAI's, Gemini's candidates, or the one message or text of Anthropic and Ollama.
 
     Raises:
         RefusedError: the response holds no answer, such as an error.
@@ -181,6 +189,8 @@ def _answers(response: Fields) -> list[Any]:
     reason = _reason(response)
     if isinstance(response.peek("message"), dict):
         return [{"message": response.take("message", dict)} | reason]
+    if isinstance(response.peek("response"), str):
+        return [{"text": response.take("response", str)} | reason]
     message = {
         name: response.take(name, str, list) for name in ("content", "tool_calls") if isinstance(response.peek(name), str | list)
     }
@@ -199,8 +209,7 @@ def _reason(response: Fields) -> JsonObject:
 
 
 def _candidate(one: JsonObject) -> JsonObject:
-    names = {"content": "message", "finishReason": "finish_reason"}
-    return {names.get(name, name): value for name, value in one.items()}
+    return {"message" if name == "content" else name: value for name, value in one.items()}
 
 
 def _answer(choice: Fields) -> JsonObject | None:
@@ -241,7 +250,9 @@ def _kinds(read: ReadMessages, turn_type: str | None, answered: bool) -> tuple[K
 
 
 def _as_sampled(choice: JsonObject) -> JsonObject:
-    """Move the token ids of a choice from `provider_specific_fields` to the place where engines put them."""
+    """Return a choice as engines write it: its reason by that name, its token ids out of `provider_specific_fields`."""
+    ended = next((name for name in ENDS if name in choice), "")
+    choice = {"finish_reason" if name == ended else name: value for name, value in choice.items()}
     moved = choice.get(_MOVED)
     if not isinstance(moved, dict):
         return choice
