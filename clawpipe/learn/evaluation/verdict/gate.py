@@ -30,22 +30,29 @@ any number of nights. Tonight's candidate must have won more than it lost, too, 
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import NamedTuple
 
 from clawpipe.core.config.gate import Gate, Measure
 from clawpipe.learn.evaluation.verdict.adding_up import AddedUp, points, tally_of
+from clawpipe.learn.evaluation.verdict.comparing import (
+    Pair,
+    clusters_of,
+    compare,
+    compare_slices,
+    differing,
+    gain_of,
+    identities,
+    pairs_of,
+)
 from clawpipe.learn.evaluation.verdict.hacking import signs_of_hacking
-from clawpipe.learn.evaluation.verdict.statistics import Cluster, beyond_margin, design_effect, items_needed, sign_flip, wilson
+from clawpipe.learn.evaluation.verdict.statistics import design_effect, items_needed, wilson
 from clawpipe.learn.evaluation.verdict.verdict import (
     Comparison,
     Decision,
     Evidence,
     Freshness,
-    ItemOutcome,
     ModelOutcomes,
     ModelSummary,
     SliceComparison,
@@ -92,11 +99,11 @@ class _Words:
 def decide(evidence: Evidence, rules: Gate) -> Verdict:
     """Return the verdict on the candidate. The order of the items has no influence, nor has anything but the arguments."""
     doubts = _doubts(evidence, rules)
-    pairs = _pairs(evidence)
-    comparison = _compare(_clusters(pairs)) if pairs else None
-    slices = _compare_slices(pairs, rules)
+    pairs = pairs_of(evidence)
+    comparison = compare(clusters_of(pairs)) if pairs else None
+    slices = compare_slices(pairs, rules.slice_margin)
     seen = signs_of_hacking(evidence.training, _can_gain(evidence, pairs, rules), comparison, evidence.incumbent_role, rules.alpha)
-    tally = tally_of([(pair.identity, _gain(pair)) for pair in pairs], evidence.seen) if rules.adds_up else None
+    tally = tally_of([(pair.identity, gain_of(pair)) for pair in pairs], evidence.seen) if rules.adds_up else None
     decision, reasons = Decision.HOLD, doubts
     if comparison and not doubts:
         decision, reasons = _judge(comparison, slices, rules, evidence, tally)
@@ -118,20 +125,11 @@ def decide(evidence: Evidence, rules: Gate) -> Verdict:
     )
 
 
-class _Pair(NamedTuple):
-    """The outcome of both models on one item: success, or what else they are compared by."""
-
-    slice: str
-    identity: str
-    before: float
-    after: float
-
-
-def _can_gain(evidence: Evidence, pairs: Sequence[_Pair], rules: Gate) -> bool:
+def _can_gain(evidence: Evidence, pairs: Sequence[Pair], rules: Gate) -> bool:
     """Whether the test would show a gain if the candidate solved every item; of measures without a best value it might."""
     if evidence.measure != "success" or not pairs:
         return True
-    return _compare(_clusters([pair._replace(after=1.0) for pair in pairs])).p_better < rules.alpha
+    return compare(clusters_of([pair._replace(after=1.0) for pair in pairs])).p_better < rules.alpha
 
 
 def _doubts(evidence: Evidence, rules: Gate) -> list[str]:
@@ -151,81 +149,17 @@ def _doubts(evidence: Evidence, rules: Gate) -> list[str]:
         if model.errors
     ]
     doubts += [
-        f"The {name} was evaluated on other items than the candidate ({_differing(model, candidate)} differ)."
+        f"The {name} was evaluated on other items than the candidate ({differing(model, candidate)} differ)."
         for name, model in evidence.models()
-        if _differing(model, candidate)
+        if differing(model, candidate)
     ]
-    identities = len(_identities(candidate))
+    count = len(identities(candidate))
     earlier = sum(tally.identities for tally in evidence.earlier) if rules.adds_up else 0
-    if identities + earlier < rules.min_items:
-        items = _Words(evidence.measure).number(len(candidate.items), identities)
+    if count + earlier < rules.min_items:
+        items = _Words(evidence.measure).number(len(candidate.items), count)
         doubts.append(f"The candidate was evaluated on {items}, too few: the rules ask for {rules.min_items} independent ones.")
         doubts += [f"Earlier nights of this model had {earlier} more."] if earlier else []
     return doubts
-
-
-def _differing(left: ModelOutcomes, right: ModelOutcomes) -> int:
-    """Return the number of items that only one model has, or that have another slice."""
-    named = [{(item, outcome.slice) for item, outcome in model.items.items()} for model in (left, right)]
-    return len({item for item, _ in named[0] ^ named[1]})
-
-
-def _identities(model: ModelOutcomes) -> Counter[str]:
-    """Return the number of items of each identity."""
-    return Counter(outcome.identity or item for item, outcome in model.items.items())
-
-
-def _pairs(evidence: Evidence) -> list[_Pair]:
-    """Return one pair per item; none if an item lacks an outcome."""
-    incumbent, candidate = evidence.incumbent, evidence.candidate
-    if _differing(incumbent, candidate) or incumbent.errors or candidate.errors:
-        return []
-    return [
-        _Pair(outcome.slice, outcome.identity or item, _compared_by(incumbent.items[item]), _compared_by(outcome))
-        for item, outcome in candidate.items.items()
-    ]
-
-
-def _compared_by(outcome: ItemOutcome) -> float:
-    return float(bool(outcome.success)) if outcome.value is None else outcome.value
-
-
-def _clusters(pairs: Iterable[_Pair]) -> list[Cluster]:
-    counts: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
-    for pair in pairs:
-        count = counts[pair.identity]
-        count[0] += 1
-        count[1] += pair.after > pair.before
-        count[2] += pair.before > pair.after
-    return [Cluster(*count) for count in counts.values()]
-
-
-def _compare(clusters: Sequence[Cluster]) -> Comparison:
-    n, wins, losses = (sum(counts) for counts in zip(*clusters, strict=True))
-    return Comparison(
-        n=n,
-        identities=len(clusters),
-        wins=wins,
-        losses=losses,
-        effect=(wins - losses) / n,
-        p_better=sign_flip(cluster.wins - cluster.losses for cluster in clusters),
-        p_worse=sign_flip(cluster.losses - cluster.wins for cluster in clusters),
-    )
-
-
-def _compare_slices(pairs: Iterable[_Pair], rules: Gate) -> tuple[SliceComparison, ...]:
-    members: defaultdict[str, list[_Pair]] = defaultdict(list)
-    for pair in pairs:
-        members[pair.slice].append(pair)
-    return tuple(_compare_slice(name, _clusters(members[name]), rules.slice_margin) for name in sorted(members))
-
-
-def _compare_slice(name: str, clusters: Sequence[Cluster], margin: float) -> SliceComparison:
-    return SliceComparison(slice=name, p_regression=beyond_margin(clusters, margin), **_compare(clusters).model_dump())
-
-
-def _gain(pair: _Pair) -> int:
-    return (pair.after > pair.before) - (pair.before > pair.after)
 
 
 def _judge(
@@ -333,7 +267,7 @@ def _looked_at(freshness: Freshness | None) -> list[str]:
 def _summary(model: ModelOutcomes, evidence: Evidence) -> ModelSummary:
     n = len(model.items) - model.errors
     successes = sum(outcome.success is True for outcome in model.items.values())
-    effect = design_effect(list(_identities(model).values())) if n else 1.0
+    effect = design_effect(list(identities(model).values())) if n else 1.0
     low, high = wilson(successes / effect, n / effect, evidence.confidence) if n else (None, None)
     values = [outcome.value for outcome in model.items.values() if outcome.value is not None]
     return ModelSummary(
