@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from clawpipe.core.conversation.messages import Message, ToolCall, ToolSpec, WrittenFormat
 from clawpipe.data.capture.chains import chains_of
 from clawpipe.data.capture.sessions import sessions_of
-from clawpipe.data.importers.formats.capture import conversation_of
+from clawpipe.data.importers.formats.captured_rows import conversation_of
 from clawpipe.data.importers.formats.chat import read_chat
 from clawpipe.data.importers.formats.hermes import write_hermes
 from clawpipe.data.importers.formats.responses import read_responses

@@ -12,7 +12,7 @@ from clawpipe.core.contracts.sampled import EPISODE, PART
 from clawpipe.data.capture.chains import chains_of
 from clawpipe.data.capture.records import Turn
 from clawpipe.data.capture.sessions import Reply, Session, sessions_of
-from clawpipe.data.importers.formats.capture import conversation_of
+from clawpipe.data.importers.formats.captured_rows import conversation_of
 from clawpipe.data.importers.sources.lines import Line
 from clawpipe.play.environments.agent import REPLY
 from clawpipe.play.environments.base import Reason, Verdict

@@ -6,7 +6,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 
 from clawpipe.data.capture.sessions import Reply, Session
-from clawpipe.data.importers.formats.capture import Captured, Captures, chains, conversation_of, corrections, faults, taught
+from clawpipe.data.importers.formats.capture import Captured, Captures, chains
+from clawpipe.data.importers.formats.captured_faults import corrections, faults, taught
+from clawpipe.data.importers.formats.captured_rows import conversation_of
 from clawpipe.data.importers.formats.openclaw import JudgeRecord, Sessions, TurnRecord
 from clawpipe.data.importers.formats.table import CAPTURE
 from clawpipe.data.importers.read.checked import check_part

@@ -14,7 +14,8 @@ from clawpipe.core.store.artifacts import Store
 from clawpipe.core.store.duck import session
 from clawpipe.data.capture.records import Feedback
 from clawpipe.data.capture.sessions import Key
-from clawpipe.data.importers.formats.capture import FORMAT, judgement_of
+from clawpipe.data.importers.formats.capture import FORMAT
+from clawpipe.data.importers.formats.captured_rows import judgement_of
 from clawpipe.data.importers.formats.openclaw import JudgeRecord
 from clawpipe.data.importers.record import Origin, Preference
 from clawpipe.data.ingest.captured.orphan_judgements import Place
