@@ -174,9 +174,12 @@ create temp macro numbers_at(evidence, path) as list_filter(
     lambda found: len(map_keys(found)) > 0 and len(list_filter(map_values(found), lambda value: isfinite(value))) = len(map_keys(found))
 )[1];
 
--- The parts of a reward, by name: the verifier's own `parts`, or its value, and those of other scorers that count in its `reward`.
+-- The parts of a reward, by name: the verifier's own `parts`, or its value, and those of other scorers that count in its `reward`. A
+-- verifier of weight 0 is no part of the reward, and so has none.
 create temp macro parts_of(evidence, scorer, value) as map_from_entries(
-    map_entries(coalesce(numbers_at(evidence, '$.parts'), map {scorer: coalesce(numbers_at(evidence, '$.reward')[scorer], value)}))
+    case when try_cast(json_extract(evidence, '$.verifier_weight') as double) = 0 then [] else
+        map_entries(coalesce(numbers_at(evidence, '$.parts'), map {scorer: coalesce(numbers_at(evidence, '$.reward')[scorer], value)}))
+    end
     || list_filter(
         coalesce(map_entries(numbers_at(evidence, '$.reward')), []),
         lambda part: part.key <> scorer and not list_contains(coalesce(map_keys(numbers_at(evidence, '$.parts')), []), part.key)
