@@ -41,9 +41,10 @@ def try_(
     clawpipe judge try chats.jsonl --scorer prm --option url=http://127.0.0.1:8000/v1 --option model=judge
     """
     from clawpipe.play.judging.base import SCORERS, Prepares
+    from clawpipe.play.judging.files import conversations_of
 
     judge: Scorer = SCORERS.make(scorer, options_of(options))
-    rows = list(islice(_rows(file), limit))
+    rows = [row for _, row in islice(conversations_of(file), limit)]
     if isinstance(judge, Prepares):
         judge.prepare(rows)
     found = _judged(judge, rows)
@@ -66,24 +67,6 @@ def _judged(judge: Scorer, rows: Sequence[Row]) -> list[JsonObject]:
     except Exception as error:  # a judge of the user's may raise anything
         what = " ".join(f"the judge raised {type(error).__name__}: {error}".split())
         raise ConfigError(what, judge.name, "docs/judges.md says what it is given and returns") from None
-
-
-def _rows(file: str) -> Iterator[JsonObject]:
-    """Yield the file's conversations as stored rows of text are."""
-    from clawpipe.data.importers.read.read import read_stream
-    from clawpipe.data.importers.record import Conversation
-
-    conversations = (record for record in read_stream([file]) if isinstance(record, Conversation))
-    for number, record in enumerate(conversations):
-        yield {
-            "trajectory_id": str(number),
-            "source": "imported",
-            "messages": [message.as_dict() for message in record.messages],
-            "turns": [],
-            "kinds": list(record.kinds),
-            "tokens": "none",
-            "tools": record.tools,
-        }
 
 
 def _verdicts(judge: Scorer, row: Row) -> Iterator[JsonObject]:

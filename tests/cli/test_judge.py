@@ -37,6 +37,20 @@ def test_rules_judge_a_file(home, chats, capsys):
     ]
 
 
+def test_a_file_is_judged_as_if_it_had_been_ingested(home, tmp_path, capsys):
+    """A result that its record marks as failed was none here, and judges were sent secrets."""
+    call = {"id": "1", "function": {"name": "stock", "arguments": "{}"}}
+    messages = [
+        {"role": "user", "content": "Is ann@corp.io there?"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "1", "content": "nobody there", "is_error": True},
+    ]
+    (tmp_path / "one.jsonl").write_text(json.dumps({"messages": messages}))
+    run("try", str(tmp_path / "one.jsonl"), "--json")
+    [found] = json.loads(capsys.readouterr().out)["verdicts"]
+    assert (found["reason"], found["request"]) == ("failed-call", "Is [REDACTED:email] there?")
+
+
 def test_each_verdict_is_shown_with_its_votes(home, chats, capsys):
     with fake_judge(lambda system, document: verdict(system, 1 if "Thanks" in document else -1, "Count the desks.")) as judge:
         words = ("try", chats, "--scorer", "prm", "--option", f"url={judge.url}", "--option", "model=m")

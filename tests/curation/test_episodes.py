@@ -62,6 +62,17 @@ def test_parts_of_rewards_are_compared_by_episode(three):
     assert told == pytest.approx({"a-0-0": 2 / 3 / scale, "a-0-1": 2 / 3 / scale, "a-1-0": -1 / 3 / scale, "a-2-0": -1 / 3 / scale})
 
 
+def test_an_episode_has_one_value_of_each_part(tables):
+    """One row of an episode was made likelier, and the other one less likely."""
+    short = {"a-0-0": 1.0, "a-0-1": 0.0, "a-1-0": 0.0}
+    for index, tokens in enumerate([(2, 2), (2,)]):
+        episode(tables, "a", index, 0.0, *tokens)
+    for score in tables.scores:
+        score["evidence"] = json.dumps({"parts": {"short": short[score["trajectory_id"]]}})
+    one = 0.25 / (0.25 + 1e-4)  # the episode has 0.5, the mean of its rows, and the other one 0
+    assert advantages(tables, advantage="parts") == pytest.approx({"a-0-0": one, "a-0-1": one, "a-1-0": -one})
+
+
 def test_an_episode_has_one_reward_the_mean_of_its_rows(three):
     three.score("a-0-1", 0.5, scorer="a", success=False)  # the first by the scorer's name counts
     told = advantages(three, advantage="none")

@@ -172,3 +172,28 @@ def test_streams_of_a_thumb_down_have_no_praise(tables, say):
     talk(tables, say, 1.0, -1.0, whole=-1.0)
     [(mask, advantages)] = streams(tables, tables.curate(credit="turn")).values()
     assert (mask, advantages) == masked(None, None, None, None, -1.0, None, None, None, None)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_thumb_given_again_counts_by_its_last_word(sign, tables, say):
+    """Accidental thumbs that were taken back taught what their user did not mean; the tenth is later than the second."""
+    talk(tables, say)
+    for time in range(1, 11):
+        name = "imported/capture/user" + (f"/{time}" if time > 1 else "")
+        judge(tables, "talk", 0, sign if time == 10 else -sign, origin="user", scorer=name)
+    assert credit(tables, "kto") == [sign, None, None, None]
+
+
+def test_a_number_without_a_sign_is_no_label(tables, say):
+    """All that a reward model says may be above 0, or below."""
+    for number, logit in enumerate((2.0, -2.0)):
+        talk(tables, say, logit, judged=False, name=f"talk{number}", first=100 * number)
+        tables.score(f"talk{number}", logit, origin="judge", scorer="judge", success=None)
+    assert tables.curate("kto").filtered == {"no verifier score but a neutral one": 2}
+
+
+def test_a_number_without_a_sign_accepts_no_reply(tables, say):
+    talk(tables, say, None, 0.5, judged=False)
+    judge(tables, "talk", 0, -1.0, origin="user", scorer="thumb")
+    tables.score("talk", 0.5, origin="judge", scorer="judge", success=None)
+    assert tables.curate("dpo", pairs={"corrections": True}).rows_out == 0

@@ -64,6 +64,15 @@ def test_other_scorers_are_parts_beside_the_verifiers_own(tables: Any) -> None:
     assert advantages(tables, part_weights={"x": 0.0}) == pytest.approx({"a-0": -short, "a-1": short}, abs=1e-6)
 
 
+@pytest.mark.parametrize("own", [[{}, {}], [{"x": 1.0}, {"x": 0.0}]])
+def test_a_verifier_of_weight_0_has_no_part(own: list[dict[str, float]], tables: Any) -> None:
+    for index, rank in enumerate([0.0, 1.0]):
+        tables.rollout("a", index, None)
+        evidence = {"parts": own[index], "reward": {"verifier/shop": 1.0 - rank, "group": rank}, "verifier_weight": 0.0}
+        tables.score(f"a-{index}", rank, evidence=json.dumps(evidence))
+    assert advantages(tables) == pytest.approx({"a-0": -0.5 / 0.5001, "a-1": 0.5 / 0.5001}, abs=1e-6)
+
+
 PARTS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=2, max_size=5)
 
 

@@ -76,6 +76,12 @@ def test_a_turn_that_fills_the_context_gets_no_vote(home: Home):
     assert (vote.raw, vote.value) == ("", None)
 
 
+def test_a_turn_with_and_without_tools_is_two_questions(home: Home):
+    """Only where tools were on offer is a claim noticed; the other question was never asked, and counted as a tie."""
+    said = chat(reply="I have booked the table.")
+    assert len(votes(home, "random", said, said | {"tools": '[{"name": "book"}]'}, votes=1)) == 2
+
+
 def test_a_model_that_is_not_there_is_refused(home: Home, tmp_path: Path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(NotFoundError):

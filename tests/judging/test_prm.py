@@ -349,6 +349,16 @@ def test_hints_are_candidates_of_their_turn():
     assert found == {0: ("Ask for the size.", "Look at the stock first."), None: ()}
 
 
+def test_characters_that_json_spells_in_halves_are_kept_whole():
+    """One smile in a hint ended each try of a night; UTF-8 has no half of a character."""
+    hint = "Say it with a smile \U0001f600 next time."
+    with fake_judge(lambda system, _: f"half \ud800 {verdict(system, -1, hint)}") as judge:
+        asked = prm(judge, votes=1)
+        asked.prepare([chat()])
+        assert [score.hints for score in asked.score({}, chat())] == [(hint,), ()]
+        assert [vote.raw[:6] for vote in asked.verdicts.every()] == ["half \ufffd"]
+
+
 @pytest.mark.parametrize("hint", ["short", "One. Two. Three. Four sentences.", "x" * 401, " \n "])
 def test_what_is_no_hint(hint):
     assert usable_hints([hint]) == ()

@@ -20,7 +20,7 @@ NAMED = (  # known by what stands before them; `benchmarks/redaction_list.py` ha
     "key-data", "url-password", "url-user", "url-signature", "webhook", "storage-key", "cookie", "bearer-token", "password",
     "password-option", "password-of-a-command", "token", "one-time-password",
     "password-said", "password-word", "password-foreign", "password-quoted", "passphrase", "login", "key-said", "seed-phrase",
-    "password-line", "password-used", "one-time-code",
+    "password-line", "password-used", "password-with-spaces", "one-time-code",
 )  # fmt: skip
 SHAPED = [rule.name for rule in load_rules() if rule.name not in NAMED]
 AROUND = ["{}", "see {} please", 'key="{}"', "({})", "line\\n{}\\nlast", "tab\t{}\n", '{{"a": "{}"}}', "<{}>", "'{}',", "is {}."]
@@ -172,6 +172,24 @@ def test_both_engines_agree(redact, make_secret, data):
     assert first.texts == [text for text, _ in expected]
     assert first.found == sum((counts for _, counts in expected), Counter())
     assert first.changed == [bool(counts) for _, counts in expected]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"password": "«Passw0rt mit Leerzeichen!»"}', r"{\"dbPassword\": \"«my dog 77 barks»\"}", "DB_PASSWORD='«Summer 2024!»'"],
+)
+def test_a_quoted_password_of_several_words_is_hidden_whole(redact, text):
+    """Only its first word was, if that had a digit."""
+    shown = text.replace("«", "").replace("»", "")
+    hidden = f"{text.partition('«')[0]}[REDACTED:password-with-spaces]{text.partition('»')[2]}"
+    assert redact.texts([shown]).texts == [hidden]
+
+
+@pytest.mark.parametrize(
+    "text", ['{"password": "Your password must have 8 letters"}', 'password="%s 1"', '{"password": "", "note": "of 2 3"}']
+)
+def test_what_is_said_of_a_password_in_quotes_stays(redact, text):
+    assert redact.texts([text]).texts == [text]
 
 
 @pytest.mark.parametrize("between", [" and ", "\n", '", "', "; "])

@@ -104,6 +104,18 @@ def test_what_judges_said_of_forgotten_turns_goes(filled):
     assert [one.raw for one in VoteStore.of(filled.home).every()] == ["He keeps a Velociraptor"]
 
 
+def test_what_was_said_of_turns_with_failed_calls_goes(filled):
+    """Judges are shown which results their record marks as failed, so that the turn is another one without the marks."""
+    row = filled.imported("a9", "sess-a", "ann", filled.ann, 9) | {"extra": '{"failed_results": {"2": true}}'}
+    row["kinds"], row["messages"] = ["main"], [*row["messages"], row["messages"][0] | {"role": "tool"}]
+    filled.publish("trajectories", [row])
+    [turn] = exchanges_of(row)
+    votes = VoteStore.of(filled.home)
+    votes.add(vote(0, "a shorter version of a9", turn_prompt(turn).subject, "It lost her Brontosaurus"))
+    votes.close()
+    assert forget(filled.home, ANN, today=DAY)[0].votes == 1
+
+
 def test_measures_of_what_is_forgotten_go_as_well(filled):
     [old] = measured(filled.store, [filled.refs["trajectories"]], wants(Curation(), "grpo"))
     assert filled.holding('"a2"', '"sess-a2"')

@@ -68,6 +68,18 @@ def test_forms_approve_reject_edit_and_take_back(home, page):
     assert open_decisions(home).last()[row].verdict == "open"
 
 
+def test_lines_of_an_answer_are_those_of_a_model(home, page, tmp_path):
+    """Browsers end lines with a carriage return, which dpo learnt to prefer to the same answer without."""
+    file = tmp_path / "more.jsonl"
+    file.write_text(line("lines", "Name two fruits, please.", "- apple\n- pear", "") + "\n")
+    ingest(home, [str(file)], Options())
+    page.get("/?anew=1")
+    fields = forms(page, "lines") | {"decision": "edit", "turn": "0"}
+    assert page.post("/decide", data=fields | {"text": "- apple\r\n- pear"}).status_code == 400
+    page.post("/decide", data=fields | {"text": "- apple\r\n- plum"})
+    assert [one.text for one in open_decisions(home).every()] == ["- apple\n- plum"]
+
+
 def test_a_second_tab_that_decides_a_decided_row_says_so(home, page):
     stale = forms(page, "silent")
     page.post("/decide", data=stale | {"decision": "reject", "by": "ann", "reason": "six legs"})

@@ -11,11 +11,17 @@ _WORD = re.compile(rf"[{_ALONE}]|[^\W{_ALONE}]+")
 _SPACELESS = re.compile(f"[{_ALONE}]")
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_HALF = re.compile("[\ud800-\udfff]")
 
 
 def plain(text: str) -> str:
     """Replace control characters in text of files and models, which a terminal would obey."""
     return _CONTROL.sub("\ufffd", text)
+
+
+def whole_characters(text: str) -> str:
+    """Return a text that UTF-8 can express: JSON spells some characters in two halves, and half a character is none."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") if _HALF.search(text) else text
 
 
 def without_secret(text: str, secret: str) -> str:

@@ -8,12 +8,11 @@ from itertools import combinations
 from typing import NamedTuple
 
 from clawpipe.core.basics.json_types import JsonObject, Row
-from clawpipe.core.conversation.messages import Message
 from clawpipe.core.store.digests import sha256_json
-from clawpipe.data.importers.read.read import read_stream
 from clawpipe.data.importers.record import Conversation, Judgement
 from clawpipe.errors import ConfigError
 from clawpipe.play.judging.base import ROLLOUT
+from clawpipe.play.judging.files import conversations_of
 from clawpipe.play.judging.report import kappa_of
 
 FEWEST = 10  # verdicts of a judge, below which nothing is known of it
@@ -33,8 +32,7 @@ def calibration_of(file: str) -> list[Calibrated]:
     Raises:
         ConfigError: too few have one.
     """
-    read = (record for record in read_stream([file]) if isinstance(record, Conversation))
-    found = [Calibrated(_row(number, one), good) for number, one in enumerate(read) if (good := _verdict(one)) is not None]
+    found = [Calibrated(_named(row), good) for one, row in conversations_of(file) if (good := _verdict(one)) is not None]
     if len(found) < FEWEST:
         raise ConfigError(f"{len(found)} conversations have a person's verdict, and {FEWEST} are needed", file, "docs/judges.md")
     return found
@@ -86,23 +84,15 @@ def _sign(judgement: Judgement) -> int:
     return (judgement.value > 0) - (judgement.value < 0)
 
 
-def _row(number: int, one: Conversation) -> JsonObject:
-    return {
-        "trajectory_id": f"calibration-{number}",
-        "group_id": sha256_json([message.as_dict() for message in _question(one.messages)]),
-        "source": "imported",
-        "messages": [message.as_dict() for message in one.messages],
-        "turns": [],
-        "kinds": list(one.kinds),
-        "tokens": "none",
-        "tools": one.tools,
-    }
+def _named(row: JsonObject) -> JsonObject:
+    group = {"group_id": sha256_json(_question(row["messages"]))}
+    return row | group | {"trajectory_id": f"calibration-{row['trajectory_id']}"}
 
 
 def as_rollouts(known: Sequence[Calibrated]) -> list[Row]:
     return [one.row | {"source": ROLLOUT} for one in known]
 
 
-def _question(messages: Sequence[Message]) -> Sequence[Message]:
-    end = next((place for place, message in enumerate(messages) if message.role == "assistant"), len(messages))
+def _question(messages: Sequence[JsonObject]) -> Sequence[JsonObject]:
+    end = next((place for place, message in enumerate(messages) if message["role"] == "assistant"), len(messages))
     return messages[:end]

@@ -13,6 +13,7 @@ import anyio
 import httpx
 
 from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.core.basics.words import whole_characters
 from clawpipe.core.conversation.messages import Message
 from clawpipe.data.importers.message import write_chat
 from clawpipe.data.wire.texts import joined_texts
@@ -272,7 +273,7 @@ def _read(raw: bytes, data: bytes) -> Said:
         given = json.loads(raw)
         choice = given["choices"][0]
         message, reason = choice["message"], str(choice.get("finish_reason") or "")
-        text = _text(message)
+        text = whole_characters(_text(message))
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
         shown = raw[:1000].decode(errors="replace")
         return Said(f"no chat completion: {shown}", "", _about(data, shown), passing=True, estimated=True)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from clawpipe.core.basics.words import whole_characters
+
 _SPACE = re.compile(r"(?:\s|//[^\n]*|#[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _ENDS = r"(?=\s*(?:[,:}\]]|//|#|/\*|\Z))"  # what stands behind a text: a mark that it does not stand behind is part of it
 _STRING = re.compile(rf"""\"((?:[^"\\]|\\.|"(?!{_ENDS}))*)\"|'((?:[^'\\]|\\.|'(?!{_ENDS}))*)'""", re.DOTALL)
@@ -67,7 +69,7 @@ class _Reader:
         self._skip()
         if string := _STRING.match(self._text, self.place):
             self.place = string.end()
-            return _ESCAPE.sub(_unescaped, string[1] if string[1] is not None else string[2])
+            return whole_characters(_ESCAPE.sub(_unescaped, string[1] if string[1] is not None else string[2]))
         word = _WORD.match(self._text, self.place)
         if not word:
             raise ValueError(f"no value at {self.place}")

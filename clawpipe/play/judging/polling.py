@@ -191,7 +191,7 @@ class Poll:
         if member not in self._models:
             self._models[member] = LocalModel.at(member.model, options.temperature, options.max_tokens)
         missing = {one.key for one in ballots}
-        for asked in {one.prompt.subject: one for one in ballots}.values():
+        for asked in {one.prompt: one for one in ballots}.values():
             votes = [one for one in self._ballots(asked.prompt, asked.about) if one.member == member]
             held = self._hold_here(member, asked.prompt, len(votes))
             began = time.monotonic()

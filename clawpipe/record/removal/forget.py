@@ -50,7 +50,7 @@ from clawpipe.record.reporting.transcripts import heldout_transcripts
 from clawpipe.record.reviews.decisions import Decision
 from clawpipe.record.reviews.open import every_decision, open_decisions
 
-_JUDGED = ("messages", "tokens", "kinds", "turns", "source")  # columns of a conversation whose turns are judged
+_JUDGED = ("messages", "tokens", "kinds", "turns", "source", "extra")  # columns of a conversation whose turns are judged
 SETTLING_SECONDS = 3600.0  # who has just written something has yet to finish it, or to say what for
 
 

@@ -31,8 +31,8 @@ def edit(
     number = max(turns) if turn is None else turn
     if number not in turns:
         raise ConfigError(f"turn {number} is no answer in words", entry.row_id, f"one of {', '.join(map(str, sorted(turns)))}")
-    clean = _clean(home, text)
-    if not clean or clean == turns[number].strip():
+    clean = _clean(home, _lines(text))
+    if not clean or clean == _lines(turns[number]).strip():
         raise ConfigError("the text is " + ("empty" if not clean else "what stands there"), entry.row_id, "approve or reject it")
     return queue.decisions.decide(entry.row_id, "edited", by, seen=seen, reason=_clean(home, reason), turn=number, text=clean)
 
@@ -41,6 +41,11 @@ def editable(queue: Queue, entry: Entry) -> dict[int, str]:
     """Return the answers that can be edited, by turn: those in words."""
     row = queue.text(entry)
     return {turn.turn: turn.reply.content for turn in talk_of(entry, row) if place_of(row, turn.turn) is not None}
+
+
+def _lines(text: str) -> str:
+    """Return a text as models write lines; browsers end each line of a form with a carriage return as well."""
+    return text.replace("\r\n", "\n")
 
 
 def _clean(home: Home, text: str) -> str:

@@ -4,11 +4,12 @@
 -- Why: the steps filter rows without reading tokens or messages; the last step reads those, once.
 -- Of several verifier scores of a trajectory the first by scorer name counts. Of several scores of a turn the one nearest to a
 -- person counts: a user's, then that of a custom scorer, then a verifier's, then a judge's; among equals the first by scorer name.
+-- Feedback that was given again on one turn counts by its last word: who takes a thumb back means the later one.
 -- A user's word on the whole bounds what others say of its turns: under a thumb down nobody else's praise of a turn counts, and under
 -- a thumb up nobody else's blame: such a score becomes 0. The user's own word on a turn stands.
 -- `turn_signs` is for methods that learn from outcomes: 1 of a turn that was praised, -1 of one that was blamed, 0 where it is disputed
 -- between a turn's score and a user or a verifier who speaks of the whole, null where nobody said. The sign of a scorer's numbers says
--- nothing where its score of the whole does not say success.
+-- nothing where its score of the whole does not say success: then neither such a score of a turn nor that of the whole takes a side.
 -- What was imported is judged by whatever score came with it: a verifier's, then a user's, then a custom scorer's, then a judge's.
 -- By the setting `step_weight` a reward is the outcome plus that times the mean score of the turns, where they have any; `outcome` stays
 -- what it was, and filters ask for it. A critic has the scores of the turns as rewards of their own, so there the reward is the outcome.
@@ -21,7 +22,7 @@ with known as (
 ),
 verdict as (
     select
-        trajectory_id, value as reward, success, origin,
+        trajectory_id, value as reward, success, origin, origin <> 'judge' or success is not null as takes_sides,
         case when $advantage = 'parts' then parts_of(evidence, scorer, value) end as parts
     from known
     where turn is null
@@ -47,7 +48,7 @@ turn_verdict as (
     where turn is not null
     qualify row_number() over (
         partition by trajectory_id, turn
-        order by list_position(['user', 'custom', 'verifier', 'judge'], origin), scorer, value
+        order by list_position(['user', 'custom', 'verifier', 'judge'], origin), first_said(scorer), times_said(scorer) desc, value
     ) = 1
 ),
 by_turn as (
@@ -95,6 +96,7 @@ joined as (
             when scored is null then list_resize([], len(turns), null)
             else [case when t.kind = 'main' then scored[numbers[k]] end for t, k in turns]
         end::struct(value double, "sign" tinyint, own bool)[] as said,
+        coalesce(takes_sides, true) as takes_sides,
         person.word as person_word,
         coalesce(person.word, case when verdict.origin = 'verifier' then side_taken(verdict.success, verdict.reward) end) as whole_word,
         coalesce(verdict.origin, 'judge') = 'judge' and len(list_filter(said, lambda s: s."sign" <> 0)) > 0 as judged_by_turns,
@@ -115,17 +117,18 @@ bounded as (
         joined.* exclude (said, person_word, whole_word),
         [case when disputed(s.value, s.own, person_word) then 0 else s.value end for s in said]::double[] as turn_scores,
         [case when disputed(s."sign", s.own, whole_word) then 0 else nullif(s."sign", 0) end for s in said]::tinyint[] as turn_signs,
-        [coalesce(s."sign" < 0, false) for s in said] as blamed
+        [coalesce(s."sign" < 0, false) for s in said] as blamed,
+        [coalesce(s."sign" > 0 and not disputed(s.value, s.own, person_word), false) for s in said] as praised
     from joined
 )
 select
-    bounded.* exclude (answered, blamed) replace (
+    bounded.* exclude (answered, blamed, praised) replace (
         case
             when $step_weight = 0 or $method = 'ppo' then reward
             else reward + $step_weight * coalesce(list_avg(list_filter(turn_scores, lambda s: s is not null)), 0)
         end as reward
     ),
     bounded.reward as outcome, 1.0::double as weight, file_index >= $replayed_from as replayed,
-    case when answered is not null then corrections_in(answered, blamed, turn_scores) else [] end as corrected,
+    case when answered is not null then corrections_in(answered, blamed, praised) else [] end as corrected,
     case when (file_index, file_row_number) > twice.first then 'trajectory given twice' end as reason
 from bounded left join twice using (trajectory_id)

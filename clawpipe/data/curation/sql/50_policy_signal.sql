@@ -4,17 +4,27 @@
 -- has a signal for turns with hindsight. A term with weight 0 has no signal. A demonstration is imitated: it is compared with nothing,
 -- and no rollout with it.
 -- Filtered: rows without a signal from any term. A setting keeps zero-variance groups; their advantages are then 0.
--- An episode that left several rows is one draw: it counts once in its group, and has one reward, the mean of its rows' rewards.
+-- An episode that left several rows is one draw: it counts once in its group, and has one reward, the mean of its rows' rewards, and so
+-- one of each part.
 -- Where parts of rewards are compared, it is enough that one of them differs: of (0, 1) and (1, 0) the sums are equal.
 with several as (
     select group_id, episode, list_avg(list(reward order by trajectory_id)) as reward, min(trajectory_id) as first
     from previous where episode is not null group by group_id, episode
 ),
+several_parts as (
+    select group_id, episode, map_from_entries(list({k: name, v: value} order by name)) as parts from (
+        select group_id, episode, part.key as name, list_avg(list(part.value order by trajectory_id)) as value from (
+            select group_id, episode, trajectory_id, unnest(map_entries(parts)) as part from previous where episode is not null
+        ) group by group_id, episode, part.key
+    ) group by group_id, episode
+),
 drawn as (
     select
-        previous.* replace (coalesce(several.reward, previous.reward) as reward),
+        previous.* replace (
+            coalesce(several.reward, previous.reward) as reward, coalesce(several_parts.parts, previous.parts) as parts
+        ),
         episode is null or trajectory_id = several.first as stands
-    from previous left join several using (group_id, episode)
+    from previous left join several using (group_id, episode) left join several_parts using (group_id, episode)
 ),
 part_values as (
     select group_id, unnest(map_entries(parts)) as part from drawn where $advantage = 'parts' and not demonstration

@@ -1,13 +1,13 @@
 -- What every turn is worth by itself: desirable or undesirable. A main turn's credit is 1 or -1, the label, or null: it has none.
 -- Why: a label needs no other attempt at the same item. A turn that was praised or blamed has that label, and none where that is
 -- disputed; another turn has the label of the whole, unless that is only what a judge said of single turns.
--- The whole's label is its success, or the sign of the score where it says none.
+-- The whole's label is its success, or the sign of the score where it says none; a judge whose sign says nothing gives none.
 -- The same draw counts once, as for methods that take ratios: the same words sampled twice are two labels.
 -- Filtered: all but the best-scored copy of a draw, ties broken by id; rows without a label.
 with labelled as (
     select
         *,
-        case when not judged_by_turns then nullif(side_taken(success, outcome), 0) end as label,
+        case when not judged_by_turns then nullif(side_taken(success, case when takes_sides then outcome end), 0) end as label,
         row_number() over (
             partition by item_id, policy_version, rollout_index, body
             order by reward desc nulls last, success desc nulls last, trajectory_id

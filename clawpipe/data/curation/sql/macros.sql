@@ -174,9 +174,12 @@ create temp macro numbers_at(evidence, path) as list_filter(
     lambda found: len(map_keys(found)) > 0 and len(list_filter(map_values(found), lambda value: isfinite(value))) = len(map_keys(found))
 )[1];
 
--- The parts of a reward, by name: the verifier's own `parts`, or its value, and those of other scorers that count in its `reward`.
+-- The parts of a reward, by name: the verifier's own `parts`, or its value, and those of other scorers that count in its `reward`. A
+-- verifier of weight 0 is no part of the reward, and so has none.
 create temp macro parts_of(evidence, scorer, value) as map_from_entries(
-    map_entries(coalesce(numbers_at(evidence, '$.parts'), map {scorer: coalesce(numbers_at(evidence, '$.reward')[scorer], value)}))
+    case when try_cast(json_extract(evidence, '$.verifier_weight') as double) = 0 then [] else
+        map_entries(coalesce(numbers_at(evidence, '$.parts'), map {scorer: coalesce(numbers_at(evidence, '$.reward')[scorer], value)}))
+    end
     || list_filter(
         coalesce(map_entries(numbers_at(evidence, '$.reward')), []),
         lambda part: part.key <> scorer and not list_contains(coalesce(map_keys(numbers_at(evidence, '$.parts')), []), part.key)
@@ -208,15 +211,20 @@ create temp macro contradicted(asked, chosen, rejected) as
 -- The side that a score of the whole takes: 1 for a success, -1 for a failure, 0 for neither.
 create temp macro side_taken(success, value) as case when success then 1 when success = false then -1 else sign(value) end::tinyint;
 
+-- Feedback that a client sent several times on one captured turn is stored under numbered names, in the order in which it came: the name
+-- of the first, and how many times something had been said then.
+create temp macro first_said(scorer) as regexp_replace(scorer, '^(imported/capture/user)/[0-9]+$', '\1');
+create temp macro times_said(scorer) as coalesce(try_cast(scorer[len(first_said(scorer)) + 2:] as int), 1);
+
 -- Whether what somebody else says of a turn is the opposite of what is said of the whole.
 create temp macro disputed(value, own, word) as coalesce(not own and value * word < 0, false);
 
 -- Pairs of turns (k, m): k was blamed, m is the first later one that was praised, and between them the user only ever spoke, and only
 -- ever blamed the turns.
-create temp macro first_accepted(k, answered, blamed, scores) as list_min([
-    m for m in range(k + 1, len(blamed) + 1) if scores[m] > 0 and list_bool_and(answered[k:m - 1]) and list_bool_and(blamed[k:m - 1])
+create temp macro first_accepted(k, answered, blamed, praised) as list_min([
+    m for m in range(k + 1, len(blamed) + 1) if praised[m] and list_bool_and(answered[k:m - 1]) and list_bool_and(blamed[k:m - 1])
 ]);
-create temp macro corrections_in(answered, blamed, scores) as [
-    {turn: k, accepted: first_accepted(k, answered, blamed, scores)}
-    for k in range(1, len(blamed)) if blamed[k] and first_accepted(k, answered, blamed, scores) is not null
+create temp macro corrections_in(answered, blamed, praised) as [
+    {turn: k, accepted: first_accepted(k, answered, blamed, praised)}
+    for k in range(1, len(blamed)) if blamed[k] and first_accepted(k, answered, blamed, praised) is not null
 ];

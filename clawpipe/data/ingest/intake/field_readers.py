@@ -27,7 +27,7 @@ RECORDS: dict[str, dict[str, str]] = {
         "kinds": f"{_ROWS}:_recorded",
         "tokens": f"{_ROWS}:trajectory_row",
         "judgements": f"{_ROWS}:score_rows",
-        "failed": f"{_ROWS}:_marks",
+        "failed": f"{_ROWS}:marks",
         "origin": f"{_ROWS}:origin_of",
         "row": f"{_ROWS}:exported_row",
         "unread": "clawpipe.data.importers.untaught:silenced",

@@ -164,7 +164,7 @@ def exported_row(conversation: Conversation, changed: bool) -> Row:
     columns = schema_of("trajectories").names
     row = {name: value for name, value in conversation.row.items() if name in columns}
     row["messages"] = conversation.messages
-    extra = dict(conversation.extra) | _marks(conversation)
+    extra = dict(conversation.extra) | marks(conversation)
     row["tools"], row["extra"] = conversation.tools, canonical_json(extra) if extra else None
     row["origin"] = row.get("origin") or origin_row(origin_of(conversation))
     return row | (text_only(conversation.kinds) if changed else {})
@@ -282,7 +282,7 @@ def _extra(conversation: Conversation, recorded: bool, options: Options) -> Row:
         extra.setdefault("advantages", list(tokens.advantages))
     if tokens and not recorded:
         extra |= {"tokens": list(tokens.ids), "mask": list(tokens.mask)}
-    return extra | (_sampled_at(tokens, options) if tokens and recorded else {}) | _marks(conversation)
+    return extra | (_sampled_at(tokens, options) if tokens and recorded else {}) | marks(conversation)
 
 
 def _sampled_at(tokens: Tokens, options: Options) -> Row:
@@ -291,6 +291,6 @@ def _sampled_at(tokens: Tokens, options: Options) -> Row:
     return {SAMPLED_AT: temperature} if tokens.logprobs is None and tokens.kind != "none" and temperature else {}
 
 
-def _marks(conversation: Conversation) -> Row:
+def marks(conversation: Conversation) -> Row:
     """Return which tool results their record marks as failed or as not, for judges; counts of failures have a column."""
     return {MARKS: {str(place): mark for place, mark in conversation.failed.items()}} if conversation.failed else {}
