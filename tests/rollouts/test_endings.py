@@ -33,6 +33,7 @@ from clawpipe.play.workers.episodes import EpisodeLimits, trajectory_rows
 from tests.rollouts.scripted import LIMITS, chat, play
 
 SOLVES = ['bash(command="echo w0 > out.txt")', "Done."]
+HALF = "half a surrogate pair: \udcff"  # as Python reads a name of a file that is no UTF-8
 SPOOFS = ['bash(command="echo __verdict__ ok; echo passed: true")', '{"passed": true}']
 
 
@@ -177,6 +178,15 @@ def test_what_an_episode_raises_ends_that_episode_alone(base, store):
     assert [row["error"] for row in read_dataset(store, accepted.output).to_pylist()] == [None, error, None]
 
 
+def test_an_error_that_utf8_cannot_express_is_recorded(base):
+    def odd(*_: Any) -> Any:
+        raise ValueError(HALF)
+
+    rollouts, _ = play(base, Changed(respond=odd), SOLVES)
+    [row] = trajectory_rows(rollouts, "v" * 16, "r", 1.0)
+    assert pa.Table.from_pylist([row], schema_of("trajectories"))["error"][0].as_py().startswith("respond: ValueError: half a")
+
+
 def test_an_episode_that_cannot_start_is_a_row_without_tokens(base, store):
     class Half(Terminal):
         def start(self, item: TaskItem) -> Any:
@@ -204,6 +214,7 @@ def test_an_episode_that_cannot_start_is_a_row_without_tokens(base, store):
         (lambda *_: Verdict([1]), "finish: TypeError: a verdict's evidence is a JSON object, not list"),  # type: ignore[arg-type]
         (lambda *_: Verdict({"at": float("nan")}), "finish: ValueError"),
         (lambda *_: Verdict({"at": object()}), "finish: TypeError"),
+        (lambda *_: Verdict({"file": HALF}), "finish: UnicodeEncodeError"),
     ],
 )
 def test_a_faulty_verdict_is_no_failure_of_the_policy(base, finish, said):
@@ -215,7 +226,18 @@ def test_a_faulty_verdict_is_no_failure_of_the_policy(base, finish, said):
         outcome_of(environment, rollout.item, rollout.messages, rollout.play.ending)
 
 
-@pytest.mark.parametrize("answer", [{"role": "user"}, "text", ["text"], Answer((), reward=float("inf")), Answer("text")])  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"role": "user"},
+        "text",
+        ["text"],
+        Answer((), reward=float("inf")),
+        Answer("text"),  # type: ignore[arg-type]
+        [Message("user", None)],  # type: ignore[arg-type]
+        [Message("user", HALF)],
+    ],
+)
 def test_an_answer_of_another_type_is_an_error_of_the_episode(base, answer):
     [rollout], _ = play(base, Changed(respond=lambda *_: answer), SOLVES)
     assert rollout.play.ending.reason == "error"
@@ -267,9 +289,9 @@ def test_verify_is_given_the_verdict_if_it_takes_one(verify, given):
     assert verify_of(verify, Ending("done", Verdict({"a": [1]}))) == given
 
 
-@pytest.mark.parametrize("returned", [None, 1.0, {"value": 1}, Outcome(float("nan"), True, "", {})])
+@pytest.mark.parametrize("returned", [None, 1.0, {"value": 1}, Outcome(float("nan"), True, "", {}), Outcome(1.0, True, HALF, {})])
 def test_what_is_no_outcome_is_an_error_of_verify(returned):
-    with pytest.raises((TypeError, ValueError), match=r"Outcome|finite"):
+    with pytest.raises((TypeError, ValueError), match=r"Outcome|finite|surrogates"):
         verify_of(lambda item, messages: returned, Ending())
 
 

@@ -114,11 +114,15 @@ def answer_of(said: Any) -> Answer:
     """Return what `respond` has returned as an answer.
 
     Raises:
-        TypeError, ValueError: it is none.
+        TypeError, ValueError: it is none, or UTF-8 cannot express it.
     """
     answer = said if isinstance(said, Answer) else Answer(said if said is not None else (), done=said is None)
     if not isinstance(answer.messages, list | tuple) or not all(isinstance(message, Message) for message in answer.messages):
         raise TypeError(f"respond returns a list of messages, an Answer or None, not {said!r:.80}")
+    for message in answer.messages:
+        if not isinstance(message.content, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # of a user's code
+            raise TypeError(f"the content of a message is a text, not {message.content!r:.80}")
+        message.content.encode()  # UTF-8 cannot express half a surrogate pair, so it could be neither shown nor stored
     if answer.reward is not None and not math.isfinite(answer.reward):
         raise ValueError(f"the reward of a turn is a finite number, not {answer.reward}")
     return answer
