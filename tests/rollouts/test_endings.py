@@ -6,6 +6,7 @@ import json
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from clawpipe.model.policy.base import resolve_base
 from clawpipe.model.policy.version import base_ref
 from clawpipe.play.environments.base import Answer, Hindsight, Outcome, TaskItem, Verdict, question_item
 from clawpipe.play.environments.ending import COLUMNS, Ending, EpisodeTimeoutError, FailedEpisodeError, outcome_of
+from clawpipe.play.environments.letters import LettersEnvironment
 from clawpipe.play.judging.base import score_dataset
 from clawpipe.play.judging.verifier import VerifierScorer
 from clawpipe.play.workers.episodes import EpisodeLimits, trajectory_rows
@@ -185,6 +187,24 @@ def test_an_error_that_utf8_cannot_express_is_recorded(base):
     rollouts, _ = play(base, Changed(respond=odd), SOLVES)
     [row] = trajectory_rows(rollouts, "v" * 16, "r", 1.0)
     assert pa.Table.from_pylist([row], schema_of("trajectories"))["error"][0].as_py().startswith("respond: ValueError: half a")
+
+
+@pytest.mark.parametrize("room", [0, 1])
+def test_a_prompt_that_fills_the_context_is_set_aside_alone(base, room):
+    """The longer of two prompts has as many tokens as the model's context holds, or one less."""
+    environment = LettersEnvironment()
+    begun, _ = play(base, environment, ["a", "b"], items=2)  # a short word and a long one
+    sizes = [rollout.prompt_tokens for rollout in begun]
+    rollouts, seen = play(
+        base, environment, ["a", "b"], items=2, limits=replace(LIMITS, max_tokens=sizes[1] + room, max_new_tokens=1)
+    )
+    assert [len(rollout.turns) for rollout in rollouts] == [1, room]
+    longer = rollouts[1]
+    assert (longer.play.ending.reason, longer.finish_reason) == ("length", "length")
+    assert (rollouts[1].item.messages[0].content in seen) == bool(room)
+    if not room:
+        with pytest.raises(FailedEpisodeError, match=f"{sizes[1]} tokens, and the model's context holds {sizes[1]}"):
+            outcome_of(environment, longer.item, longer.messages, longer.play.ending)
 
 
 def test_an_episode_that_cannot_start_is_a_row_without_tokens(base, store):

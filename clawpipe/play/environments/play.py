@@ -36,17 +36,18 @@ class Play:
 
     Args:
         seed: of the episode, for `start`.
+        too_long: why the policy cannot be asked; "": it can. Otherwise the episode has ended before it began.
     """
 
-    def __init__(self, environment: Plays, item: TaskItem, seed: int) -> None:
+    def __init__(self, environment: Plays, item: TaskItem, seed: int, too_long: str = "") -> None:
         self._timed_out = False
-        self._reason: Reason | None = None
+        self._reason: Reason | None = "length" if too_long else None
         self._verdict: Verdict | None = None
-        self._error = ""
+        self._error = too_long
         self._rewards: list[float | None] = []
-        self._episode = self._asked("start", lambda: called(environment.start, item, seed=seed))
+        self._episode = None if too_long else self._asked("start", lambda: called(environment.start, item, seed=seed))
         if self._episode is None:
-            self._reason = self._failure
+            self._reason = self._reason or self._failure
 
     @property
     def over(self) -> bool:
