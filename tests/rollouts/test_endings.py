@@ -24,6 +24,7 @@ from clawpipe.core.store.datasets import publish_dataset, read_dataset
 from clawpipe.core.user_code.user_errors import UserErrors
 from clawpipe.errors import BusyError
 from clawpipe.learn.evaluation.heldout.heldout import results_of
+from clawpipe.model.engines.servers import RefusedRequestError
 from clawpipe.model.policy.base import resolve_base
 from clawpipe.model.policy.version import base_ref
 from clawpipe.play.environments.base import Answer, Hindsight, Outcome, TaskItem, Verdict, question_item
@@ -144,6 +145,36 @@ def test_a_model_at_an_endpoint_is_judged_by_the_world_too():
     [cut], _ = chat(environment, lambda messages: "Do", reason="length")
     assert (cut.ending.reason, cut.finish_reason) == ("length", "length")
     assert environment.log == ["done", "closed", "done", "closed", "max_turns", "closed", "length", "closed"]
+
+
+@pytest.mark.parametrize(
+    ("what", "is_length"),
+    [
+        ("This model's maximum context length is 4096 tokens.", True),
+        ("The prompt is too long: 5000 tokens", True),
+        ("no tools", False),
+    ],
+)
+def test_a_conversation_that_outgrows_an_endpoint_is_cut(what: str, is_length: bool):
+    def say(messages: Sequence[Message]) -> Message:
+        if messages[-1].role == "tool":
+            raise RefusedRequestError(f"it answers 400: {what}", "http://x")
+        return Message("assistant", "", (ToolCall("c", "bash", '{"command": "echo w0 > out.txt"}'),))
+
+    if not is_length:
+        with pytest.raises(RefusedRequestError):
+            chat(Terminal(), say)
+        return
+    [cut], _ = chat(Terminal(), say)
+    assert (cut.ending.reason, cut.finish_reason, cut.value, cut.messages[-1].role) == ("length", "length", 1.0, "tool")
+
+
+def test_a_first_request_that_is_refused_is_raised():
+    def refuse(messages: Sequence[Message]) -> str:
+        raise RefusedRequestError("it answers 400: max_tokens is beyond the context", "http://x")
+
+    with pytest.raises(RefusedRequestError):
+        chat(Terminal(), refuse)
 
 
 @pytest.mark.parametrize(
