@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -14,15 +13,15 @@ from clawpipe.core.config.backend import BackendSpec
 from clawpipe.core.config.block import Extension
 from clawpipe.core.config.night import EngineSpec, EnvironmentSpec, JudgeSpec
 from clawpipe.core.config.training import Loss
-from clawpipe.core.store.digests import canonical_as, is_block, sha256_once
+from clawpipe.core.store.digests import canonical_as, is_block
 from clawpipe.core.store.keys import step_key
 from clawpipe.core.store.source import function_digest
-from clawpipe.core.user_code.extensions import ExtensionPoint, file_of
+from clawpipe.core.user_code.extensions import ExtensionPoint
 from clawpipe.learn.training.backends import BACKENDS
 from clawpipe.learn.training.losses.objectives import LOSSES
 from clawpipe.model.engines.base import ENGINES
 from clawpipe.play.environments.discovery import ENVIRONMENTS, inputs_digest, source_digest
-from clawpipe.play.environments.local_tools import files_of_tools, is_tool_file
+from clawpipe.play.environments.named_files import digests_named
 from clawpipe.play.judging.base import SCORERS
 
 _NAMES: dict[type[BaseModel], tuple[ExtensionPoint, str]] = {  # settings that name an extension, and in which field
@@ -79,34 +78,13 @@ def _source_of(point: ExtensionPoint, block: BaseModel) -> str:
 
 
 def _files_of(value: Any) -> Iterator[str]:
-    """The digests of the files that options of extensions name: as a path, as `path/to/file.py:NAME`, or as a model's directory."""
+    """The digests of the files that options of extensions name."""
     if isinstance(value, Extension):
-        yield from (sha256_once(file) for option in _texts(value.options) for file in _files_at(option))
+        yield from digests_named(value.options)
     elif isinstance(value, BaseModel):
         yield from (found for _, inner in value for found in _files_of(inner))
     elif isinstance(value, list | tuple):
         yield from (found for inner in value for found in _files_of(inner))
-
-
-def _files_at(option: str) -> list[Path]:
-    """The files of a model's directory, or the one file that an option names, with those of functions that it names as tools; none
-    where it is no path, such as a long text."""
-    try:
-        place = file_of(option) or Path(option).expanduser()
-        files = sorted(place.iterdir()) if (place / "config.json").is_file() else [place]
-        named = files_of_tools(place) if is_tool_file(option) and place.is_file() else []
-        return [file for file in [*files, *named] if file.is_file()]
-    except (OSError, RuntimeError):
-        return []
-
-
-def _texts(options: Any) -> Iterator[str]:
-    """Yield the texts among options, those in lists and blocks too, such as the models of a jury."""
-    if isinstance(options, str):
-        yield from filter(None, [options])
-    elif isinstance(options, dict | list | tuple):
-        inner = options.values() if isinstance(options, dict) else options
-        yield from (text for one in inner for text in _texts(one))
 
 
 def _as_declared(value: Any, hint: Any) -> Any:

@@ -56,3 +56,14 @@ def test_it_refuses_to_play_without_an_engine_with_tokens(tasks: str):
     [item] = environment.items("train", 1, 0)
     with pytest.raises(ConfigError, match="tokens"):
         environment.start(item)
+
+
+def test_tasks_that_no_program_can_be_given_are_set_aside(tmp_path: Path):
+    file = tmp_path / "tasks.jsonl"
+    lines = [{"prompt": "Say a."}, {"prompt": "a\0b"}, {"prompt": "é" * 70_000}, {"prompt": "b", "answer": "x" * 130_000}]
+    file.write_text("".join(f"{json.dumps({'answer': 'a'} | line)}\n" for line in lines))
+    environment = AgentEnvironment(["true"], str(file), check=["judge"])
+    assert [item.messages[0].content for item in environment.every_item()] == ["Say a."]
+    [told] = environment.warnings()
+    assert "3 lines are no prompts" in told
+    assert len(AgentEnvironment(["true"], str(file)).every_item()) == 2  # no program is told the answer

@@ -11,7 +11,7 @@ from clawpipe.core.config.environment import EnvironmentSpec
 from clawpipe.core.conversation.messages import Message, ToolCall
 from clawpipe.errors import ConfigError, NotFoundError
 from clawpipe.play.environments.discovery import load_environment
-from clawpipe.play.environments.local_tools import FunctionServer, files_of_tools
+from clawpipe.play.environments.local_tools import FunctionServer, files_of_tools, is_tool_file
 from clawpipe.play.environments.play import Play
 from tasks.keys import _files_of
 
@@ -135,3 +135,18 @@ def test_the_functions_are_part_of_a_steps_key(file):
     (file.parent / "functions.py").write_text(FUNCTIONS.replace("a + b", "a - b"))
     assert len(set(_files_of(spec)) - before) == 1
     assert files_of_tools(file.parent / "functions.py") == []
+
+
+@pytest.mark.parametrize(
+    ("server", "is_file"),
+    [
+        ("tools.json", True),
+        ("{folder}/my tools.json", True),
+        ("python server.py --config settings.json", False),
+        ("https://example.com/tools.json", False),
+        ("python server.py", False),
+    ],
+)
+def test_a_command_that_ends_with_a_file_is_a_command(tmp_path, server, is_file):
+    (tmp_path / "my tools.json").touch()
+    assert is_tool_file(server.format(folder=tmp_path)) == is_file

@@ -111,16 +111,18 @@ def test_a_line_that_cannot_be_asked_is_rejected_with_its_reason(tmp_path):
         {"prompt": "?", "answer": "none", "check": "numeric"},
         {"prompt": "?", "answer": 1, "check": "nope"},
         {"prompt": 3, "answer": 1},
+        r'{"prompt": "half a pair: \ud800", "answer": 1}',
     ]
     file = tmp_path / "prompts.jsonl"
     read = read_prompts(Path(write(file, *lines)))
     assert [line.prompt for line in read.lines] == ["1 + 1 = ?"]
-    assert sorted(read.rejected) == [2, *range(4, 13)]
+    assert sorted(read.rejected) == [2, *range(4, 14)]
     assert "text as content" in read.rejected[6]
     assert "no answer" in read.rejected[8]
     assert "no number" in read.rejected[10]
+    assert "surrogate" in read.rejected[13]
     [warning] = PromptsEnvironment(str(file)).warnings()
-    assert "10 lines are no prompts" in warning
+    assert "11 lines are no prompts" in warning
 
 
 def test_each_prompt_is_on_one_side_whatever_else_is_in_the_file(tmp_path):

@@ -6,8 +6,10 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +18,7 @@ from clawpipe.errors import ConfigError, DataError, NotFoundError
 from clawpipe.play.environments.demonstration import play_out, play_solution, solution_of
 from clawpipe.play.environments.discovery import load_environment
 from clawpipe.play.environments.ending import outcome_of
+from clawpipe.play.environments.terminal import folder_tasks
 from clawpipe.play.environments.terminal.dockerfile import NotPlainError, read_dockerfile
 from clawpipe.play.environments.terminal.task_folders import read_task_folders
 from tests.sandbox.test_providers import SETTINGS
@@ -138,6 +141,36 @@ def test_a_folder_without_a_task_that_can_be_played_is_refused(tmp_path):
         terminal(tmp_path)
     with pytest.raises(DataError, match=r"add: it has no task.toml"):
         terminal(make(tmp_path, task_toml=None))
+
+
+@needs_bubblewrap
+def test_what_leaves_the_tests_no_room_earns_nothing(tmp_path, monkeypatch):
+    """As too many files do: they end a command that takes long enough for the sandbox to look."""
+    real = folder_tasks._unpack  # pyright: ignore[reportPrivateUsage]
+
+    def full(sandbox: Any, folder: str, archive: bytes) -> None:
+        if b"tests/test.sh" in archive:
+            raise DataError("its files cannot be put into the sandbox: files", folder)
+        real(sandbox, folder, archive)
+
+    monkeypatch.setattr(folder_tasks, "_unpack", full)
+    _, ending, outcome = play(terminal(make(tmp_path)))
+    assert (ending.error, outcome.value) == ("", 0.0)
+    assert "cannot be put into the sandbox: files" in outcome.reason
+
+
+@pytest.mark.parametrize(("left", "code"), [("", 1), ("pytest.py", 1), ("sum.txt", 0)])
+def test_no_module_of_the_policy_stands_for_pytest(tmp_path, left: str, code: int):
+    folder, tests = tmp_path / "app", tmp_path / "tests"
+    for place in (folder, tests):
+        place.mkdir()
+    (tests / "test_sum.py").write_text("import os, helper\ndef test_sum(): assert os.path.exists('sum.txt')\n")
+    (folder / "helper.py").touch()  # what the tests are to look at may be imported
+    (folder / (left or "other")).write_text("import os; os._exit(0)")
+    script = folder_tasks._PYTEST.replace("/tests", str(tests))  # pyright: ignore[reportPrivateUsage]
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(["/bin/sh", "-c", script, "tests", str(folder)], env={"PATH": path}, capture_output=True)
+    assert done.returncode == code, done.stdout + done.stderr
 
 
 def test_a_link_out_of_a_task_folder_is_refused(tmp_path):

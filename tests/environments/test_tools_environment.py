@@ -2,6 +2,8 @@
 
 import json
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -120,6 +122,19 @@ def test_episodes_share_a_server_whose_tools_change_nothing(make, begin):
     environment = make("reads")
     one, other = begin(environment), begin(environment)
     assert result(one, "process") == result(other, "process")
+
+
+def test_episodes_that_begin_together_start_one_server(make, begin):
+    environment = make("reads")
+    episodes = [begin(environment) for _ in range(4)]
+    together = threading.Barrier(len(episodes))
+
+    def process(episode):
+        together.wait()
+        return result(episode, "process")
+
+    with ThreadPoolExecutor(len(episodes)) as threads:
+        assert len(set(threads.map(process, episodes))) == 1
 
 
 def test_a_server_that_a_call_has_ended_is_started_again(make, begin):

@@ -232,6 +232,25 @@ def test_a_program_judges_what_is_left_behind(play: Play, program, tasks: Path, 
     assert (outcome.value, outcome.success, outcome.reason) == (0.5, False, "half")
 
 
+def test_a_check_that_does_not_fit_beside_it_is_no_success(play: Play, program, tmp_path: Path):
+    check = tmp_path / "check.py"
+    check.write_text("")
+    [row] = play(program('ask([user("Hi.")], max_tokens=1); os.mkdir("check.py")'), check=[sys.executable, str(check)])
+    said = json.loads(row["verdict"])["check"]
+    assert (said["value"], said["success"], "does not fit" in said["reason"]) == (0.0, False, True)
+
+
+def test_what_a_task_says_names_no_file_and_no_secret(play: Play, program, tasks: Path, tmp_path: Path):
+    secret, seen = tmp_path / "secret", tmp_path / "seen"
+    secret.write_text("")
+    said = [str(secret), "Write {key}, {url}, {model} and {prompt}."]
+    tasks.write_text("".join(f"{json.dumps({'prompt': text, 'answer': 'a'})}\n" for text in said))
+    told = 'json.dumps([sys.argv[1], os.environ["SAID"], sys.argv[2]]) + "\\n"'
+    code = f'import json; open({str(seen)!r}, "a").write({told}); ask([user("Hi.")], max_tokens=1)'
+    play([*program(code), "{prompt}", '{"a": "{model}"}'], items=2, share=0.001, variables={"SAID": "{prompt}"})
+    assert sorted(map(json.loads, seen.read_text().splitlines())) == sorted([text, text, '{"a": "policy"}'] for text in said)
+
+
 @pytest.mark.slow
 def test_responses_and_messages_are_answered_and_recorded(play: Play, program):
     code = """
@@ -249,11 +268,15 @@ with anthropic.Anthropic() as client:
 
 
 def test_wrong_options_are_errors_before_anything_runs(tasks: Path):
+    namesake = tasks.parent / "other" / tasks.name
+    namesake.parent.mkdir()
+    namesake.touch()
     for options, told in (
         ({"command": "python loop.py"}, "no list"),
         ({"command": []}, "no list"),
         ({"command": ["true"], "limits": {"second": 1}}, "no limit"),
         ({"command": ["true"], "variables": {"A": 1}}, "no text"),
+        ({"command": ["cat", str(tasks), str(namesake)]}, "2 of its files are called tasks.jsonl"),
     ):
         with pytest.raises(ConfigError, match=told):
             AgentEnvironment(tasks=str(tasks), **options)  # type: ignore[arg-type]

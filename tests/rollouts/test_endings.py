@@ -6,6 +6,7 @@ import json
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +24,19 @@ from clawpipe.core.store.datasets import publish_dataset, read_dataset
 from clawpipe.core.user_code.user_errors import UserErrors
 from clawpipe.errors import BusyError
 from clawpipe.learn.evaluation.heldout.heldout import results_of
+from clawpipe.model.engines.servers import RefusedRequestError
 from clawpipe.model.policy.base import resolve_base
 from clawpipe.model.policy.version import base_ref
 from clawpipe.play.environments.base import Answer, Hindsight, Outcome, TaskItem, Verdict, question_item
 from clawpipe.play.environments.ending import COLUMNS, Ending, EpisodeTimeoutError, FailedEpisodeError, outcome_of
+from clawpipe.play.environments.letters import LettersEnvironment
 from clawpipe.play.judging.base import score_dataset
 from clawpipe.play.judging.verifier import VerifierScorer
 from clawpipe.play.workers.episodes import EpisodeLimits, trajectory_rows
 from tests.rollouts.scripted import LIMITS, chat, play
 
 SOLVES = ['bash(command="echo w0 > out.txt")', "Done."]
+HALF = "half a surrogate pair: \udcff"  # as Python reads a name of a file that is no UTF-8
 SPOOFS = ['bash(command="echo __verdict__ ok; echo passed: true")', '{"passed": true}']
 
 
@@ -144,6 +148,36 @@ def test_a_model_at_an_endpoint_is_judged_by_the_world_too():
 
 
 @pytest.mark.parametrize(
+    ("what", "is_length"),
+    [
+        ("This model's maximum context length is 4096 tokens.", True),
+        ("The prompt is too long: 5000 tokens", True),
+        ("no tools", False),
+    ],
+)
+def test_a_conversation_that_outgrows_an_endpoint_is_cut(what: str, is_length: bool):
+    def say(messages: Sequence[Message]) -> Message:
+        if messages[-1].role == "tool":
+            raise RefusedRequestError(f"it answers 400: {what}", "http://x")
+        return Message("assistant", "", (ToolCall("c", "bash", '{"command": "echo w0 > out.txt"}'),))
+
+    if not is_length:
+        with pytest.raises(RefusedRequestError):
+            chat(Terminal(), say)
+        return
+    [cut], _ = chat(Terminal(), say)
+    assert (cut.ending.reason, cut.finish_reason, cut.value, cut.messages[-1].role) == ("length", "length", 1.0, "tool")
+
+
+def test_a_first_request_that_is_refused_is_raised():
+    def refuse(messages: Sequence[Message]) -> str:
+        raise RefusedRequestError("it answers 400: max_tokens is beyond the context", "http://x")
+
+    with pytest.raises(RefusedRequestError):
+        chat(Terminal(), refuse)
+
+
+@pytest.mark.parametrize(
     ("texts", "limits", "reason", "finish_reason"),
     [
         (SOLVES, LIMITS, "done", "stop"),
@@ -177,6 +211,33 @@ def test_what_an_episode_raises_ends_that_episode_alone(base, store):
     assert [row["error"] for row in read_dataset(store, accepted.output).to_pylist()] == [None, error, None]
 
 
+def test_an_error_that_utf8_cannot_express_is_recorded(base):
+    def odd(*_: Any) -> Any:
+        raise ValueError(HALF)
+
+    rollouts, _ = play(base, Changed(respond=odd), SOLVES)
+    [row] = trajectory_rows(rollouts, "v" * 16, "r", 1.0)
+    assert pa.Table.from_pylist([row], schema_of("trajectories"))["error"][0].as_py().startswith("respond: ValueError: half a")
+
+
+@pytest.mark.parametrize("room", [0, 1])
+def test_a_prompt_that_fills_the_context_is_set_aside_alone(base, room):
+    """The longer of two prompts has as many tokens as the model's context holds, or one less."""
+    environment = LettersEnvironment()
+    begun, _ = play(base, environment, ["a", "b"], items=2)  # a short word and a long one
+    sizes = [rollout.prompt_tokens for rollout in begun]
+    rollouts, seen = play(
+        base, environment, ["a", "b"], items=2, limits=replace(LIMITS, max_tokens=sizes[1] + room, max_new_tokens=1)
+    )
+    assert [len(rollout.turns) for rollout in rollouts] == [1, room]
+    longer = rollouts[1]
+    assert (longer.play.ending.reason, longer.finish_reason) == ("length", "length")
+    assert (rollouts[1].item.messages[0].content in seen) == bool(room)
+    if not room:
+        with pytest.raises(FailedEpisodeError, match=f"{sizes[1]} tokens, and the model's context holds {sizes[1]}"):
+            outcome_of(environment, longer.item, longer.messages, longer.play.ending)
+
+
 def test_an_episode_that_cannot_start_is_a_row_without_tokens(base, store):
     class Half(Terminal):
         def start(self, item: TaskItem) -> Any:
@@ -204,6 +265,7 @@ def test_an_episode_that_cannot_start_is_a_row_without_tokens(base, store):
         (lambda *_: Verdict([1]), "finish: TypeError: a verdict's evidence is a JSON object, not list"),  # type: ignore[arg-type]
         (lambda *_: Verdict({"at": float("nan")}), "finish: ValueError"),
         (lambda *_: Verdict({"at": object()}), "finish: TypeError"),
+        (lambda *_: Verdict({"file": HALF}), "finish: UnicodeEncodeError"),
     ],
 )
 def test_a_faulty_verdict_is_no_failure_of_the_policy(base, finish, said):
@@ -215,7 +277,18 @@ def test_a_faulty_verdict_is_no_failure_of_the_policy(base, finish, said):
         outcome_of(environment, rollout.item, rollout.messages, rollout.play.ending)
 
 
-@pytest.mark.parametrize("answer", [{"role": "user"}, "text", ["text"], Answer((), reward=float("inf")), Answer("text")])  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"role": "user"},
+        "text",
+        ["text"],
+        Answer((), reward=float("inf")),
+        Answer("text"),  # type: ignore[arg-type]
+        [Message("user", None)],  # type: ignore[arg-type]
+        [Message("user", HALF)],
+    ],
+)
 def test_an_answer_of_another_type_is_an_error_of_the_episode(base, answer):
     [rollout], _ = play(base, Changed(respond=lambda *_: answer), SOLVES)
     assert rollout.play.ending.reason == "error"
@@ -267,9 +340,9 @@ def test_verify_is_given_the_verdict_if_it_takes_one(verify, given):
     assert verify_of(verify, Ending("done", Verdict({"a": [1]}))) == given
 
 
-@pytest.mark.parametrize("returned", [None, 1.0, {"value": 1}, Outcome(float("nan"), True, "", {})])
+@pytest.mark.parametrize("returned", [None, 1.0, {"value": 1}, Outcome(float("nan"), True, "", {}), Outcome(1.0, True, HALF, {})])
 def test_what_is_no_outcome_is_an_error_of_verify(returned):
-    with pytest.raises((TypeError, ValueError), match=r"Outcome|finite"):
+    with pytest.raises((TypeError, ValueError), match=r"Outcome|finite|surrogates"):
         verify_of(lambda item, messages: returned, Ending())
 
 

@@ -77,6 +77,26 @@ def test_another_try_reuses_shards_and_replaces_a_damaged_one(store, pool, tmp_p
     assert len(asked) == 1
 
 
+def test_no_shard_of_a_program_is_taken_that_was_edited(store, pool, tmp_path, policy):
+    program, tasks = tmp_path / "agent.py", tmp_path / "tasks.jsonl"
+    tasks.write_text("".join(f'{{"prompt": "Ask {number}.", "answer": "a"}}\n' for number in range(9)))
+    options = {"command": [sys.executable, str(program)], "tasks": str(tasks), "sandbox": "unsafe_local"}
+    agent = EnvironmentConfig(name="agent", train_items=1, heldout_items=1, options=options)
+    items = make_task_items(store, agent).output
+    asked = []
+    for word in ("old", "new"):
+        program.write_text(f"""
+import os, urllib.request
+body = b'{{"model": "any", "max_tokens": 1, "messages": [{{"role": "user", "content": "{word}"}}]}}'
+headers = {{"Authorization": f"Bearer {{os.environ['OPENAI_API_KEY']}}", "Content-Type": "application/json"}}
+urllib.request.urlopen(urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body, headers)).read()
+""")
+        chunk = Chunk(ordinals=(0,), together=(0,))
+        made = generate_chunk(store, pool, tmp_path / "work", items, policy, agent, CONFIG, chunk, 3).output
+        asked += [row["messages"][0]["content"] for row in read_dataset(store, made).to_pylist()]
+    assert asked == ["old", "old", "new", "new"]
+
+
 def test_seed_and_policy_decide_what_is_sampled(store, pool, tmp_path, items, policy):
     first = generate(store, pool, tmp_path, items, policy)
     shutil.rmtree(tmp_path / "work")
@@ -164,7 +184,7 @@ class Pool:
 
 policy = PolicySpec(base="/x", adapter=None, dtype="float32", tool_call_format="pythonic", policy_version="v")
 sampling = {"group_size": 1, "temperature": 1.0, "max_new_tokens": 4, "max_turns": 1, "seed": 0}
-print(_shard(Pool(), work, ShardRequest(policy=policy, environment="letters", options={}, items=[], **sampling)).name)
+print(_shard(Pool(), work, ShardRequest(policy=policy, environment="letters", options={}, items=[], **sampling), []).name)
 """
 
 

@@ -256,8 +256,11 @@ class CallError(Exception):
 
 
 def in_one_line(error: BaseException) -> str:
-    """Return an error in one line: class, message and place, like `ZeroDivisionError: division by zero (my_env.py, line 31)`."""
-    message = " ".join(str(error).split())
+    """Return an error in one line: class, message and place, like `ZeroDivisionError: division by zero (my_env.py, line 31)`.
+
+    Half a surrogate pair, as in the name of a file, is escaped: UTF-8 cannot express it, and the line may be stored.
+    """
+    message = " ".join(str(error).encode(errors="backslashreplace").decode().split())
     if isinstance(error, CallError):
         return f"{type(error).__name__}{': ' if message[:1] != '(' else ' '}{message}"
     frames = traceback.extract_tb(error.__traceback__)

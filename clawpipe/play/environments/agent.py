@@ -6,7 +6,9 @@ which reads the policy's last reply, or by a program that looks at what was left
 
 from __future__ import annotations
 
+import json
 import shutil
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,12 +20,13 @@ from clawpipe.core.store.plain_digests import sha256_bytes, sha256_plain
 from clawpipe.errors import ConfigError
 from clawpipe.play.environments.base import Outcome, TaskItem, Verdict
 from clawpipe.play.environments.interpreter import interpreter
-from clawpipe.play.environments.prompts import UNCHECKED, PromptsEnvironment
+from clawpipe.play.environments.prompts import UNCHECKED, PromptLine, PromptsEnvironment
 from clawpipe.play.sandbox.base import Limits
 from clawpipe.play.sandbox.container import image_of
 
 _WHERE = "environment.options"
 _TOKENS = 1 << 16
+_LONGEST = 120_000  # bytes of what is told in a variable or an argument: the kernel takes 128 KiB as one
 REPLY = "reply"  # in the evidence of an episode that left several rows: the last reply of all
 
 
@@ -81,10 +84,10 @@ class AgentEnvironment(PromptsEnvironment):
         share: float = 0.3,
     ) -> None:
         judge = () if isinstance(check, str) else _argv(check, "check")
-        super().__init__(tasks, check if isinstance(check, str) else UNCHECKED, share=share)
         self.program = Program(
             _argv(command, "command"), judge, sandbox, sandbox_options or {}, _texts(variables or {}), _limits(limits or {}), tokens
         )
+        super().__init__(tasks, check if isinstance(check, str) else UNCHECKED, share=share)
 
     @staticmethod
     def inputs_digest(options: Options) -> str:
@@ -121,6 +124,27 @@ class AgentEnvironment(PromptsEnvironment):
             raise ValueError("the program that judges did not run")
         return Outcome(float(said["value"]), bool(said["success"]), str(said["reason"]), said)
 
+    def _why_not(self, line: PromptLine) -> str:
+        """Return why a program cannot be given a task; "" if it can."""
+        text = text_of(line.conversation())
+        if "\0" in text:
+            return "its text has a NUL, which no program can be given"
+        if len(text.encode()) > _LONGEST:
+            return f"its text has more than {_LONGEST} bytes, which no program can be given"
+        if self.program.check and len(answer_text(line.answer).encode()) > _LONGEST:
+            return f"its answer has more than {_LONGEST} bytes, which no check can be given"
+        return ""
+
+
+def text_of(messages: Sequence[Message]) -> str:
+    """Return the text of a task, as its program is given it."""
+    return "\n\n".join(message.content for message in messages)
+
+
+def answer_text(answer: Any) -> str:
+    """Return the answer of a task, as the program that judges is given it."""
+    return json.dumps(answer, ensure_ascii=False)
+
 
 def _installed(command: Any) -> str:
     """Return the digest of an installed program; "" of one that is not on this machine, but in an image, say."""
@@ -142,7 +166,21 @@ def _python_of(script: Path) -> str | None:
 def _argv(given: Any, option: str) -> tuple[str, ...]:
     if isinstance(given, str) or not given or not all(isinstance(part, str) and part and "\0" not in part for part in given):
         raise ConfigError("it is no list of a program and its arguments", f"{_WHERE}.{option}", 'write ["python3", "loop.py"]')
+    files = {file.resolve(): file.name for file in map(named_file, given[1:]) if file}
+    for name, count in Counter(files.values()).items():
+        if count > 1:
+            what = f"{count} of its files are called {name}, and lie in one working folder"
+            raise ConfigError(what, f"{_WHERE}.{option}", "give each a name of its own")
     return tuple(given)
+
+
+def named_file(part: str) -> Path | None:
+    """Return the file of this machine that an argument of a command names; None: it names none."""
+    try:
+        file = Path(part).expanduser()
+        return file if file.is_file() else None
+    except (OSError, RuntimeError, ValueError):  # a long text
+        return None
 
 
 def _texts(given: Mapping[str, Any]) -> dict[str, str]:

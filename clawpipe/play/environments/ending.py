@@ -71,11 +71,13 @@ def written(verdict: Verdict) -> str:
     """Return a verdict's evidence as the JSON that is recorded.
 
     Raises:
-        TypeError, ValueError: it is no JSON object.
+        TypeError, ValueError: it is no JSON object, or UTF-8 cannot express it.
     """
     if not isinstance(verdict.evidence, dict):  # pyright: ignore[reportUnnecessaryIsInstance]  # of a user's code
         raise TypeError(f"a verdict's evidence is a JSON object, not {type(verdict.evidence).__name__}")
-    return json.dumps(verdict.evidence, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(verdict.evidence, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    text.encode()  # half a surrogate pair could not be stored
+    return text
 
 
 def outcome_of(environment: Judges, item: TaskItem, messages: Sequence[Message], ending: Ending) -> Outcome:
@@ -101,12 +103,13 @@ def checked(outcome: Any) -> Outcome:
     """Return what `verify` has returned.
 
     Raises:
-        TypeError, ValueError: it is no outcome with a finite value.
+        TypeError, ValueError: it is no outcome with a finite value, or UTF-8 cannot express it.
     """
     if not isinstance(outcome, Outcome):
         raise TypeError(f"verify returns an Outcome, not {type(outcome).__name__}")
     if not math.isfinite(outcome.value):
         raise ValueError(f"an outcome's value is a finite number, not {outcome.value}")
+    json.dumps([outcome.reason, outcome.evidence], ensure_ascii=False, default=repr).encode()  # half a surrogate pair: not stored
     return outcome
 
 

@@ -53,8 +53,9 @@ class EpisodeServer:
         """Serve until the connection ends."""
         threading.Thread(target=self._read, daemon=True).start()
         while True:
-            self._serve(self._requests.get())
-            self._busy = False
+            line = self._line(self._requests.get())
+            self._busy = False  # before the answer: the next request may come before `sendall` returns
+            self._tell(line)
 
     def _read(self) -> None:
         self._tell(json.dumps({"pid": os.getpid()}))
@@ -62,21 +63,21 @@ class EpisodeServer:
             for line in lines:
                 request = json.loads(line)
                 if self._busy and request["call"] in _AFTER:
-                    self._serve(request)
+                    self._tell(self._line(request))
                 else:
                     self._busy = True
                     self._requests.put(request)
         os._exit(0)
 
-    def _serve(self, request: JsonObject) -> None:
+    def _line(self, request: JsonObject) -> str:
+        """Serve a request; return the answer as JSON."""
         name = {"id": request["id"]}
         try:
-            line = json.dumps(name | {"ok": self._answer(request)})
+            return json.dumps(name | {"ok": self._answer(request)})
         except ClawpipeError as error:
-            line = json.dumps(name | {"raised": error.as_dict()})
+            return json.dumps(name | {"raised": error.as_dict()})
         except BaseException as error:  # a user's code may exit as well
-            line = json.dumps(name | _described(error))
-        self._tell(line)
+            return json.dumps(name | _described(error))
 
     def _tell(self, line: str) -> None:
         try:

@@ -25,8 +25,10 @@ _FIX = 'write "path": "tools.py:NAME" beside name, description and parameters'
 
 
 def is_tool_file(server: str) -> bool:
-    """Whether what runs tools is a JSON file of functions, and no command or URL."""
-    return server.endswith(".json") and not server.startswith("http")
+    """Whether what runs tools is a JSON file of functions, and no command, which may end with such a file, or URL."""
+    if not server.endswith(".json") or server.startswith("http"):
+        return False
+    return len(server.split()) == 1 or Path(server).expanduser().is_file()
 
 
 def functions_in(file: Path) -> dict[str, str]:

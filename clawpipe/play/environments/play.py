@@ -36,17 +36,18 @@ class Play:
 
     Args:
         seed: of the episode, for `start`.
+        too_long: why the policy cannot be asked; "": it can. Otherwise the episode has ended before it began.
     """
 
-    def __init__(self, environment: Plays, item: TaskItem, seed: int) -> None:
+    def __init__(self, environment: Plays, item: TaskItem, seed: int, too_long: str = "") -> None:
         self._timed_out = False
-        self._reason: Reason | None = None
+        self._reason: Reason | None = "length" if too_long else None
         self._verdict: Verdict | None = None
-        self._error = ""
+        self._error = too_long
         self._rewards: list[float | None] = []
-        self._episode = self._asked("start", lambda: called(environment.start, item, seed=seed))
+        self._episode = None if too_long else self._asked("start", lambda: called(environment.start, item, seed=seed))
         if self._episode is None:
-            self._reason = self._failure
+            self._reason = self._reason or self._failure
 
     @property
     def over(self) -> bool:
@@ -114,11 +115,15 @@ def answer_of(said: Any) -> Answer:
     """Return what `respond` has returned as an answer.
 
     Raises:
-        TypeError, ValueError: it is none.
+        TypeError, ValueError: it is none, or UTF-8 cannot express it.
     """
     answer = said if isinstance(said, Answer) else Answer(said if said is not None else (), done=said is None)
     if not isinstance(answer.messages, list | tuple) or not all(isinstance(message, Message) for message in answer.messages):
         raise TypeError(f"respond returns a list of messages, an Answer or None, not {said!r:.80}")
+    for message in answer.messages:
+        if not isinstance(message.content, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # of a user's code
+            raise TypeError(f"the content of a message is a text, not {message.content!r:.80}")
+        message.content.encode()  # UTF-8 cannot express half a surrogate pair, so it could be neither shown nor stored
     if answer.reward is not None and not math.isfinite(answer.reward):
         raise ValueError(f"the reward of a turn is a finite number, not {answer.reward}")
     return answer

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -72,12 +72,15 @@ class Prompts:
     rejected: dict[int, str]
 
 
-def read_prompts(file: Path, check: str = "exact", *, runs_tools: bool = False) -> Prompts:
+def read_prompts(
+    file: Path, check: str = "exact", *, runs_tools: bool = False, why_not: Callable[[PromptLine], str] = lambda line: ""
+) -> Prompts:
     """Read a file of prompts; a line that cannot be asked or checked is rejected with its reason.
 
     Args:
         check: that of lines that name none.
         runs_tools: whether tools run, whose state can be checked.
+        why_not: says why an environment cannot ask a line; "" if it can.
 
     Raises:
         NotFoundError: there is no such file.
@@ -90,8 +93,8 @@ def read_prompts(file: Path, check: str = "exact", *, runs_tools: bool = False) 
     for number, text in enumerate(file.read_bytes().splitlines(), start=1):
         if text.strip():
             line = _line(text, check, runs_tools)
-            if isinstance(line, str):
-                rejected[number] = line
+            if isinstance(line, str) or (why := why_not(line)):
+                rejected[number] = line if isinstance(line, str) else why
             else:
                 lines.append(line)
     if not lines:
@@ -158,7 +161,7 @@ class PromptsEnvironment:
         self._tools = load_tools(Path(tools).expanduser()) if tools else []
         self._file = Path(file).expanduser()
         self._checks: dict[str, Check] = {}
-        read = read_prompts(self._file, check, runs_tools=self.runs_tools)
+        read = read_prompts(self._file, check, runs_tools=self.runs_tools, why_not=self._why_not)
         self._items = {side: list(self._made(read.lines, side, check)) for side in ("train", "heldout")}
         self._rejected = read.rejected
 
@@ -217,6 +220,10 @@ class PromptsEnvironment:
         right = bool(self._check(check)(messages[-1], answer))
         return Outcome(float(right), right, check if right else why_wrong(check, messages[-1], answer), truth)
 
+    def _why_not(self, line: PromptLine) -> str:
+        """Return why a line cannot be asked here; "" if it can."""
+        return ""
+
     def _check(self, name: str) -> Check:
         if name not in self._checks:
             self._checks[name] = CHECKS.load(name)
@@ -245,7 +252,9 @@ def _about_rejected(file: Path, rejected: dict[int, str]) -> str:
 def _line(text: bytes, check: str, runs_tools: bool) -> PromptLine | str:
     """Return the line, or why it cannot be asked or checked."""
     try:
-        line = PromptLine.model_validate(json.loads(text))
+        given = json.loads(text)
+        json.dumps(given, ensure_ascii=False).encode()
+        line = PromptLine.model_validate(given)
         if check == UNCHECKED:
             return line
         CHECKS.place(line.check or check)
@@ -255,6 +264,8 @@ def _line(text: bytes, check: str, runs_tools: bool) -> PromptLine | str:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
         return f"{place}: {first['msg']}" if place else first["msg"].removeprefix("Value error, ")
+    except UnicodeEncodeError:
+        return "a text of it has half a surrogate pair, which UTF-8 cannot express"
     except (ValueError, RecursionError):
         return "no JSON object"
     if (line.check or check) == "state" and not runs_tools:

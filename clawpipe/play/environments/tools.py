@@ -7,6 +7,7 @@ each of its tools that calls change nothing; such a server is shared by the epis
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -145,28 +146,41 @@ def _offer(server: str) -> Offer:
 
 
 class Running:
-    """A server that runs from the first call on until as many episodes have ended as have begun; one that ends is started again."""
+    """A server that runs from the first call on until as many episodes have ended as have begun; one that ends is started again.
+
+    Episodes may use it from threads of their own.
+    """
 
     def __init__(self, connect: Callable[[], McpServer | FunctionServer]) -> None:
         self._connect = connect
         self._server: McpServer | FunctionServer | None = None
         self._episodes = 0
+        self._lock = threading.Lock()
 
     def begin(self) -> None:
-        self._episodes += 1
+        with self._lock:
+            self._episodes += 1
 
     def call(self, name: str, arguments: JsonObject) -> str:
-        if self._server is not None and self._server.has_ended:
-            self._server.close()
-            self._server = None
-        self._server = self._server or self._connect()
-        return self._server.call(name, arguments)
+        return self._started().call(name, arguments)
 
     def end(self) -> None:
-        self._episodes -= 1
-        if self._episodes == 0 and self._server is not None:
-            self._server.close()
-            self._server = None
+        with self._lock:
+            self._episodes -= 1
+            if self._episodes == 0:
+                self._stop()
+
+    def _started(self) -> McpServer | FunctionServer:
+        with self._lock:  # so that episodes that begin together start one server
+            if self._server is not None and self._server.has_ended:
+                self._stop()
+            self._server = self._server or self._connect()
+            return self._server
+
+    def _stop(self) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
 
 
 class ToolsEpisode:

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from clawpipe.core.basics.json_types import JsonObject, Row
 from clawpipe.core.config.engine import EngineSpec
-from clawpipe.core.config.environment import Played
+from clawpipe.core.config.environment import EnvironmentSpec, Played
 from clawpipe.core.config.generation import Generation, Rollouts
 from clawpipe.core.store.artifacts import Store
 from clawpipe.core.store.datasets import publish_dataset, publish_files, read_dataset
@@ -31,7 +31,8 @@ from clawpipe.errors import DataError
 from clawpipe.model.engines.base import ENGINES
 from clawpipe.model.policy.agreement import OTHER_SERVER, Bound, EngineAgreement, bound_of, coarser, require_agreement
 from clawpipe.model.policy.spec import PolicySpec, policy_spec
-from clawpipe.play.environments.discovery import source_digest
+from clawpipe.play.environments.discovery import inputs_digest, source_digest
+from clawpipe.play.environments.named_files import digests_named
 from clawpipe.play.environments.several import Named, named
 from clawpipe.play.workers.pool import WorkerPool
 from clawpipe.play.workers.request import CheckRequest, Job, ShardRequest, turns_of
@@ -123,12 +124,18 @@ def generate_shards(
     process, finds them.
     """
     spec = policy_spec(store, policy)
-    requests: list[ShardRequest] = []
+    inputs = {one.label: _inputs(one.spec, config.engine) for one in named(environment)}
+    requests: list[tuple[ShardRequest, list[str]]] = []
     for one, places in shards_of(rows, environment, config):
         shown = [prompts[place] for place in places] if prompts else None
-        requests.append(_request(spec, one, config, [rows[place] for place in places], shown, seed))
+        requests.append((_request(spec, one, config, [rows[place] for place in places], shown, seed), inputs[one.label]))
     with ThreadPoolExecutor(pool.size) as threads:
-        return list(threads.map(lambda request: _shard(pool, work, request), requests))
+        return list(threads.map(lambda asked: _shard(pool, work, *asked), requests))
+
+
+def _inputs(environment: EnvironmentSpec, engine: EngineSpec) -> list[str]:
+    """Return the digests of what options name: files, task folders, images and programs."""
+    return [inputs_digest(environment.name, environment.options), *digests_named([environment.options, engine.options])]
 
 
 def shards_of(rows: Sequence[Row], environment: Played, config: Generation) -> Iterator[tuple[Named, list[int]]]:
@@ -187,12 +194,16 @@ def item_rows(store: Store, items: DatasetRef, split: str, ordinals: Sequence[in
     return [rows[ordinal] for ordinal in ordinals]
 
 
-def _shard(pool: WorkerPool, work: Path, request: ShardRequest) -> Path:
-    """Return the shard's file: a finished one whose bytes have the digest in its name, or a new one."""
+def _shard(pool: WorkerPool, work: Path, request: ShardRequest, inputs: list[str]) -> Path:
+    """Return the shard's file: a finished one whose bytes have the digest in its name, or a new one.
+
+    Args:
+        inputs: digests of what the options of environment and engine name.
+    """
     extensions = source_digest(request.environment, request.python), ENGINES.source_digest(request.engine.name)
     code = code_digest(__name__), *extensions  # of an unfinished step that was edited, no shard is taken
     content = request.model_dump(exclude={"policy", "engine"}) | {"engine": canonical(request.engine), "code": code}
-    content |= {"policy_version": request.policy.policy_version}
+    content |= {"policy_version": request.policy.policy_version, "inputs": inputs}
     directory = work / "shards" / sha256_json(content)[:24]
     with exclusive(directory.with_suffix(".lock"), "the shard", wait=True):  # whoever comes second finds it
         for finished in directory.glob("*.parquet"):

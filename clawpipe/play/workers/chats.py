@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 from clawpipe.core.basics.json_types import Row
 from clawpipe.core.contracts.sampled import are_one_row, token_columns
 from clawpipe.core.conversation.messages import Message
+from clawpipe.errors import ConfigError
 from clawpipe.play.environments.base import TaskItem
 from clawpipe.play.environments.ending import Ending, Judges, outcome_of
 from clawpipe.play.environments.play import Play, Plays
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from clawpipe.core.contracts.logprobs import Kind
     from clawpipe.model.engines.chat import ChatModel, Reply, SampledReply
 
+_TOO_LONG = re.compile("context|model length|too long", re.IGNORECASE)  # how servers refuse what their context does not hold
 _RENDERER = "endpoint/openai"  # tokens that the endpoint's own chat template made
 
 
@@ -81,7 +84,13 @@ def _talk(model: ChatModel, environment: Plays, item: TaskItem, index: int, max_
     try:
         for turn in range(max_turns if not play.over else 0):
             own = None if seed is None else derive_seed(seed, turn)
-            replies.append(model.ask([*preamble, *messages], tools, own))
+            try:
+                replies.append(model.ask([*preamble, *messages], tools, own))
+            except ConfigError as error:
+                if not (replies and _TOO_LONG.search(error.what)):
+                    raise
+                play.end(reason := "length")  # the conversation has outgrown the context
+                break
             messages.append(replies[-1].message)
             answer, reason = play.answer(messages), replies[-1].finish_reason
             messages += answer.messages

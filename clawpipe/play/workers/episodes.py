@@ -88,7 +88,7 @@ def run_episodes(
     shown = prompts or [item.messages for item in items]
     tasks = [(item, prompt, index) for item, prompt in zip(items, shown, strict=True) for index in range(group_size)]
     with _answering(len(tasks) if waves > 1 or runs_apart(environment) else 0) as submit:
-        opening = [submit(_open, renderer, environment, *task, seed) for task in tasks]
+        opening = [submit(_open, renderer, environment, *task, seed, limits) for task in tasks]
         rollouts: list[Rollout] = [rollout.result() for rollout in opening]
         bounds = [len(rollouts) * wave // waves for wave in range(waves + 1)]
         parts = [_Wave(engine, renderer, rollouts[start:end], limits) for start, end in pairwise(bounds) if start < end]
@@ -109,7 +109,10 @@ class _Wave:
 
     def __init__(self, engine: Engine, renderer: Renderer, rollouts: Sequence[Rollout], limits: EpisodeLimits) -> None:
         self._renderer, self._rollouts, self._limits = renderer, rollouts, limits
-        self._conversations = engine.begin([rollout.token_ids for rollout in rollouts])
+        fitting = [rollout.token_ids for rollout in rollouts if len(rollout.token_ids) < limits.max_tokens]
+        instead = fitting[0] if fitting else rollouts[0].token_ids[:1]  # of a prompt that the engine cannot hold
+        held = (rollout.token_ids for rollout in rollouts)
+        self._conversations = engine.begin([ids if len(ids) < limits.max_tokens else instead for ids in held])
         self._sampling = Sampling(limits.temperature, limits.max_new_tokens, renderer.stop_ids)
         self._active = [row for row, rollout in enumerate(rollouts) if not rollout.play.over]
         self._answers: dict[int, Future[list[int]]] = {}
@@ -152,10 +155,15 @@ def _now(function: Callable[..., Any], *arguments: Any) -> Future[Any]:
     return done
 
 
-def _open(renderer: Renderer, environment: Plays, item: TaskItem, shown: Sequence[Message], index: int, seed: int) -> Rollout:
+def _open(
+    renderer: Renderer, environment: Plays, item: TaskItem, shown: Sequence[Message], index: int, seed: int, limits: EpisodeLimits
+) -> Rollout:
     prompt = renderer.prompt([*environment.preamble(), *shown])
     own_seed = derive_seed(seed, item.item_id, index)
-    rollout = Rollout(item, index, own_seed, Play(environment, item, own_seed), list(item.messages), [], len(prompt))
+    fits = len(prompt) < limits.max_tokens
+    too_long = "" if fits else f"the prompt has {len(prompt)} tokens, and the model's context holds {limits.max_tokens}"
+    rollout = Rollout(item, index, own_seed, Play(environment, item, own_seed, too_long), list(item.messages), [], len(prompt))
+    rollout.finish_reason = "stop" if fits else "length"
     rollout.add(prompt)
     return rollout
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from clawpipe.core.basics.json_types import JsonObject
-from clawpipe.play.environments.agent import Program
+from clawpipe.errors import DataError
+from clawpipe.play.environments.agent import Program, answer_text, named_file
 from clawpipe.play.sandbox.base import Result, Sandbox, open_sandbox, put
 from clawpipe.serve.programs.bridge import APART, bridged
 from clawpipe.serve.programs.episode import Episode
 
 _SHOWN = 200  # characters of what a program said last
+_NAME = re.compile(r"\{(prompt|url|key|model)\}")
 _NO_PROXY = "127.0.0.1,localhost"
 # Where programs look for the address, by the names that OpenAI's and Anthropic's clients, LiteLLM and others read.
 _ADDRESS = ("OPENAI_BASE_URL", "OPENAI_API_BASE", "LLM_BASE_URL", "CLAWPIPE_BASE_URL")
@@ -57,7 +60,7 @@ def run_program(program: Program, episode: Episode, prompt: str, place: Place) -
     """
     names = {"prompt": prompt, "key": episode.key, "model": place.model, "url": f"http://127.0.0.1:{place.port}/v1"}
     with closing(_sandbox(program, place)) as sandbox:
-        argv = _placed(sandbox, [_filled(part, names) for part in program.command])
+        argv = _placed(sandbox, program.command, names)
         given = {name: _filled(value, names) for name, value in program.variables.items()}
         env = _variables(names, episode.seed) | given
         result = sandbox.exec(bridged(sandbox, program, argv, place.port, place.socket), stdin=prompt.encode(), env=env)
@@ -75,10 +78,8 @@ def _sandbox(program: Program, place: Place) -> Sandbox:
 
 
 def _filled(text: str, names: Mapping[str, str]) -> str:
-    """Replace names in braces; other braces stay, since arguments may be JSON."""
-    for name, value in names.items():
-        text = text.replace(f"{{{name}}}", value)
-    return text
+    """Replace names in braces; other braces stay, since arguments may be JSON, and so do those of a task's text."""
+    return _NAME.sub(lambda found: names.get(found[1], found[0]), text)
 
 
 def _variables(names: Mapping[str, str], seed: int) -> dict[str, str]:
@@ -88,30 +89,30 @@ def _variables(names: Mapping[str, str], seed: int) -> dict[str, str]:
     return env | own | {"NO_PROXY": _NO_PROXY, "no_proxy": _NO_PROXY}
 
 
-def _placed(sandbox: Sandbox, argv: Sequence[str]) -> list[str]:
-    """Put files of this machine that arguments name into the working folder, and return the arguments with their names there."""
-    first = Path(argv[0]).expanduser()
-    placed = [str(first.absolute() if "/" in argv[0] else first)]  # links stay: inside they may lead elsewhere
-    for part in argv[1:]:
-        file = _file(part)
+def _placed(sandbox: Sandbox, command: Sequence[str], names: Mapping[str, str] | None = None) -> list[str]:
+    """Put files of this machine that a command names into the working folder; return it with their names there, and with `names`
+    filled in. What is filled in names no file: a task's text must not fetch one."""
+    first = Path(_filled(command[0], names or {})).expanduser()
+    placed = [str(first.absolute() if "/" in str(first) else first)]  # links stay: inside they may lead elsewhere
+    for part in command[1:]:
+        file = named_file(part)
         if file:
             put(sandbox, file.name, file.read_bytes(), executable=True)
-        placed.append(file.name if file else part)
+        placed.append(file.name if file else _filled(part, names or {}))
     return placed
 
 
-def _file(part: str) -> Path | None:
-    try:
-        file = Path(part).expanduser()
-        return file if file.is_file() else None
-    except (OSError, RuntimeError, ValueError):  # a long text
-        return None
-
-
 def _judged(sandbox: Sandbox, program: Program, truth: str, prompt: str) -> JsonObject:
-    """Return what the program that judges says: a JSON object with `value`, in its last line, or by its exit code: 0 is success."""
-    answer = json.dumps(json.loads(truth).get("answer"), ensure_ascii=False)
-    result = sandbox.exec(_placed(sandbox, program.check), env={"CLAWPIPE_ANSWER": answer, "CLAWPIPE_TASK": prompt})
+    """Return what the program that judges says: a JSON object with `value`, in its last line, or by its exit code: 0 is success.
+
+    One that does not fit beside what was left, as on a disk that is full, says that it is no success.
+    """
+    try:
+        argv = _placed(sandbox, program.check)
+    except DataError as error:
+        return {"value": 0.0, "success": False, "reason": f"the check does not fit beside what was left: {error.what}"[:_SHOWN]}
+    answer = answer_text(json.loads(truth).get("answer"))
+    result = sandbox.exec(argv, env={"CLAWPIPE_ANSWER": answer, "CLAWPIPE_TASK": prompt})
     lines = result.stdout.decode(errors="replace").strip().splitlines()
     said = _object(lines[-1]) if lines and result.code == 0 else {}
     value = said.get("value")

@@ -13,7 +13,7 @@ from clawpipe.core.conversation.messages import Message
 from clawpipe.model.engines.base import Described, Engine, Scores
 from clawpipe.model.engines.embedded import EmbeddedEngine
 from clawpipe.model.engines.ragged import restored_linears
-from clawpipe.play.environments.agent import AgentEnvironment
+from clawpipe.play.environments.agent import AgentEnvironment, text_of
 from clawpipe.play.environments.base import TaskItem
 from clawpipe.play.environments.labelled import LabelledEnvironment
 from clawpipe.play.environments.play import Plays
@@ -74,7 +74,7 @@ def play(request: ShardRequest, environment: Plays, engine: Engine) -> list[Row]
 def _tasks(request: ShardRequest) -> list[_Task]:
     shown = request.prompts or [row["messages"] for row in request.items]
     prompts = [[Message.from_dict(message) for message in prompt] for prompt in shown]
-    texts = ["\n\n".join(message.content for message in prompt) for prompt in prompts]
+    texts = [text_of(prompt) for prompt in prompts]
     items = [TaskItem.from_row(row) for row in request.items]
     return [_Task(item, index, text) for item, text in zip(items, texts, strict=True) for index in range(request.group_size)]
 

@@ -32,7 +32,11 @@ done
 mkdir {_LOGS}/verifier
 """
 _SCRIPT = f'cd -- "$1" && {_TESTS}/test.sh'
-_PYTEST = f'cd -- "$1" && python3 -m pytest -q -p no:cacheprovider {_TESTS}'
+# pytest is imported before the working folder can be: a module of the policy's with its name is not taken for it.
+_MAIN = (
+    "import sys; sys.path[:] = filter(None, sys.path); import pytest; sys.path.insert(0, ''); sys.exit(pytest.main(sys.argv[1:]))"
+)
+_PYTEST = f'cd -- "$1" && exec python3 -c "{_MAIN}" -q -p no:cacheprovider {_TESTS}'
 _QUIET = {"HOME": _LOGS, "PYTHONNOUSERSITE": "1"}  # no start-up files of the policy's
 
 
@@ -91,8 +95,11 @@ class FolderTasks:
         """Put the task's tests in place, run them, and return what they wrote."""
         task = self._task(truth)
         if sandbox.exec(_CLEAR).code != 0:
-            return {"rewards": {}, "code": None, "ended": "the policy's files in /tests or /logs cannot be removed", "output": ""}
-        _unpack(sandbox, "/", _packed({f"/{name}": file for name, file in task.tests.items()}, executable=True))
+            return _unrewarded("the policy's files in /tests or /logs cannot be removed")
+        try:
+            _unpack(sandbox, "/", _packed({f"/{name}": file for name, file in task.tests.items()}, executable=True))
+        except DataError as error:  # of what the policy has left: it is the policy that has failed
+            return _unrewarded(error.what)
         place, script = self.place(truth), _SCRIPT if task.has_script else _PYTEST
         variables = {**place.variables, **task.variables, **_QUIET}
         done = sandbox.exec(["/bin/sh", "-c", script, "tests", place.folder], seconds=task.seconds, env=variables)
@@ -124,6 +131,11 @@ class FolderTasks:
             what = "is not there any more" if task is None else "has changed since its item was made"
             raise ConfigError(f"the task {truth['task']} {what}", str(self._root), "run the night anew, under another label")
         return task
+
+
+def _unrewarded(why: str) -> JsonObject:
+    """Return the evidence of an episode whose tests could not be run."""
+    return {"rewards": {}, "code": None, "ended": why, "output": ""}
 
 
 def _item(environment: Environment, split: str, place: int, task: TaskFolder) -> TaskItem:
