@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, ConfigDict, Field
 
 from clawpipe.core.store.artifacts import Store
-from clawpipe.core.store.files import read_manifest
+from clawpipe.core.store.files import clear, read_manifest
 from clawpipe.core.store.home import Home
 from clawpipe.core.store.machines import VARIABLE as SHARED
 from clawpipe.core.store.machines import shared_objects
@@ -273,5 +272,5 @@ def _remove(home: Home, store: Store, collection: Collection) -> Collection:
     for picture in collection.screenshots:
         picture.unlink(missing_ok=True)
     if collection.work:
-        shutil.rmtree(home.work)
+        clear(home.work)
     return collection.model_copy(update={"staging": store.sweep(), "records": drop_dead_records(home)})
