@@ -71,3 +71,12 @@ def test_without_the_variable_nothing_is_shared(machines, monkeypatch):
     recorded(one, "score-1", StepResult(rows_in=3))
     assert find_record(two, "score-1") is None
     assert home_id(one) != home_id(two)
+
+
+def test_brackets_in_the_name_of_a_night_or_a_disk_are_no_pattern(monkeypatch, tmp_path):
+    monkeypatch.setenv(VARIABLE, f"file://{tmp_path}/team [a]")
+    shared = shared_objects()
+    assert shared
+    shared.create("nights/try [1]*-abc/night.json", b"{}")
+    assert shared.all_in("nights/try [1]*-abc") == {"night.json": b"{}"}
+    assert shared.all_in("nights/none") == {}

@@ -46,8 +46,8 @@ class Objects(Remote):
         read: dict[str, bytes] = {}
         with self._asked():
             paths = self._names(folder)
-            found = cast("dict[str, bytes | Exception]", self._fs.cat(paths, on_error="return") if paths else {})
-            for path, data in sorted(found.items()):
+            found = self._fs.cat_ranges(paths, None, None, on_error="return")  # `cat` would take brackets in a name for a pattern
+            for path, data in zip(paths, cast("list[bytes | Exception]", found), strict=True):
                 if isinstance(data, bytes):
                     read[path.rpartition("/")[2]] = data
                 elif not isinstance(data, FileNotFoundError):
