@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import shutil
 import tempfile
@@ -13,6 +12,7 @@ from pathlib import Path
 from clawpipe.core.store.home import Home
 from clawpipe.core.store.open import open_store
 from clawpipe.core.system import faults
+from clawpipe.core.system.processes import user_name
 from clawpipe.errors import ConfigError, NotFoundError
 from clawpipe.record.registry.deployed import Deployed, note_deployed
 from clawpipe.record.registry.names import version_name
@@ -139,4 +139,4 @@ def _write_adapter(home: Home, info: ModelVersionInfo, wanted: Wanted, directory
 
 
 def _note(home: Home, info: ModelVersionInfo, record: Deployed) -> Deployed:
-    return note_deployed(Tracking.of(home, info.name), info.version, record, getpass.getuser())
+    return note_deployed(Tracking.of(home, info.name), info.version, record, user_name())
