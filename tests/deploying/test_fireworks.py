@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 from typer.testing import CliRunner
 
 from clawpipe.cli.main import app
+from clawpipe.core.store.artifacts import STAGING
+from clawpipe.core.store.open import open_store
 from clawpipe.errors import BusyError, ClawpipeError, ConfigError, DataError, NotFoundError
 from clawpipe.record.lineage.trace import TracedModel
 from clawpipe.record.registry.versions import resolve
@@ -53,6 +56,18 @@ def test_an_adapter_is_uploaded_and_deployed_once(home, registry, fireworks, wan
     assert put(home, wanted)[1].state == "deployed"
     assert fireworks.created == {name: 2}  # a model and a deployment
     assert not [one for one in fireworks.requests[asked:] if one.startswith(("POST", "PUT"))]
+
+
+def test_a_night_that_ends_meanwhile_takes_no_file_away(home, registry, fireworks, wanted, registered):
+    registered()
+
+    def agree(plan):
+        shutil.rmtree(home.work, ignore_errors=True)  # as the end of a night, and gc
+        open_store(home).sweep()
+        return True
+
+    assert deploy(home, "agent@1", "fireworks", wanted, agree)[1].state == "deployed"
+    assert list((home.store / STAGING).iterdir()) == []
 
 
 def test_the_registry_and_the_lineage_know_where_it_is(home, registry, fireworks, wanted, registered):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from clawpipe.core.store.artifacts import staging
 from clawpipe.core.store.home import Home
 from clawpipe.core.store.open import open_store
 from clawpipe.core.system import faults
@@ -111,9 +111,9 @@ def _opened(
         if target == "tinker":
             yield stack.enter_context(Tinker(info, wanted))
             return
-        home.work.mkdir(parents=True, exist_ok=True)
-        scratch = stack.enter_context(tempfile.TemporaryDirectory(dir=home.work)) if sends_files else None
-        files = _files(home, info, wanted, Path(scratch) / "files") if scratch else None
+        # in the store's staging area, not in home.work, which a night that ends removes
+        scratch = stack.enter_context(staging(home.store, "deploy")) if sends_files else None
+        files = _files(home, info, wanted, scratch / "files") if scratch else None
         yield stack.enter_context(Fireworks(info, wanted, files))
 
 
