@@ -28,6 +28,12 @@ class Objects(Remote):
             file.write_bytes(data)
             return self._create(file, self._at(path))
 
+    def create_own(self, path: str, data: bytes) -> bool:
+        """Create an object whose content nobody else would write. True also if it holds this: the answer to a try was lost, and
+        the storage's client has asked again, which was told that the object exists.
+        """
+        return self.create(path, data) or self.get(path) == data
+
     def put(self, path: str, data: bytes) -> None:
         """Create or replace an object."""
         with self._asked(), tempfile.TemporaryDirectory() as directory:
