@@ -58,6 +58,17 @@ def test_an_adapter_is_uploaded_and_deployed_once(home, registry, fireworks, wan
     assert not [one for one in fireworks.requests[asked:] if one.startswith(("POST", "PUT"))]
 
 
+def test_another_type_of_gpu_is_refused_while_it_is_in_service(home, registry, fireworks, wanted, registered):
+    registered()
+    put(home, wanted.model_copy(update={"gpu": "NVIDIA_H100_80GB"}))
+    other = wanted.model_copy(update={"gpu": "NVIDIA_H200_141GB"})
+    with pytest.raises(ConfigError, match="on NVIDIA_H100_80GB"):
+        put(home, other)
+    end(home, "agent@1", "fireworks")
+    put(home, other)
+    assert [one["acceleratorType"] for one in fireworks.deployments.values()] == ["NVIDIA_H200_141GB"]
+
+
 def test_a_night_that_ends_meanwhile_takes_no_file_away(home, registry, fireworks, wanted, registered):
     registered()
 
