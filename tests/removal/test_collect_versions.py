@@ -95,7 +95,7 @@ def test_a_version_without_files_is_not_promoted(years, tracking):
     assert rollback(tracking, who="me", reason="").to_version == "1"
 
 
-def test_a_version_that_somebody_promotes_meanwhile_keeps_its_files(years, tracking, monkeypatch):
+def test_a_version_that_is_promoted_meanwhile_keeps_its_files(years, tracking, monkeypatch):
     """From another terminal, while the store is looked through, which may take minutes."""
     look_through = collecting._garbage
 

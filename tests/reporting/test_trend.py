@@ -69,7 +69,7 @@ def test_curves_hold_what_the_nights_measured(night: NightStatus):
     assert "tokens of a held-out reply" not in last["Training"]
 
 
-def test_replies_that_could_not_be_verified_were_sampled_all_the_same(night: NightStatus):
+def test_replies_that_nobody_could_verify_were_sampled(night: NightStatus):
     entry = next(step for step in night.steps if step.name == "evaluate/candidate")
     tried = entry.model_copy(update={"rows_in": 100, "rows_out": 60, "details": {"reply_tokens": 50.0}})
     drawn = section("agent", [Past(night.model_copy(update={"steps": [tried]}), START, "agent", has_report=True)]).curves

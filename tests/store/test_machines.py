@@ -95,7 +95,7 @@ def test_what_is_written_though_the_answer_was_lost_counts_once(machines, monkey
     assert [len(part) for part in (ledger.read("moves", StepResult).pending, ledger.read("moves", StepResult).entries)] == [1, 1]
 
 
-def test_brackets_in_the_name_of_a_night_or_a_disk_are_no_pattern(monkeypatch, tmp_path):
+def test_brackets_in_a_label_or_a_url_are_no_pattern(monkeypatch, tmp_path):
     monkeypatch.setenv(VARIABLE, f"file://{tmp_path}/team [a]")
     shared = shared_objects()
     assert shared
