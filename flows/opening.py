@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from clawpipe.core.config.night import Drawn, NightConfig, Rollouts
 from clawpipe.core.config.training import Train
 from clawpipe.core.store.artifacts import Store
 from clawpipe.core.store.datasets import dataset_ref, stored_dataset
+from clawpipe.core.store.files import clear
 from clawpipe.core.store.home import Home
 from clawpipe.core.store.open import open_store
 from clawpipe.core.store.refs import DatasetRef, ModelRef
@@ -333,5 +333,6 @@ def close_night(night: OpenNight) -> NightStatus:
     write_report(status, night.journal.run_dir, night.config, transcripts)
     with if_alone(night.home, night.config.registry.model_name) as is_alone:
         if is_alone:
-            shutil.rmtree(night.home.work, ignore_errors=True)
+            with suppress(OSError):
+                clear(night.home.work)
     return status

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +9,7 @@ import typer
 
 from clawpipe.cli.forget import SessionOption, UserOption
 from clawpipe.cli.output import JsonFlag, print_json, print_table
+from clawpipe.core.system.processes import user_name
 from clawpipe.serve.export.forms import Form
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def promote(
     from clawpipe.core.store.home import Home
     from clawpipe.record.registry.publish import overrule
 
-    info, move = overrule(Home.from_env(), model_version, getpass.getuser(), reason)
+    info, move = overrule(Home.from_env(), model_version, user_name(), reason)
     if json_output:
         facts = move.model_dump(mode="json") if move else {"model": info.name, "to_version": info.version}
         print_json({"moved": move is not None, **facts})
@@ -157,7 +157,7 @@ def rollback(
     from clawpipe.record.registry.promotions import rollback as roll_back
     from clawpipe.record.registry.tracking import Tracking
 
-    move = roll_back(Tracking.of(Home.from_env(), model_name(model)), who=getpass.getuser(), reason=reason)
+    move = roll_back(Tracking.of(Home.from_env(), model_name(model)), who=user_name(), reason=reason)
     if json_output:
         print_json(move.model_dump(mode="json"))
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -13,6 +12,7 @@ import typer
 
 from clawpipe.cli.config import OverrideOption
 from clawpipe.cli.output import JsonFlag, print_json, printable
+from clawpipe.core.system.processes import user_name
 
 if TYPE_CHECKING:
     from clawpipe.core.basics.json_types import JsonObject
@@ -226,7 +226,7 @@ def _require_open(entries: Sequence[Entry]) -> None:
 
 
 def _name(by: str) -> str:
-    return by or os.environ.get("CLAWPIPE_REVIEWER") or getpass.getuser()
+    return by or os.environ.get("CLAWPIPE_REVIEWER") or user_name()
 
 
 def _tell(made: Sequence[Decision], json_output: bool) -> None:

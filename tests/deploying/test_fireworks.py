@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 from typer.testing import CliRunner
 
 from clawpipe.cli.main import app
+from clawpipe.core.store.artifacts import STAGING
+from clawpipe.core.store.open import open_store
 from clawpipe.errors import BusyError, ClawpipeError, ConfigError, DataError, NotFoundError
 from clawpipe.record.lineage.trace import TracedModel
 from clawpipe.record.registry.versions import resolve
@@ -53,6 +56,29 @@ def test_an_adapter_is_uploaded_and_deployed_once(home, registry, fireworks, wan
     assert put(home, wanted)[1].state == "deployed"
     assert fireworks.created == {name: 2}  # a model and a deployment
     assert not [one for one in fireworks.requests[asked:] if one.startswith(("POST", "PUT"))]
+
+
+def test_another_type_of_gpu_is_refused_while_it_is_in_service(home, registry, fireworks, wanted, registered):
+    registered()
+    put(home, wanted.model_copy(update={"gpu": "NVIDIA_H100_80GB"}))
+    other = wanted.model_copy(update={"gpu": "NVIDIA_H200_141GB"})
+    with pytest.raises(ConfigError, match="on NVIDIA_H100_80GB"):
+        put(home, other)
+    end(home, "agent@1", "fireworks")
+    put(home, other)
+    assert [one["acceleratorType"] for one in fireworks.deployments.values()] == ["NVIDIA_H200_141GB"]
+
+
+def test_a_night_that_ends_meanwhile_takes_no_file_away(home, registry, fireworks, wanted, registered):
+    registered()
+
+    def agree(plan):
+        shutil.rmtree(home.work, ignore_errors=True)  # as the end of a night, and gc
+        open_store(home).sweep()
+        return True
+
+    assert deploy(home, "agent@1", "fireworks", wanted, agree)[1].state == "deployed"
+    assert list((home.store / STAGING).iterdir()) == []
 
 
 def test_the_registry_and_the_lineage_know_where_it_is(home, registry, fireworks, wanted, registered):

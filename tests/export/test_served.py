@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 import torch
-from peft import PeftModel
+from peft import AutoPeftModelForCausalLM
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
@@ -31,6 +31,7 @@ from clawpipe.play.rollouts.generate import roll_out
 from clawpipe.record.registry.package import Package, restore_policy, verify_package, write_package
 from clawpipe.serve.export.files import write_files
 from clawpipe.serve.export.served import export_policy
+from clawpipe.serve.serving.found import find_adapter
 
 KINDS = {"adapter": None, "merged": "none", "merged, int8": "int8-torchao", "merged, nf4": "nf4"}
 LETTERS = EnvironmentConfig(name="letters", train_items=2, heldout_items=4)
@@ -156,10 +157,10 @@ def test_other_weights_are_refused(merged, packaged):
 def test_peft_loads_an_exported_adapter_on_its_base(base, store, trained, tmp_path):
     policy = trained()
     write_files(store, policy, "adapter", tmp_path / "out")
-    assert json.loads((tmp_path / "out" / "adapter_config.json").read_text())["base_model_name_or_path"] == "random"
     assert not (tmp_path / "out" / "manifest.json").exists()
-    model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base.path), tmp_path / "out")
+    model = AutoPeftModelForCausalLM.from_pretrained(tmp_path / "out")  # on the base that it names
     assert scores(model) == pytest.approx(engine_of(store, policy).score(IDS, 1), abs=1e-4)
+    assert find_adapter(tmp_path / "out", policy.tool_call_format).spec.base == str(base.path)
 
 
 @pytest.mark.parametrize("kind", ["adapter", "weights"])

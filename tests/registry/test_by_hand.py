@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import os
 
 import pytest
 
@@ -47,6 +48,15 @@ def test_the_way_back_from_a_promotion_by_hand(two, capsys):
     assert command("promote", "agent@2", "-r", "a try") == command("rollback", "-m", "agent") == 0
     assert champion(two).version == "1"
     assert [move.action for move in history(two)] == ["promote", "promote", "rollback"]
+
+
+def test_a_user_without_a_name_can_go_back(two, monkeypatch):
+    """As in a container that runs as any user."""
+    for variable in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 1_234_567_890)
+    assert command("promote", "agent@2", "-r", "a try") == command("rollback", "-m", "agent") == 0
+    assert [move.who for move in history(two)[1:]] == ["user 1234567890"] * 2
 
 
 def test_programs_are_told_the_move(two, capsys):

@@ -235,6 +235,15 @@ def test_metric_names_become_legal(name, legal):
     assert legal_name(name) == legal
 
 
+def test_settings_of_any_name_are_recorded_apart(registry, client):
+    slices = {"数学": 1, "代码": 2, "a//b": 3, "https://site/page": 4, "b/": 5, "long" * 80: 6, "long" * 81: 7, "plain": 8}
+    run_id = record_night(registry, RUN.model_copy(update={"params": {"slice_weights": slices}}))
+    params = client.get_run(run_id).data.params
+    assert sorted(params.values()) == ["1", "2", "3", "4", "5", "6", "7", "8"]
+    assert params["slice_weights.plain"] == "8"
+    assert record_night(registry, RUN.model_copy(update={"params": {"slice_weights": slices}})) == run_id
+
+
 def test_the_default_registry_lies_in_the_home(home, monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     tracking = Tracking.of(home, "agent")

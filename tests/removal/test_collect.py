@@ -117,6 +117,15 @@ def test_work_that_no_night_will_take_up_goes(filled):
     assert not filled.home.work.exists()
 
 
+def test_work_that_is_a_link_to_another_disk_is_emptied(filled, tmp_path):
+    filled.night("finished", filled.refs["samples"], filled.base)
+    filled.home.work.rename(tmp_path / "fast")
+    filled.home.work.symlink_to(tmp_path / "fast")
+    assert gc(filled).work
+    assert list((tmp_path / "fast").iterdir()) == []
+    assert filled.home.work.is_dir()
+
+
 def test_an_artifact_that_is_linked_from_a_kept_one_stays(filled):
     """The chunks of a round cost nothing beside the round, and a night that runs again asks for them."""
     chunks = [filled.publish("samples", [row]) for row in filled.rows("samples")[:2]]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from clawpipe.core.store.files import InUseError, exclusive
 from clawpipe.data.forgotten.subject import Subject
 from clawpipe.errors import NotFoundError
 from clawpipe.record.lineage.exposure import exposure
@@ -13,7 +15,8 @@ from clawpipe.record.registry.client import changes
 from clawpipe.record.registry.forgetting import registered_versions
 from clawpipe.record.registry.promotions import promote, rollback
 from clawpipe.record.registry.runs import experiment_id
-from clawpipe.record.registry.versions import download
+from clawpipe.record.registry.versions import champion, download
+from clawpipe.record.removal import collect as collecting
 from clawpipe.record.removal.collect import collect
 
 pytestmark = pytest.mark.slow
@@ -90,6 +93,22 @@ def test_a_version_without_files_is_not_promoted(years, tracking):
     with pytest.raises(NotFoundError, match="removed this version's files"):
         download(tracking, "models:/agent/5")
     assert rollback(tracking, who="me", reason="").to_version == "1"
+
+
+def test_a_version_that_is_promoted_meanwhile_keeps_its_files(years, tracking, monkeypatch):
+    """From another terminal, while the store is looked through, which may take minutes."""
+    look_through = collecting._garbage
+
+    def meanwhile(*arguments):
+        with suppress(InUseError):  # then the promotion waits, and is refused afterwards
+            with exclusive(tracking.lock, "the model registry"):
+                pass
+            promote(tracking, "2", who="me", reason="", forced=True)
+        return look_through(*arguments)
+
+    monkeypatch.setattr(collecting, "_garbage", meanwhile)
+    collect(years.home, keep_versions=1)
+    assert champion(tracking).files_removed == ""
 
 
 def test_forgetting_knows_what_taught_the_versions_that_stay(years, tracking):

@@ -265,6 +265,20 @@ def test_homes_of_sweeps_forget_as_well(filled):
     assert filled.holding(filled.ann) == []
 
 
+def test_links_to_another_disk_hide_nothing(filled, tmp_path):
+    (tmp_path / "fast").mkdir()
+    for part in ("work", "notes"):
+        (filled.home.root / part).mkdir(exist_ok=True)
+        (filled.home.root / part / "more").mkdir()
+        (filled.home.root / part / "more" / "said.txt").write_text(filled.ann)
+        (filled.home.root / part).rename(tmp_path / "fast" / part)
+        (filled.home.root / part).symlink_to(tmp_path / "fast" / part)
+    (tmp_path / "fast" / "notes" / "round").symlink_to(filled.home.root)  # which no search may follow for ever
+    [result] = forget(filled.home, ANN, today=DAY)
+    assert list((tmp_path / "fast" / "work").iterdir()) == []
+    assert [file.rpartition("/")[2] for file in result.still_held] == ["said.txt"]
+
+
 def test_nothing_is_forgotten_while_a_night_runs(filled):
     with exclusive(filled.home.locks / "night.lock", "the home"), pytest.raises(BusyError):
         forget(filled.home, ANN, today=DAY)

@@ -96,3 +96,11 @@ def test_marks_enclose_the_values_and_are_few(one: float, other: float) -> None:
 )
 def test_ticks_are_told_apart_by_their_labels(marks: list[float], labels: list[str]):
     assert tick_labels(marks) == labels
+
+
+@pytest.mark.parametrize("values", [(0.3, 0.1 + 0.2), (1.0, 1.0 - 1e-13), (-0.3, -0.1 - 0.2)])
+def test_figures_that_differ_by_rounding_are_a_level_line(values):
+    drawn = curve("mean reward", [list(values)])
+    assert drawn
+    [((_, first), (_, second))] = drawn.lines
+    assert first == second

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from clawpipe.core.store.home import Home
 from clawpipe.core.store.refs import DatasetRef, ModelRef
 from clawpipe.errors import DataError, NotFoundError
-from clawpipe.record.lineage.record import Lineage, build_lineage, read_lineage, write_lineage
+from clawpipe.record.lineage.record import Lineage, Node, build_lineage, read_lineage, write_lineage
 from clawpipe.record.nights.status import NightStatus, read_status, write_status
 from clawpipe.record.reporting.mermaid import graph, markdown
 
@@ -134,6 +135,15 @@ def test_arrows_that_a_longer_way_implies_are_left_out(night: NightStatus) -> No
     assert not any(read == items and made.startswith("samples") for read, made in named)
     last = f"adapter {made_by(night, 'round-3/train')[:8]}"
     assert (last, "clawpipe-agent version 3") in named, "what the version is stays visible"
+
+
+def test_a_night_of_many_rounds_is_drawn() -> None:
+    """Its longest way is longer than functions may call each other in Python."""
+    names = [f"made-{number}" for number in range(1200)]
+    nodes = tuple(Node(id=name, kind="dataset", name="samples", step="round-1/curate") for name in names)
+    way, shortcuts = list(pairwise(names)), list(zip(names, names[2:], strict=False))
+    lineage = Lineage(night="n", verdict=None, model=None, link=None, nodes=nodes, edges=(*way, *shortcuts), steps=())
+    assert len(parts(graph(lineage))[1]) == len(way)
 
 
 def test_only_what_leads_to_the_version_is_drawn(night: NightStatus) -> None:

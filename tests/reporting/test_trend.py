@@ -69,6 +69,13 @@ def test_curves_hold_what_the_nights_measured(night: NightStatus):
     assert "tokens of a held-out reply" not in last["Training"]
 
 
+def test_replies_that_nobody_could_verify_were_sampled(night: NightStatus):
+    entry = next(step for step in night.steps if step.name == "evaluate/candidate")
+    tried = entry.model_copy(update={"rows_in": 100, "rows_out": 60, "details": {"reply_tokens": 50.0}})
+    drawn = section("agent", [Past(night.model_copy(update={"steps": [tried]}), START, "agent", has_report=True)]).curves
+    assert [(one.title, one.last) for one in drawn["Thousand tokens"]] == [("evaluate: replies", "5")]
+
+
 def test_models_have_sections_of_their_own():
     other = Past(past(5).status, START, "other", has_report=True)
     headings = [one.text.strip() for one in parsed(render([past(0), past(1), other])).all("h2", "model")]

@@ -8,13 +8,16 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from clawpipe.core.ledger.objects import ObjectLedger
 from clawpipe.core.store.datasets import publish_dataset
 from clawpipe.core.store.home import Home
+from clawpipe.core.store.home_file import HomeFile
 from clawpipe.core.store.identity import home_id
 from clawpipe.core.store.machines import VARIABLE, shared_objects
 from clawpipe.core.store.open import open_store
 from clawpipe.core.store.records import drop_dead_records, find_record, share_records
 from clawpipe.core.store.refs import StepResult
+from clawpipe.core.store.remote import Remote
 from clawpipe.errors import ConfigError
 
 TABLE = pa.table({"number": [1, 2, 3]})
@@ -71,3 +74,31 @@ def test_without_the_variable_nothing_is_shared(machines, monkeypatch):
     recorded(one, "score-1", StepResult(rows_in=3))
     assert find_record(two, "score-1") is None
     assert home_id(one) != home_id(two)
+
+
+def test_what_is_written_though_the_answer_was_lost_counts_once(machines, monkeypatch):
+    """S3's client asks again where no answer comes, and is told that the object exists."""
+    create = Remote._create
+
+    def lost(self, source, target):
+        create(self, source, target)
+        return create(self, source, target)
+
+    monkeypatch.setattr(Remote, "_create", lost)
+    file = HomeFile(machines[0], "forgotten.json")
+    file.write(b"one")
+    file.write(b"two")
+    assert HomeFile(machines[1], "forgotten.json").read() == b"two"
+    ledger = ObjectLedger(f"{shared_objects().url}/ledger")
+    ledger.begin("moves", "agent", "first", StepResult(rows_in=1), after=0)
+    ledger.append("moves", StepResult(rows_in=2))
+    assert [len(part) for part in (ledger.read("moves", StepResult).pending, ledger.read("moves", StepResult).entries)] == [1, 1]
+
+
+def test_brackets_in_a_label_or_a_url_are_no_pattern(monkeypatch, tmp_path):
+    monkeypatch.setenv(VARIABLE, f"file://{tmp_path}/team [a]")
+    shared = shared_objects()
+    assert shared
+    shared.create("nights/try [1]*-abc/night.json", b"{}")
+    assert shared.all_in("nights/try [1]*-abc") == {"night.json": b"{}"}
+    assert shared.all_in("nights/none") == {}

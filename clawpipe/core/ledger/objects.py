@@ -60,7 +60,7 @@ class ObjectLedger(SharedLedger):
 
     def insert(self, log: str, row: Row) -> bool:
         stored = _Stored(name=row.name, pending=row.pending, carried=row.carried, entry=row.entry)
-        return self._objects.create(self._path(log, row), stored.model_dump_json().encode())
+        return self._objects.create_own(self._path(log, row), stored.model_dump_json().encode())
 
     def mark_settled(self, log: str, row: Row) -> None:
         self._objects.create(f"{self._path(log, row)}{_MADE}", b"")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -61,6 +62,18 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o666) -> None:
             hidden.unlink()
         raise
     fsync(path.parent)
+
+
+def clear(directory: Path) -> None:
+    """Remove a directory with all in it; where it is a link to one on another disk, all in that one, and the link stays."""
+    if not directory.is_symlink():
+        shutil.rmtree(directory)
+        return
+    for found in directory.iterdir():
+        if found.is_dir() and not found.is_symlink():
+            shutil.rmtree(found)
+        else:
+            found.unlink()
 
 
 @contextmanager

@@ -105,7 +105,7 @@ def _written(objects: Objects, path: str, data: bytes, after: int) -> int:
     Older versions are emptied and keep their numbers, so that nobody takes one again; only those of long ago are removed.
     """
     number = after + 1
-    made = objects.create(f"{path}/{number:08}", data)
+    made = objects.create_own(f"{path}/{number:08}", data)
     there = _sizes(objects, path)
     if made and max(there) >= number + _KEPT:  # its number was free because it is of long ago
         objects.drop(f"{path}/{number:08}")

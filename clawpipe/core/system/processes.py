@@ -12,6 +12,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import getpass
 import os
 import signal
 import subprocess
@@ -157,3 +158,11 @@ if __name__ == "__main__":
         os.kill(os.getpid(), -status)
         signal.pause()
     sys.exit(status)
+
+
+def user_name() -> str:
+    """Return the name of the user that this process runs as; the number of one without a name, as containers may have it."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # OSError from Python 3.13 on
+        return f"user {os.getuid()}"

@@ -124,10 +124,9 @@ def write_package(directory: Path, store: Store, package: Package) -> Package:
         raise DataError("the untrained base cannot be registered", package.policy.policy_version)
     shutil.copytree(store.require(package.policy), directory, dirs_exist_ok=True)
     package = package.model_copy(update={"renderer": renderer_digest(package.policy.tool_call_format)})
-    origin = origin_of(package.policy.base_name, package.policy.elsewhere)
-    if package.policy.adapter and origin:
-        _name_base(directory / _CONFIG, origin)
-    (directory / CARD).write_text(_model_card(package, origin), encoding="utf-8")
+    if package.policy.adapter:
+        name_base(directory, package.policy)
+    (directory / CARD).write_text(_model_card(package), encoding="utf-8")
     (directory / MLMODEL).write_text(_mlmodel(package), encoding="utf-8")
     package = package.model_copy(update={"files": {name: sha256_file(directory / name) for name in _names(directory)}})
     (directory / INDEX).write_bytes(canonical_json(package))
@@ -244,10 +243,12 @@ def _check_policy(directory: Path, package: Package) -> None:
         )
 
 
-def _name_base(config: Path, origin: Origin) -> None:
-    """Write the base's location and revision into the adapter's config, so that peft and transformers find it."""
-    settings = json.loads(config.read_bytes())
-    config.write_bytes(_written(settings | {"base_model_name_or_path": origin.location, "revision": origin.revision}))
+def name_base(directory: Path, policy: ModelRef) -> None:
+    """Write the base's location and revision into an adapter's config, so that peft and transformers find it."""
+    config, origin = directory / _CONFIG, origin_of(policy.base_name, policy.elsewhere)
+    if origin:
+        settings = json.loads(config.read_bytes())
+        config.write_bytes(_written(settings | {"base_model_name_or_path": origin.location, "revision": origin.revision}))
 
 
 def _as_trained(directory: Path, policy: ModelRef) -> bytes:
@@ -270,13 +271,13 @@ def _mlmodel(package: Package) -> str:
     return yaml.safe_dump({"flavors": {"clawpipe": flavor}, "signature": {**signature, "params": None}}, sort_keys=True)
 
 
-def _model_card(package: Package, origin: Origin | None) -> str:
+def _model_card(package: Package) -> str:
     template = Environment(undefined=StrictUndefined, keep_trailing_newline=True, trim_blocks=True).from_string(
         _TEMPLATE.read_text()
     )
     policy = package.policy
     name = base_name(policy.base_name)
-    shown = origin or Origin(title=name, location=name, revision=None, licence="other")
+    shown = origin_of(policy.base_name, policy.elsewhere) or Origin(title=name, location=name, revision=None, licence="other")
     precision = policy.dtype + ("" if policy.quantization == "none" else f", linear layers in {policy.quantization}")
     settings = {setting: value for setting in _SHOWN if (value := _looked_up(package.config, setting)) is not None}
     return template.render(package=package, base=shown, precision=precision, percent=_percent, settings=settings)

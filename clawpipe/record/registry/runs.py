@@ -7,8 +7,10 @@ counts.
 from __future__ import annotations
 
 import math
+import posixpath
 import re
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -26,7 +28,7 @@ from clawpipe.record.registry.tracking import Tracking
 _RUN_KEY, _ATTEMPT = "clawpipe.run_key", "clawpipe.making"
 CHECKPOINTS = "checkpoints"  # the place of adapters among a run's artifacts
 STEP = "step"  # the metric that holds the number of optimizer steps in a run
-_MAX_DIGEST, _MAX_PARAM = 36, 6000  # characters that MLflow stores
+_MAX_DIGEST, _MAX_PARAM, _MAX_NAME = 36, 6000, 250  # characters that MLflow stores
 _MAX_PARAMS = 100  # parameters per request
 T = TypeVar("T")
 
@@ -111,8 +113,10 @@ def experiment_id(client: MlflowClient, tracking: Tracking) -> str:
 
 
 def legal_name(name: str) -> str:
-    """Return a name that MLflow accepts for a metric or a parameter: `pass@1` becomes `pass_at_1`."""
-    return re.sub(r"[^A-Za-z0-9_\-./ ]", "_", name.replace("@", "_at_"))
+    """Return a name that MLflow accepts for a metric or a parameter: `pass@1` becomes `pass_at_1`, and `a//b` `a__b`."""
+    legal = re.sub(r"[^A-Za-z0-9_\-./ ]", "_", name.replace("@", "_at_"))
+    is_path = posixpath.normpath(legal) == legal and not legal.startswith("/")  # MLflow refuses what might be another one's path
+    return legal if is_path else legal.replace("/", "_")
 
 
 def finite(values: Mapping[str, Any]) -> dict[str, float]:
@@ -149,9 +153,19 @@ def _key(night: str) -> str:
 
 
 def _log_params(client: MlflowClient, run: Run, settings: Mapping[str, Any]) -> None:
-    params = [Param(legal_name(name), value[:_MAX_PARAM]) for name, value in flatten(settings).items()]
+    params = [Param(name, value[:_MAX_PARAM]) for name, value in _params(settings).items()]
     for part in _parts([param for param in params if param.key not in run.data.params], _MAX_PARAMS):  # params are immutable
         client.log_batch(run.info.run_id, params=part)
+
+
+def _params(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return settings by names that MLflow accepts. Names that would be alike, such as those of slices in other scripts, and long
+    ones end with a digest of their own."""
+    flat = flatten(settings)
+    legal = {name: legal_name(name) for name in flat}
+    shared = Counter(legal.values())
+    plain = {name: shared[own] == 1 and len(own) <= _MAX_NAME for name, own in legal.items()}
+    return {own if plain[name] else f"{own[: _MAX_NAME - 9]}-{sha256_json(name)[:8]}": flat[name] for name, own in legal.items()}
 
 
 def _final(run: Run, values: Mapping[str, Any]) -> list[Metric]:

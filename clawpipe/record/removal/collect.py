@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, ConfigDict, Field
 
 from clawpipe.core.store.artifacts import Store
-from clawpipe.core.store.files import read_manifest
+from clawpipe.core.store.files import clear, read_manifest
 from clawpipe.core.store.home import Home
 from clawpipe.core.store.machines import VARIABLE as SHARED
 from clawpipe.core.store.machines import shared_objects
@@ -35,6 +34,8 @@ from clawpipe.record.removal.growing import Stays, old_reports, remove_report, s
 from clawpipe.record.removal.screenshots import unused_screenshots
 
 if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
     from clawpipe.record.removal.versions import Superseded
 
 _DIGEST = re.compile(rb"[0-9a-f]{64}")
@@ -112,6 +113,7 @@ def collect(
     shared = _required(store) if remote else None
     with ExitStack() as locks:
         lock_home(home, locks)
+        registry = _registry_held(home, locks) if keep_versions is not None and not dry_run else None
         nights = kept_nights(home, keep_nights)
         old = _superseded(home, keep_versions)
         roots = _roots(home, store, nights, old)
@@ -136,10 +138,10 @@ def collect(
             return collection
         if shared:
             shared.sweep(settling)
-        if old:
+        if registry and old:
             from clawpipe.record.removal.versions import remove_files
 
-            remove_files(Tracking.of(home, "none"), old)
+            remove_files(registry, Tracking.of(home, "none"), old)
         return _remove(home, store, collection)
 
 
@@ -157,6 +159,16 @@ def kept_nights(home: Home, count: int | None) -> list[str]:
     nights = list_nights(home)
     latest = nights if count is None else nights[len(nights) - min(count, len(nights)) :]
     return [night for night in nights if night in latest or not has_verdict(home, night)]
+
+
+def _registry_held(home: Home, locks: ExitStack) -> MlflowClient | None:
+    """Hold the registry until `locks` are given back: what is chosen now must not be promoted before it is gone."""
+    tracking = Tracking.of(home, "none")
+    if not tracking.exists:
+        return None
+    from clawpipe.record.registry.client import changes  # loads MLflow
+
+    return locks.enter_context(changes(tracking))
 
 
 def _superseded(home: Home, keep: int | None) -> Superseded | None:
@@ -260,5 +272,5 @@ def _remove(home: Home, store: Store, collection: Collection) -> Collection:
     for picture in collection.screenshots:
         picture.unlink(missing_ok=True)
     if collection.work:
-        shutil.rmtree(home.work)
+        clear(home.work)
     return collection.model_copy(update={"staging": store.sweep(), "records": drop_dead_records(home)})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -176,7 +177,18 @@ def clean_logs(home: Home, traces: Traces) -> list[str]:
 
 def remains_of(home: Home, traces: Traces) -> list[str]:
     """Return the files below the home that still hold a trace, including Parquet files."""
-    return [str(file) for file in sorted(home.root.rglob("*")) if file.is_file() and _holds(file, traces)]
+    return [str(file) for file in sorted(_files(home)) if file.is_file() and _holds(file, traces)]
+
+
+def _files(home: Home) -> Iterator[Path]:
+    """Yield the files below the home, also those of directories that lie on another disk and are links here."""
+    seen = set[str]()
+    for directory, folders, names in os.walk(home.root, followlinks=True):
+        if (place := os.path.realpath(directory)) in seen:
+            folders.clear()  # a link led here before
+            continue
+        seen.add(place)
+        yield from (Path(directory, name) for name in names)
 
 
 def _holds(file: Path, traces: Traces) -> bool:

@@ -10,9 +10,8 @@ from __future__ import annotations
 import datetime
 import json
 import re
-import shutil
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from pydantic import Field
 from clawpipe.core.config.night import NightConfig
 from clawpipe.core.contracts.text import EDITED
 from clawpipe.core.store.artifacts import Store
-from clawpipe.core.store.files import exclusive
+from clawpipe.core.store.files import clear, exclusive
 from clawpipe.core.store.home import Home
 from clawpipe.core.store.open import open_store
 from clawpipe.core.store.records import drop_dead_records
@@ -247,7 +246,8 @@ def _clean(home: Home, store: Store, ids: str, taken: Mapping[str, str], found: 
         found: whether there were rows.
     """
     if found:
-        shutil.rmtree(home.work, ignore_errors=True)  # shards and checkpoints of rows that are gone
+        with suppress(OSError):  # what stays is told
+            clear(home.work)  # shards and checkpoints of rows that are gone
     drop_dead_records(home)
     _clean_ingest_state(home, ids, taken)
     nights = [night for night in list_nights(home) if any(old.encode() in _journal(home, night) for old in taken)]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from clawpipe.core.store.files import clear
 from clawpipe.core.store.home import Home
 from clawpipe.record.nights.files import REPORT, has_verdict, list_nights, run_dir
 
@@ -65,7 +65,7 @@ def remove_report(home: Home, night: str) -> None:
     times = run_dir(home, night).stat()
     for path in _readable(home, night):
         if path.is_dir():
-            shutil.rmtree(path)
+            clear(path)
         else:
             path.unlink(missing_ok=True)
     os.utime(run_dir(home, night), ns=(times.st_atime_ns, times.st_mtime_ns))

@@ -17,7 +17,7 @@ from mlflow.store.artifact.artifact_repo import ArtifactRepository
 from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
 from clawpipe.core.store.home import Home
-from clawpipe.record.registry.client import changes, connect, unless_absent
+from clawpipe.record.registry.client import connect, unless_absent
 from clawpipe.record.registry.forgetting import registered_versions
 from clawpipe.record.registry.promotions import history, rollback_targets
 from clawpipe.record.registry.runs import CHECKPOINTS
@@ -102,20 +102,19 @@ def files_of(tracking: Tracking, found: Superseded) -> Iterator[tuple[str, str, 
             yield uri, night, size
 
 
-def remove_files(tracking: Tracking, found: Superseded) -> None:
-    """Remove the files. Versions are marked first, so that none is promoted whose files are going. After a kill, the next call
-    goes on.
+def remove_files(client: MlflowClient, tracking: Tracking, found: Superseded) -> None:
+    """Remove the files. The caller has held the registry since before they were chosen, or one of the versions might be promoted
+    meanwhile. Versions are marked first. After a kill, the next call goes on.
     """
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    with changes(tracking) as client:
-        for info in found.taken:
-            if not info.files_removed:
-                client.set_model_version_tag(info.name, info.version, FILES_REMOVED, today)
-        for _, _, repository, path in _places(client, found):
-            if repository.list_artifacts(path):
-                repository.delete_artifacts(path)
-        for package in {info.package for info in found.taken} - {info.package for info in found.kept}:
-            shutil.rmtree(tracking.packages / package, ignore_errors=True)
+    for info in found.taken:
+        if not info.files_removed:
+            client.set_model_version_tag(info.name, info.version, FILES_REMOVED, today)
+    for _, _, repository, path in _places(client, found):
+        if repository.list_artifacts(path):
+            repository.delete_artifacts(path)
+    for package in {info.package for info in found.taken} - {info.package for info in found.kept}:
+        shutil.rmtree(tracking.packages / package, ignore_errors=True)
 
 
 def _places(client: MlflowClient, found: Superseded) -> Iterator[tuple[str, str, ArtifactRepository, str | None]]:

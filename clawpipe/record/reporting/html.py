@@ -21,6 +21,7 @@ from clawpipe.record.reporting.transcripts import Transcript
 
 _ROW, _FOOT = 30.0, 24.0
 _CURVE_X, _CURVE_Y = (46.0, 250.0), (112.0, 26.0)
+_ROUNDING = 1e-9  # by which equal figures differ, relative to their size
 _MANY, _MEANS = 200, 50  # values of a curve above which means are drawn, and their largest number
 _CURVES = {
     "loss": "loss",
@@ -169,8 +170,11 @@ def tick_labels(marks: Sequence[float]) -> list[str]:
 
 
 def nice_ticks(low: float, high: float) -> list[float]:
-    """Return three to five round numbers, the first at most `low` and the last at least `high`."""
-    if low == high:
+    """Return three to five round numbers, the first at most `low` and the last at least `high`.
+
+    Values that differ by rounding alone are one, of which ticks stand to both sides.
+    """
+    if high - low <= _ROUNDING * max(abs(low), abs(high)):
         low, high = low - (abs(low) / 2 or 1.0), high + (abs(high) / 2 or 1.0)
     raw = (high - low) / 3
     unit = 10.0 ** math.floor(math.log10(raw))

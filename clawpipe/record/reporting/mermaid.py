@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from operator import or_
 
 from clawpipe.record.lineage.record import Lineage, Node, Step
 from clawpipe.record.reporting.wording import duration, model_title, one_line, reasons, short
@@ -40,7 +41,7 @@ def graph(lineage: Lineage) -> str:
     shown = [(read, made) for read, made in lineage.edges if read in places and made in places]
     forward = [(read, made) for read, made in shown if places[read] < places[made]]  # equal content made twice can make a loop
     lines = [line for group in _groups(nodes) for line in _group_lines(group, nodes, places)]
-    drawn = set(_without_shortcuts(forward)) | {edge for edge in forward if edge[1] in _ids(lineage, "version")}
+    drawn = set(_without_shortcuts(forward, list(places))) | {edge for edge in forward if edge[1] in _ids(lineage, "version")}
     arrows = [f"  n{places[read]} --> n{places[made]}" for read, made in forward if (read, made) in drawn]
     return "\n".join(["flowchart TD", *lines, *arrows])
 
@@ -73,17 +74,16 @@ def _ids(lineage: Lineage, kind: str) -> list[str]:
     return [node.id for node in lineage.nodes if node.kind == kind]
 
 
-def _without_shortcuts(edges: list[Edge]) -> list[Edge]:
-    """Return the transitive reduction of an acyclic graph."""
-    children: dict[str, set[str]] = {}
+def _without_shortcuts(edges: Sequence[Edge], order: Sequence[str]) -> list[Edge]:
+    """Return the transitive reduction of a graph whose edges lead from earlier nodes of `order` to later ones."""
+    children: dict[str, list[str]] = {identity: [] for identity in order}
     for read, made in edges:
-        children.setdefault(read, set()).add(made)
-
-    @cache
-    def below(identity: str) -> set[str]:
-        return {reached for child in children.get(identity, ()) for reached in {child} | below(child)}
-
-    return [(read, made) for read, made in edges if not any(made in below(child) for child in children[read] - {made})]
+        children[read].append(made)
+    bit = {identity: 1 << place for place, identity in enumerate(order)}
+    below: dict[str, int] = {}  # all that can be reached from a node, as bits: ways through many rounds are too long for recursion
+    for identity in reversed(order):
+        below[identity] = reduce(or_, (bit[child] | below[child] for child in children[identity]), 0)
+    return [(read, made) for read, made in edges if not any(bit[made] & below[child] for child in children[read] if child != made)]
 
 
 def _groups(nodes: Iterable[Node]) -> list[str]:

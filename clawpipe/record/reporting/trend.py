@@ -234,8 +234,9 @@ def _reply_tokens(past: Past) -> float | None:
 
 
 def _evaluated(step: StepEntry) -> float | None:
+    """Return how many tokens a model sampled in its evaluation, also on items whose verification failed."""
     tokens = step.details.get("reply_tokens")
-    return None if tokens is None else tokens * step.rows_out
+    return None if tokens is None else tokens * step.rows_in
 
 
 def _sum(past: Past, stage: str, value: Callable[[StepEntry], float | None]) -> float | None:

@@ -70,6 +70,7 @@ class Fireworks:
 
     def plan(self) -> Plan:
         model, deployment = f"accounts/{self.account}/models/{self._name}", f"accounts/{self.account}/deployments/{self._name}"
+        self._require_no_other_gpu(deployment)
         return Plan(
             target="fireworks",
             version=f"{self._info.name}@{self._info.version}",
@@ -101,6 +102,14 @@ class Fireworks:
 
     def end(self, record: Deployed) -> None:
         self._servers.delete(f"/v1/{record.deployment}?ignoreChecks=true", at=self._url, allowed=(404,))
+
+    def _require_no_other_gpu(self, deployment: str) -> None:
+        """Raise if it is deployed there on GPUs of another type than is asked for: that deployment would be found, and kept."""
+        found = self._found(f"/v1/{deployment}") if self._wanted.gpu else None
+        there = found.get("acceleratorType") if found and found.get("state") not in _GONE else None
+        if there not in (None, self._wanted.gpu):
+            end = f"end that first: clawpipe undeploy {self._info.name}@{self._info.version} --from fireworks"
+            raise ConfigError(f"it is in service there already, on {there}", "--gpu", end)
 
     def _calls(self) -> tuple[Call, ...]:
         models, deployments = (f"/v1/accounts/{self.account}/{kind}" for kind in ("models", "deployments"))

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from clawpipe.core.store.artifacts import staging
 from clawpipe.core.store.home import Home
 from clawpipe.core.store.open import open_store
 from clawpipe.core.system import faults
+from clawpipe.core.system.processes import user_name
 from clawpipe.errors import ConfigError, NotFoundError
 from clawpipe.record.registry.deployed import Deployed, note_deployed
 from clawpipe.record.registry.names import version_name
@@ -111,9 +111,9 @@ def _opened(
         if target == "tinker":
             yield stack.enter_context(Tinker(info, wanted))
             return
-        home.work.mkdir(parents=True, exist_ok=True)
-        scratch = stack.enter_context(tempfile.TemporaryDirectory(dir=home.work)) if sends_files else None
-        files = _files(home, info, wanted, Path(scratch) / "files") if scratch else None
+        # in the store's staging area, not in home.work, which a night that ends removes
+        scratch = stack.enter_context(staging(home.store, "deploy")) if sends_files else None
+        files = _files(home, info, wanted, scratch / "files") if scratch else None
         yield stack.enter_context(Fireworks(info, wanted, files))
 
 
@@ -139,4 +139,4 @@ def _write_adapter(home: Home, info: ModelVersionInfo, wanted: Wanted, directory
 
 
 def _note(home: Home, info: ModelVersionInfo, record: Deployed) -> Deployed:
-    return note_deployed(Tracking.of(home, info.name), info.version, record, getpass.getuser())
+    return note_deployed(Tracking.of(home, info.name), info.version, record, user_name())

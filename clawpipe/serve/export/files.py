@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from pathlib import Path
@@ -18,13 +17,11 @@ from clawpipe.core.store.refs import ModelRef
 from clawpipe.errors import ConfigError
 from clawpipe.model.policy.base import copy_companions
 from clawpipe.model.policy.spec import PolicySpec, policy_spec
-from clawpipe.record.registry.package import Package, restore_policy, verify_package
+from clawpipe.record.registry.package import Package, name_base, restore_policy, verify_package
 from clawpipe.record.registry.tracking import Tracking
 from clawpipe.record.registry.versions import ModelVersionInfo, download
 from clawpipe.serve.export.forms import GGUF_FORMS, Form, GgufForm
 from clawpipe.serve.export.ollama import Episode
-
-_CONFIG = "adapter_config.json"
 
 
 class Written(NamedTuple):
@@ -114,8 +111,7 @@ def _fill(directory: Path, policy: ModelRef, spec: PolicySpec, form: Form, episo
     if form == "adapter":
         assert spec.adapter
         _copy(Path(spec.adapter), directory)
-        summary = json.loads((directory / _CONFIG).read_bytes()) | {"base_model_name_or_path": policy.base_name}
-        (directory / _CONFIG).write_text(json.dumps(summary, indent=2, sort_keys=True) + "\n")
+        name_base(directory, policy)
         return Written()
     if form == "merged" and not spec.adapter:
         _copy(Path(spec.base), directory)
