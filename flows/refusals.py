@@ -14,7 +14,7 @@ from clawpipe.core.user_code.extensions import is_reference
 from clawpipe.errors import ConfigError
 from clawpipe.learn.training.backends import require_backend
 from clawpipe.learn.training.methods import weights_of
-from clawpipe.model.planning.architecture import require_targets
+from clawpipe.model.planning.targets import require_targets
 from clawpipe.model.policy.base import require_base
 from clawpipe.model.policy.quantization import require
 from clawpipe.play.environments.demonstration import require_demonstrations
