@@ -15,9 +15,11 @@ from clawpipe.core.contracts.schema import schema_of
 from clawpipe.core.conversation.messages import Message, ToolCall, ToolSpec
 from clawpipe.core.store.datasets import write_parquet
 from clawpipe.errors import ConfigError, DataError
+from clawpipe.learn.training.data.samples import Readable
 from clawpipe.learn.training.data.text_pairs import load_text_pairs
 from clawpipe.learn.training.model.adapter import attach_trainable, save_adapter
 from clawpipe.learn.training.request import Reference, Rendering
+from clawpipe.learn.training.trainers.preference import training_job
 from clawpipe.model.policy.renderer import Renderer
 from clawpipe.model.policy.text import renderers
 from clawpipe.model.policy.tiny import byte_tokenizer
@@ -170,6 +172,21 @@ def test_pairs_that_cannot_be_trained_are_filtered_by_reason(stored, renderer):
     )
     assert len(rows) == 2
     assert filtered == {"no_assistant_turn_after_the_prompt": 2, "calls_cannot_be_written": 3}
+
+
+def test_a_pair_with_a_long_side_is_filtered(stored, renderer):
+    pairs = stored(pair(), pair(rejected="no " * 40), pair("how " * 40))
+    (chosen, rejected), filtered = load_text_pairs(pairs, lambda tools: renderer, (), Readable(longest=100))
+    assert max(len(chosen.token_ids), len(rejected.token_ids)) <= 100
+    assert filtered == {"too_long": 2}
+
+
+def test_a_request_says_how_long_a_pair_may_be(text_request):
+    whole = training_job(text_request("whole"))
+    longest = max(len(row.token_ids) for row in whole.rows)
+    assert len(training_job(text_request("fits", max_tokens=longest)).rows) == len(whole.rows)
+    shorter = training_job(text_request("shorter", max_tokens=longest - 1))
+    assert (len(shorter.rows), shorter.filtered) == (len(whole.rows) - 2, {"too_long": 1})
 
 
 def test_nothing_to_train_on_is_a_data_error(stored, renderer):
