@@ -189,6 +189,11 @@ def test_a_request_says_how_long_a_pair_may_be(text_request):
     assert (len(shorter.rows), shorter.filtered) == (len(whole.rows) - 2, {"too_long": 1})
 
 
+def test_pairs_of_one_prompt_fill_all_steps(text_request):
+    job = training_job(text_request("job"))  # three pairs of one group
+    assert len(job.plan(job.rows, 10_000, 3, 0)) == 3
+
+
 def test_nothing_to_train_on_is_a_data_error(stored, renderer):
     with pytest.raises(DataError, match="no preference pair remains"):
         load_text_pairs(stored(pair(), weight=math.nan), lambda tools: renderer, ())
@@ -328,13 +333,13 @@ def logprobs(model, row):
 
 
 def test_a_request_for_text_pairs_leaves_an_ordinary_outcome(here, text_request):
-    """The same request gives the same bytes."""
+    """The same request gives the same bytes. Its two pairs have one prompt, and each is a step of an epoch."""
     pairs = (pair(), pair("Pans?", "12", "x"), (*pair()[:2], ()))
     outcomes = [here(text_request(name, {"optimizer_steps": 2, "epochs": 2}, pairs)) for name in ("one", "two")]
     assert sorted(path.name for path in outcomes[0].iterdir()) == sorted(path.name for path in outcomes[1].iterdir())
     summary = json.loads((outcomes[0] / "summary.json").read_text())
     assert (summary["samples"], summary["filtered"]) == (2, {"no_assistant_turn_after_the_prompt": 1})
-    assert len((outcomes[0] / "metrics.jsonl").read_text().splitlines()) == summary["steps"] == 2
+    assert len((outcomes[0] / "metrics.jsonl").read_text().splitlines()) == summary["steps"] == 4
     one, two = ({file.name: file.read_bytes() for file in (outcome / "adapter").iterdir()} for outcome in outcomes)
     assert one == two
 

@@ -214,7 +214,7 @@ def test_a_request_trains_pairs_and_counts_them(request_for, here, stored):
         summary = json.loads((outcome / "summary.json").read_text())
         unusable = {"text_only_beside_recorded_pairs": 1, "token_scores_missing": 1}
         assert summary["filtered"] == unusable | {"kept_for_validation": 2}
-        assert (summary["samples"], summary["held_out"], summary["steps"]) == (4, 2, 2)
+        assert (summary["samples"], summary["held_out"], summary["steps"]) == (4, 2, 3)
         assert summary["last"].keys() >= {"margin", "accuracy", "nll", "validation_loss"}
         assert summary["last"].keys() <= METRICS.keys()
         losses.append((summary["last"]["loss"], summary["last"]["validation_loss"]))

@@ -63,13 +63,13 @@ def are_text_only(pairs: Sequence[str]) -> bool:
 
 
 def plan_pairs(
-    rows: Sequence[Sample], pack_tokens: int, steps: int, seed: int, epochs: int = 1, share: bool = True
+    rows: Sequence[Sample], pack_tokens: int, steps: int, seed: int, epochs: int = 1, share: bool = True, whole: bool = True
 ) -> list[list[Pack]]:
     """Plan which rows go into which pack of which optimizer step, like `plan_packs`, but without splitting a pair.
 
     A pair that is longer than a pack gets a pack alone.
     """
-    sharded = plan_packs(rows[0::2], sys.maxsize, steps, seed, epochs)  # one pack of pairs per step
+    sharded = plan_packs(rows[0::2], sys.maxsize, steps, seed, epochs, whole=whole)  # one pack of pairs per step
     plan = [_fill_packs(rows, pairs, pack_tokens, share) for (pairs,) in sharded]
     longest = max(len(packs) for packs in plan)
     return [packs + [[] for _ in range(longest - len(packs))] for packs in plan]

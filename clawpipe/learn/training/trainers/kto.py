@@ -41,7 +41,7 @@ def training_job(request: TrainRequest) -> TrainingJob:
     return TrainingJob(
         rows=with_mismatched(samples),
         filtered=filtered,
-        plan=partial(plan_pairs, share=config.share_prefixes),
+        plan=partial(plan_pairs, share=config.share_prefixes, whole=False),
         objective=KtoObjective(config.kto),
         trainer=KtoTrainer,
         complete=_with_references,

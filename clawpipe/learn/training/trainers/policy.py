@@ -30,7 +30,7 @@ def training_job(request: TrainRequest) -> TrainingJob:
     job = TrainingJob(
         rows=rows,
         filtered=filtered,
-        plan=partial(plan_packs, share=config.share_prefixes),
+        plan=partial(plan_packs, share=config.share_prefixes, whole=not config.spec.likelihood),
         objective=PolicyObjective(loss, weights_of(config)[1], critic),
     )
     if loss.objective == "sft":

@@ -35,7 +35,8 @@ def pair_job(request: TrainRequest, loss: PairLoss) -> TrainingJob:
         ConfigError, DataError: see `training_job`.
     """
     config = request.config
-    job = partial(TrainingJob, plan=partial(plan_pairs, share=config.share_prefixes), objective=PairObjective(loss), rows_each=2)
+    plan = partial(plan_pairs, share=config.share_prefixes, whole=False)
+    job = partial(TrainingJob, plan=plan, objective=PairObjective(loss), rows_each=2)
     compares = config.spec.compares_with_start
     if are_text_only(request.samples):
         return job(*_rendered(request), complete=_with_references if compares else keep)
