@@ -81,6 +81,7 @@ def learn(this: Round, judged: Judged, data: TrainingData) -> Learnt:
         seed=this.seed("train") % 2**32,  # numpy takes no larger one
         runtime=this.config.runtime,
         rendered_as=this.config.drawn if data.config.spec.pairs else None,  # pairs may be text that is yet to be rendered
+        max_tokens=this.config.curation.max_tokens if data.config.spec.pairs else None,  # and nobody knows its length before
         course=_course(this),
         optimizer=this.optimizer,
         night_start=this.night.start if data.config.spec.compares_with_start else None,

@@ -14,7 +14,8 @@ from clawpipe.core.user_code.extensions import is_reference
 from clawpipe.errors import ConfigError
 from clawpipe.learn.training.backends import require_backend
 from clawpipe.learn.training.methods import weights_of
-from clawpipe.model.planning.architecture import require_targets
+from clawpipe.model.planning.plan import distributed_by
+from clawpipe.model.planning.targets import require_targets
 from clawpipe.model.policy.base import require_base
 from clawpipe.model.policy.quantization import require
 from clawpipe.play.environments.demonstration import require_demonstrations
@@ -58,6 +59,8 @@ def require_loadable(config: NightConfig) -> None:
         if point is not ENVIRONMENTS:
             point.load(name) if is_reference(name) else point.place(name)
     require_backend(config)
+    if config.runtime.accelerate:
+        distributed_by(config.runtime.accelerate)  # it can be read; the trainer comes after the rollouts
     if config.train.adapter == "lora" and config.train.backend.is_local:
         require_targets(config.model.base, config.train.lora)
 

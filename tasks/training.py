@@ -25,11 +25,13 @@ def train(
     seed: int,
     runtime: Runtime,
     rendered_as: Played | None = None,
+    max_tokens: int | None = None,
     course: Course | None = None,
     optimizer: OptimizerRef | None = None,
     night_start: ModelRef | None = None,
 ) -> StepResult:
     """Train on a round's samples, in a subprocess. Pairs that exist only as text are rendered for the environment `rendered_as`.
+    Pairs with a side of more than `max_tokens` are filtered.
 
     With `course` it is a round of a night that started from `night_start`; it goes on with the state of `optimizer`, unless it is
     the first.
@@ -47,6 +49,7 @@ def train(
         config,
         night=NightSoFar(course, optimizer, night_start or start) if course else None,
         environment=rendered_as,
+        max_tokens=max_tokens,
         temperature=temperature,
         seed=seed,
         runtime=runtime,

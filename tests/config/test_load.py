@@ -70,6 +70,19 @@ def test_an_override_wins(tmp_path):
         ("train: {method: dpo, loss: {kl_coef: 0.1}}", [], "dpo.beta"),
         ("train: {method: combine, combine: {w_rl: 0, w_opd: 0}}", [], "both weights of `combine` are 0"),
         ("rollouts: {group_size: 1}", [], "rollouts.group_size is 1: grpo compares"),
+        ("rollouts: {group_size: 1}", ["curation.credit=step"], "rollouts.group_size is 1: grpo compares"),
+        ("rollouts: {group_size: 1}", ["train.method=dpo"], "rollouts.group_size is 1: dpo compares"),
+        ("rollouts: {group_size: 1}", ["train.method=sft", "curation.imitate=chosen"], "rollouts.group_size is 1: sft compares"),
+        ("rollouts: {group_size: 1}", ["train.method=combine", "train.combine.w_opd=0"], "group_size is 1: combine compares"),
+        ("train: {kto: {desirable_weight: 0, undesirable_weight: 0}}", [], "train.kto: both weights are 0"),
+        ("train: {lora: {target_modules: []}}", [], "train.lora.target_modules: no module has an empty name"),
+        ("train: {lora: {target_modules: [q_proj, '']}}", [], "train.lora.target_modules: no module has an empty name"),
+        ("train: {lora: {target_modules: '('}}", [], "train.lora.target_modules: '\\(' is no regular expression"),
+        ("runtime: {device: gpu}", [], "runtime.device"),
+        ("runtime: {device: 'cuda:first'}", [], "runtime.device"),
+        ("curation: {filters: {min_turns: 3, max_turns: 2}}", [], r"nothing passes: min_turns \(3\) exceeds max_turns \(2\)"),
+        ("curation: {filters: {min_score: 1, max_score: 0.5}}", [], "nothing passes: min_score"),
+        ("curation: {max_tokens: 512, filters: {min_tokens: 513}}", [], "nothing passes: filters.min_tokens"),
         ("train: {learning_rate: .inf}", [], "train.learning_rate.*finite"),
         ("rollouts: {temperature: .nan}", [], "rollouts.temperature.*finite"),
         ("runtime: {step_timeout: .inf}", [], "runtime.step_timeout.*finite"),
@@ -140,7 +153,18 @@ def test_a_text_is_taken_as_it_is_written(tmp_path, label):
     assert (config.night, config.draw, config.gate.min_items) == (label.strip('"'), None, 7)
 
 
-@pytest.mark.parametrize("overrides", [["curation.credit=turn"], ["train.method=ppo"], ["trajectories=[abc]"]])
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["curation.credit=turn"],
+        ["train.method=ppo"],
+        ["trajectories=[abc]"],
+        ["train.method=kto"],
+        ["train.method=combine"],
+        ["train.method=dpo", "preferences=[abc]"],
+        ["train.method=dpo", "curation.demonstrations.share=1"],
+    ],
+)
 def test_groups_of_one_are_allowed_without_group_comparison(tmp_path, overrides):
     (tmp_path / "night.yaml").write_text("rollouts: {group_size: 1}")
     load_config(tmp_path / "night.yaml", overrides)

@@ -63,6 +63,8 @@ def test_a_system_names_each_thing_once():
         ("opd_weight", ("train.combine.w_opd",)),
         ("--eps-clip-c", ("train.loss.dual_clip",)),
         ("actor_rollout_ref.rollout.n", ("rollouts.group_size",)),
+        ("rollout_batch_size", ("rollouts.items",)),  # what a round takes, and not the pool that it is drawn from
+        ("data.train_batch_size", ("rollouts.items",)),
         ("kl_loss_coef", ("train.loss.kl_coef",)),
         ("vllm_gpu_memory_utilization", ("rollouts.engine.arguments",)),
         ("--colocate", ("rollouts.engine.python",)),

@@ -231,6 +231,10 @@ def test_where_a_server_is_changes_no_key():
             {"rollouts": {"engine": {"name": "sglang", "url": "http://a"}}, "train": {"lora": {"variant": "rslora"}}},
             "set train.lora.variant to lora",
         ),
+        (
+            {"rollouts": {"engine": {"name": "vllm", "url": "http://a"}}, "train": {"lora": {"variant": "dora"}}},
+            "set train.lora.variant to lora or rslora",
+        ),
         ({"rollouts": {"engine": {"name": "openai", "url": "http://a/v1"}}, "train": {"method": "sft"}}, "set `model`"),
         ({"rollouts": {"engine": {"name": "openai", "url": "http://a/v1", "model": "m"}}}, "grpo takes ratios .* text only"),
     ],

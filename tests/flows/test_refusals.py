@@ -27,6 +27,8 @@ MISTAKES = {
     "rollouts.engine=nosuch.py:Engine": "nosuch.py",
     "train.lora.target_modules=[c_attn]": "train.lora.target_modules",
     "train.backend=nosuch": "train.backend",
+    "runtime.accelerate=nosuch.yaml": "nosuch.yaml",
+    "runtime.device=gpu": "runtime.device",
 }
 
 

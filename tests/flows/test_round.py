@@ -216,6 +216,14 @@ def test_the_reference_of_each_round_is_where_the_night_started(train: dict[str,
     assert do.inputs("train")["night_start"] == (None if train["method"] == "grpo" else CHAMPION)
 
 
+@pytest.mark.parametrize(("method", "most"), [("dpo", 4096), ("sft", None)])
+def test_pairs_may_be_as_long_as_other_rows(method: str, most: int | None):
+    """Those of text have no length before they are rendered; other rows were filtered by curation."""
+    do, this = Answering(), round_of(method=method)
+    asking(do, learn, this, JUDGED, TrainingData(TRAJECTORIES, this.night.config.train))
+    assert do.inputs("train")["max_tokens"] == most
+
+
 STATE = OptimizerRef(name="optimizer", digest="o", night="n", policy_version="start")
 
 

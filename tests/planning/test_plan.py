@@ -10,16 +10,18 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from clawpipe.core.config import NightConfig, load_config
 from clawpipe.core.config.load import with_settings
 from clawpipe.core.config.training import Lora
 from clawpipe.errors import ConfigError, NotFoundError
-from clawpipe.model.planning.architecture import KNOWN, architecture_of, from_config, is_target, require_targets, router_note
+from clawpipe.model.planning.architecture import KNOWN, architecture_of, from_config, router_note
 from clawpipe.model.planning.hardware import Device, named
 from clawpipe.model.planning.memory import lora_parameters, training, weights
 from clawpipe.model.planning.plan import as_dict, estimate, is_sharded, phases_of
+from clawpipe.model.planning.targets import is_target, require_targets
 from tests.planning.suggested import suggested
 
 ROOT = Path(__file__).parents[2]
@@ -151,6 +153,42 @@ def test_modules_that_there_are_not_are_refused(wanted: Any, named: str):
     """PEFT accepts a list of which only one name matches, and trains less than asked for."""
     with pytest.raises(ConfigError, match=f"{named} matches no module of random"):
         require_targets("random", Lora(target_modules=wanted))
+
+
+@pytest.fixture
+def phi3(tmp_path: Path) -> str:
+    """A directory with a config of Llama's fields, and weights of which two are fused."""
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA | {"model_type": "phi3", "vocab_size": 300}))
+    names = ["self_attn.qkv_proj", "self_attn.o_proj", "mlp.gate_up_proj", "mlp.down_proj"]
+    written = {f"model.layers.0.{name}.weight": torch.zeros(2, 2) for name in names}
+    save_file(written | {"model.layers.0.input_layernorm.weight": torch.zeros(2)}, tmp_path / "model.safetensors")
+    return str(tmp_path)
+
+
+@pytest.mark.parametrize("wanted", ["all-linear", ("qkv_proj", "mlp.gate_up_proj"), ("lm_head",), r".*\.(qkv|o)_proj"])
+def test_modules_of_other_families_can_be_trained(phi3: str, wanted: Any):
+    require_targets(phi3, Lora(target_modules=wanted))
+
+
+@pytest.mark.parametrize("wanted", [("q_proj",), ("qkv_proj", "gate_proj"), ("input_layernorm",), r".*\.q_proj"])
+def test_modules_of_llama_alone_are_refused_elsewhere(phi3: str, wanted: Any):
+    with pytest.raises(ConfigError, match="matches no module") as refused:
+        require_targets(phi3, Lora(target_modules=wanted))
+    for name in ("qkv_proj", "o_proj", "gate_up_proj", "down_proj"):
+        assert name in refused.value.fix
+
+
+def test_weights_that_cannot_be_read_refuse_no_module(phi3: str):
+    Path(phi3, "model.safetensors").write_bytes(b"torn")
+    require_targets(phi3, Lora(target_modules=("whatever",)))
+    Path(phi3, "config.json").write_bytes(b"torn")
+    require_targets(phi3, Lora(target_modules=("whatever",)))
+
+
+def test_dora_beside_the_layers_is_planned():
+    plain, dora = (a_night(train__lora__target_modules=["lm_head"], train__lora__variant=one) for one in ("lora", "dora"))
+    model = architecture_of("Qwen/Qwen2.5-7B")
+    assert training(model, dora, "gpu").bytes == training(model, plain, "gpu").bytes  # the estimate knows the layers' modules alone
 
 
 def test_a_plan_works_from_any_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

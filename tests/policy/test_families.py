@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, Qwen3_5Config, Qwen3_5ForConditionalGeneration
+from transformers import AutoConfig, AutoModelForCausalLM, Qwen3_5Config, Qwen3_5ForConditionalGeneration
 
 from clawpipe.core.config.training import Train
 from clawpipe.errors import ConfigError, DataError
@@ -21,6 +21,7 @@ from clawpipe.learn.training.model.tree_attention import use_packs
 from clawpipe.model.engines.base import Sampling
 from clawpipe.model.engines.embedded import EmbeddedEngine
 from clawpipe.model.policy.agreement import bound_of, require_agreement
+from clawpipe.model.policy.layout import longest_at
 from clawpipe.model.policy.load import load_policy
 from clawpipe.model.policy.probe import Probe, probe_for, probe_of
 from clawpipe.model.policy.spec import PolicySpec
@@ -131,6 +132,25 @@ def test_rows_with_length_dependent_positions_are_bounded(families, tmp_path):
     with pytest.raises(DataError, match="rows of more than 32 have other positions") as refused:
         compare_trainer(model, probe_for(model, base))  # rows of 25 to 60 tokens
     assert refused.value.where == "curation.max_tokens"
+
+
+LONGROPE = {"rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": 32, "short_factor": [1.0] * 8}
+
+
+@pytest.mark.parametrize(
+    ("family", "settings", "longest"),
+    [
+        ("gpt2", {"n_positions": 64}, 64),  # a table of places, beyond which there is an IndexError
+        ("opt", {"max_position_embeddings": 64}, 64),
+        ("llama", {"max_position_embeddings": 64}, sys.maxsize),
+        ("mamba", {}, sys.maxsize),
+        ("phi3", {"rope_parameters": LONGROPE | {"long_factor": [4.0] * 8}, "original_max_position_embeddings": 32}, 32),
+    ],
+)
+def test_the_longest_row_that_a_family_computes(tmp_path, family, settings, longest):
+    sizes = {"hidden_size": 64, "num_attention_heads": 4}
+    AutoConfig.for_model(family, **sizes, **settings).save_pretrained(tmp_path)
+    assert longest_at(tmp_path) == longest
 
 
 def test_a_stream_equals_a_batch_for_unpacked_models(families, tmp_path):

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 
 from clawpipe.core.config.training import Lora
 from clawpipe.errors import ConfigError
-from clawpipe.learn.training.model.adapter import attach_trainable, unfreeze
+from clawpipe.learn.training.model.adapter import attach_trainable, save_adapter, unfreeze
 
 ONE = {"optimizer_steps": 1, "epochs": 1}
 
@@ -47,6 +47,34 @@ def test_a_variant_trains_is_stored_and_goes_on(request_for, here, tiny_llama, v
     here(request_for("second", train=ONE | lora, init_adapter=str(outcome / "adapter")))
     with pytest.raises(ConfigError, match="use_"):
         here(request_for("third", train=ONE | {"lora": Lora(rank=4, alpha=8)}, init_adapter=str(outcome / "adapter")))
+
+
+def adapter_on(model, directory, **settings):
+    save_adapter(attach_trainable(model, Lora(rank=4, alpha=8, **settings)), directory, "ab12")
+    return str(directory)
+
+
+@pytest.mark.parametrize("targets", [("q_proj", "v_proj"), r".*layers\.0\..*_proj", "all-linear"])
+def test_an_adapter_goes_on_where_the_settings_put_it(tiny_llama, tmp_path, targets):
+    stored = adapter_on(tiny_llama(), tmp_path / "stored", target_modules=targets)
+    grown = attach_trainable(tiny_llama(), Lora(rank=4, alpha=8, target_modules=targets), stored)
+    assert {weight.requires_grad for name, weight in grown.named_parameters() if "lora_" in name} == {True}
+    with pytest.raises(ConfigError, match="on other modules") as refused:
+        attach_trainable(tiny_llama(), Lora(rank=4, alpha=8, target_modules=("o_proj",)), stored)
+    assert refused.value.where == "train.lora.target_modules"
+
+
+def test_dropout_is_that_of_the_settings_on_an_older_adapter(tiny_llama, tmp_path):
+    stored = adapter_on(tiny_llama(), tmp_path / "stored")
+    grown = attach_trainable(tiny_llama(), Lora(rank=4, alpha=8, dropout=0.25), stored)
+    assert {module.p for module in grown.modules() if isinstance(module, torch.nn.Dropout)} == {0.25}
+
+
+@pytest.mark.parametrize("targets", [("no_such_proj",), r"q_proj"])
+def test_modules_that_the_model_has_not_are_a_users_mistake(tiny_llama, targets):
+    with pytest.raises(ConfigError, match="no adapter can be put there") as refused:
+        attach_trainable(tiny_llama(), Lora(rank=4, alpha=8, target_modules=targets))
+    assert refused.value.where == "train.lora.target_modules"
 
 
 def test_full_fine_tuning_trains_and_saves_every_weight(request_for, here, tmp_path):

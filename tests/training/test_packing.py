@@ -16,6 +16,7 @@ from clawpipe.learn.training.losses.policy import policy_loss
 from clawpipe.learn.training.model.adapter import attach_trainable
 from clawpipe.learn.training.model.scoring_head import install_scoring_head, score_pack
 from clawpipe.learn.training.model.tree_attention import BLOCKS, blocks, blocks_work, tree_of, use_packs, visible
+from clawpipe.learn.training.run import job_of
 
 OF_TORCH = "ignore:.torch.jit.script_method. is deprecated:DeprecationWarning"  # as its compiler loads
 SHORT_ROWS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=6), min_size=1, max_size=6)
@@ -130,6 +131,32 @@ def test_a_plan_trains_every_sample_once_and_keeps_groups(sizes, updates, limit,
     for pack in (pack for update in plan for pack in update if pack):
         assert len(pack) == 1 or build_pack([samples[index] for index in pack])["input_ids"].numel() <= limit
     assert plan == plan_packs(samples, limit, updates, seed, epochs)
+
+
+@pytest.mark.parametrize(("sizes", "steps"), [([12], 4), ([7, 3, 2], 4), ([2], 4)])
+def test_rows_that_are_not_compared_fill_all_steps(sizes, steps):
+    """Conversations that begin with one greeting are one group, and were one optimizer step."""
+    samples = _samples(sizes)
+    plan = plan_packs(samples, 1000, steps, seed=0, epochs=2, whole=False)
+    rows = [[index for pack in step for index in pack] for step in plan]
+    per_epoch = min(steps, len(samples))
+    assert len(plan) == 2 * per_epoch
+    assert {len(step) for step in rows} == {len(samples) // per_epoch}
+    for epoch in (rows[:per_epoch], rows[per_epoch:]):
+        assert sorted(index for step in epoch for index in step) == list(range(len(samples)))
+
+
+def test_groups_that_fill_all_steps_stay_whole():
+    samples = _samples([3, 3, 3, 3])
+    assert plan_packs(samples, 1000, 4, seed=0, whole=False) == plan_packs(samples, 1000, 4, seed=0)
+
+
+@pytest.mark.parametrize(("method", "steps"), [("sft", 2), ("kto", 4), ("grpo", 1)])
+def test_one_group_is_one_step_where_its_rows_are_compared(request_for, method, steps):
+    """Of the four rows of a group sft imitates two."""
+    job = job_of(request_for("job", train={"method": method}))
+    rows = [row for row in job.rows if row.group == job.rows[0].group]
+    assert len(job.plan(rows, 10_000, 4, 0)) == steps
 
 
 def _samples(sizes):

@@ -15,9 +15,11 @@ from clawpipe.core.contracts.schema import schema_of
 from clawpipe.core.conversation.messages import Message, ToolCall, ToolSpec
 from clawpipe.core.store.datasets import write_parquet
 from clawpipe.errors import ConfigError, DataError
+from clawpipe.learn.training.data.samples import Readable
 from clawpipe.learn.training.data.text_pairs import load_text_pairs
 from clawpipe.learn.training.model.adapter import attach_trainable, save_adapter
 from clawpipe.learn.training.request import Reference, Rendering
+from clawpipe.learn.training.trainers.preference import training_job
 from clawpipe.model.policy.renderer import Renderer
 from clawpipe.model.policy.text import renderers
 from clawpipe.model.policy.tiny import byte_tokenizer
@@ -172,6 +174,26 @@ def test_pairs_that_cannot_be_trained_are_filtered_by_reason(stored, renderer):
     assert filtered == {"no_assistant_turn_after_the_prompt": 2, "calls_cannot_be_written": 3}
 
 
+def test_a_pair_with_a_long_side_is_filtered(stored, renderer):
+    pairs = stored(pair(), pair(rejected="no " * 40), pair("how " * 40))
+    (chosen, rejected), filtered = load_text_pairs(pairs, lambda tools: renderer, (), Readable(longest=100))
+    assert max(len(chosen.token_ids), len(rejected.token_ids)) <= 100
+    assert filtered == {"too_long": 2}
+
+
+def test_a_request_says_how_long_a_pair_may_be(text_request):
+    whole = training_job(text_request("whole"))
+    longest = max(len(row.token_ids) for row in whole.rows)
+    assert len(training_job(text_request("fits", max_tokens=longest)).rows) == len(whole.rows)
+    shorter = training_job(text_request("shorter", max_tokens=longest - 1))
+    assert (len(shorter.rows), shorter.filtered) == (len(whole.rows) - 2, {"too_long": 1})
+
+
+def test_pairs_of_one_prompt_fill_all_steps(text_request):
+    job = training_job(text_request("job"))  # three pairs of one group
+    assert len(job.plan(job.rows, 10_000, 3, 0)) == 3
+
+
 def test_nothing_to_train_on_is_a_data_error(stored, renderer):
     with pytest.raises(DataError, match="no preference pair remains"):
         load_text_pairs(stored(pair(), weight=math.nan), lambda tools: renderer, ())
@@ -311,13 +333,13 @@ def logprobs(model, row):
 
 
 def test_a_request_for_text_pairs_leaves_an_ordinary_outcome(here, text_request):
-    """The same request gives the same bytes."""
+    """The same request gives the same bytes. Its two pairs have one prompt, and each is a step of an epoch."""
     pairs = (pair(), pair("Pans?", "12", "x"), (*pair()[:2], ()))
     outcomes = [here(text_request(name, {"optimizer_steps": 2, "epochs": 2}, pairs)) for name in ("one", "two")]
     assert sorted(path.name for path in outcomes[0].iterdir()) == sorted(path.name for path in outcomes[1].iterdir())
     summary = json.loads((outcomes[0] / "summary.json").read_text())
     assert (summary["samples"], summary["filtered"]) == (2, {"no_assistant_turn_after_the_prompt": 1})
-    assert len((outcomes[0] / "metrics.jsonl").read_text().splitlines()) == summary["steps"] == 2
+    assert len((outcomes[0] / "metrics.jsonl").read_text().splitlines()) == summary["steps"] == 4
     one, two = ({file.name: file.read_bytes() for file in (outcome / "adapter").iterdir()} for outcome in outcomes)
     assert one == two
 

@@ -14,7 +14,7 @@ from clawpipe.core.store.datasets import write_parquet
 from clawpipe.errors import ConfigError, DataError
 from clawpipe.learn.training.data.packing import build_pack
 from clawpipe.learn.training.data.pairs import are_text_only, load_pairs, plan_pairs
-from clawpipe.learn.training.data.samples import Sample
+from clawpipe.learn.training.data.samples import Readable, Sample
 from clawpipe.learn.training.metrics import METRICS
 
 SIDES = ("chosen", "rejected")
@@ -73,9 +73,17 @@ def test_a_pair_is_two_neighbouring_rows(stored):
 
 def test_a_token_unknown_to_the_policy_filters_its_pair(stored):
     files = stored([GOOD, GOOD | {"rejected_token_ids": [5, 6, 300]}])
-    assert len(load_pairs(*files, 1.0, vocabulary=301)[0]) == 4
-    rows, filtered = load_pairs(*files, 1.0, vocabulary=300)
+    assert len(load_pairs(*files, 1.0, readable=Readable(301))[0]) == 4
+    rows, filtered = load_pairs(*files, 1.0, readable=Readable(300))
     assert (len(rows), filtered) == (2, {"token_beyond_the_vocabulary": 1})
+
+
+def test_a_pair_with_a_side_longer_than_may_be_is_filtered(stored):
+    files = stored([GOOD])
+    sides = [len(GOOD[f"{side}_token_ids"]) for side in SIDES]
+    assert len(load_pairs(*files, 1.0, readable=Readable(longest=max(sides)))[0]) == 2
+    with pytest.raises(DataError, match="too_long"):
+        load_pairs(*files, 1.0, readable=Readable(longest=max(sides) - 1))
 
 
 def test_bad_pairs_are_filtered_whole_and_by_reason(stored):
@@ -206,7 +214,7 @@ def test_a_request_trains_pairs_and_counts_them(request_for, here, stored):
         summary = json.loads((outcome / "summary.json").read_text())
         unusable = {"text_only_beside_recorded_pairs": 1, "token_scores_missing": 1}
         assert summary["filtered"] == unusable | {"kept_for_validation": 2}
-        assert (summary["samples"], summary["held_out"], summary["steps"]) == (4, 2, 2)
+        assert (summary["samples"], summary["held_out"], summary["steps"]) == (4, 2, 3)
         assert summary["last"].keys() >= {"margin", "accuracy", "nll", "validation_loss"}
         assert summary["last"].keys() <= METRICS.keys()
         losses.append((summary["last"]["loss"], summary["last"]["validation_loss"]))

@@ -12,7 +12,7 @@ from clawpipe.core.config.training import Lora
 from clawpipe.core.store.refs import OptimizerRef
 from clawpipe.errors import BusyError, ConfigError
 from clawpipe.learn.training.course import Course
-from clawpipe.learn.training.data.samples import load_samples
+from clawpipe.learn.training.data.samples import Readable, load_samples
 from clawpipe.learn.training.model.build import build_model
 from clawpipe.learn.training.model.likelihoods import likelihoods
 from clawpipe.learn.training.model.reference import reference_model
@@ -237,7 +237,7 @@ def test_the_reference_is_the_nights_start(two_rounds, here, kind, adapter):
     reference = Reference(base=str(start.parent.parent / "base"), adapter=str(start / "adapter") if adapter else None, version="v")
     _, second = two_rounds({"adapter": kind})
     request = second("second").model_copy(update={"reference": reference})
-    rows, _ = load_samples(request.samples, request.config, 0.8, request.token_scores, 300)
+    rows, _ = load_samples(request.samples, request.config, 0.8, request.token_scores, Readable(300))
     model = build_model(request)
     of = lambda asked: [row.logprobs for row in likelihoods(base_of(asked.eval()), rows, 64)]  # noqa: E731
     before = of(model)

@@ -8,7 +8,7 @@ import pytest
 from clawpipe.core.config.training import Train
 from clawpipe.core.store.datasets import write_parquet
 from clawpipe.errors import DataError
-from clawpipe.learn.training.data.samples import load_samples
+from clawpipe.learn.training.data.samples import Readable, load_samples
 
 SCHEMA = pa.schema(
     [
@@ -98,5 +98,11 @@ def test_bad_ids_and_log_probs_filter_only_their_rows(stored):
         GOOD | {"logprobs": [0.0, 1e-7, 0.0, -2.0]},
         GOOD | {"logprobs": [0.0, -2e4, 0.0, -2.0]},
     ]
-    samples, filtered = load_samples(stored(*rows), Train(), 1.0, vocabulary=10)
+    samples, filtered = load_samples(stored(*rows), Train(), 1.0, readable=Readable(10))
     assert (len(samples), filtered) == (2, {"token_beyond_the_vocabulary": 2, "logprob_out_of_range": 2})
+
+
+def test_a_row_longer_than_the_model_reads_filters_itself(stored):
+    longer = {name: [*values, values[-1]] for name, values in GOOD.items() if isinstance(values, list)}
+    samples, filtered = load_samples(stored(GOOD, GOOD | longer), Train(), 1.0, readable=Readable(longest=len(GOOD["token_ids"])))
+    assert (len(samples), filtered) == (1, {"too_long": 1})

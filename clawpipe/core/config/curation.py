@@ -68,6 +68,14 @@ class Filters(Block):
     repetition_words: int = Field(default=4, ge=1, description="words per n-gram")
     max_tool_error_rate: Fraction | None = Field(default=None, description="greatest share of failed tool calls")
 
+    @model_validator(mode="after")
+    def _no_least_is_above_its_most(self) -> Filters:
+        for name in ("score", "turns"):
+            least, most = getattr(self, f"min_{name}"), getattr(self, f"max_{name}")
+            if least is not None and most is not None and least > most:
+                raise ValueError(f"nothing passes: min_{name} ({least}) exceeds max_{name} ({most})")
+        return self
+
 
 class Quotas(Block):
     """Limits of the rows from one user, session, item or source, so that none dominates training; null means no limit."""
@@ -247,6 +255,14 @@ class Curation(Block):
     def _compresses_enough(self) -> Curation:
         if self.compress and self.budget > self.max_tokens:
             raise ValueError(f"`compress.max_tokens` exceeds `max_tokens` ({self.max_tokens}), above which rows are filtered")
+        return self
+
+    @model_validator(mode="after")
+    def _leaves_a_length(self) -> Curation:
+        if (self.filters.min_tokens or 0) > self.max_tokens:
+            raise ValueError(
+                f"nothing passes: filters.min_tokens ({self.filters.min_tokens}) exceeds max_tokens ({self.max_tokens})"
+            )
         return self
 
     @property

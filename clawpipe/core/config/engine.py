@@ -19,18 +19,19 @@ class Server:
     holds: "adapters" (it loads the night's adapters beside its base), "policies" (a service that keeps the policies itself, and has
         log-probs at temperature 1 alone) or "model" (an endpoint of one model, into which nothing is loaded).
     starts: a night can start it.
-    plain_lora: it scales every adapter by alpha / rank and has no DoRA.
+    variants: values of `train.lora.variant` whose adapters it reads. vLLM refuses DoRA; SGLang has none either, and scales every
+        adapter by alpha / rank.
     """
 
     key: str
     holds: Literal["adapters", "policies", "model"]
     starts: bool = False
-    plain_lora: bool = False
+    variants: tuple[str, ...] = ("lora", "rslora", "dora")
 
 
 SERVERS = {
-    "vllm": Server("VLLM_API_KEY", "adapters", starts=True),
-    "sglang": Server("SGLANG_API_KEY", "adapters", plain_lora=True),
+    "vllm": Server("VLLM_API_KEY", "adapters", starts=True, variants=("lora", "rslora")),
+    "sglang": Server("SGLANG_API_KEY", "adapters", variants=("lora",)),
     "openai": Server("OPENAI_API_KEY", "model"),
     "tinker": Server("TINKER_API_KEY", "policies"),
 }

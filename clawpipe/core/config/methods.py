@@ -97,6 +97,12 @@ class Kto(Block):
     desirable_weight: float = Field(default=1.0, ge=0, description="weight of a desirable trajectory, lambda_D")
     undesirable_weight: float = Field(default=1.0, ge=0, description="weight of an undesirable trajectory, lambda_U")
 
+    @model_validator(mode="after")
+    def _weighs_a_label(self) -> Kto:
+        if not (self.desirable_weight or self.undesirable_weight):
+            raise ValueError("both weights are 0: there is nothing to learn; give desirable_weight or undesirable_weight a value")
+        return self
+
 
 class MethodSettings(Block):
     """The methods' own settings, a block each; a step's key holds those that its method reads, see `Method.blocks`."""

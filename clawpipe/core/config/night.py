@@ -248,12 +248,22 @@ class NightConfig(Block):
     @model_validator(mode="after")
     def _has_something_to_compare(self) -> NightConfig:
         alone = self.rollouts is not None and self.rollouts.group_size == 1
-        if alone and self.train.spec.compares and self.curation.credit == "group" and not self.trajectories:
+        if alone and not self.trajectories and self._learns_from_differences_alone():
             raise ValueError(
-                "rollouts.group_size is 1: grpo compares the rollouts of an item with each other, and learns nothing from one "
-                "alone; set it to 2 or more, curation.credit to turn, or train.method to ppo"
+                f"rollouts.group_size is 1: {self.train.method} compares the rollouts of an item with each other, and learns "
+                "nothing from one alone; set it to 2 or more, train.method to ppo, or with grpo and combine curation.credit to turn"
             )
         return self
+
+    def _learns_from_differences_alone(self) -> bool:
+        """Whether all that the night's rollouts can teach are differences within a group."""
+        method, curation = self.train.spec, self.curation
+        if method.pairs:
+            return not (self.preferences or curation.pairs.corrections or curation.demonstrations.share)
+        if method.likelihood:
+            return curation.imitate == "chosen"
+        unhinted = method.weights is None and not self.train.combine.w_opd  # combine is then grpo
+        return (method.compares or unhinted) and curation.credit != "turn"
 
     @model_validator(mode="after")
     def _weighs_turns_that_count(self) -> NightConfig:
@@ -329,10 +339,10 @@ class NightConfig(Block):
     @model_validator(mode="after")
     def _trains_adapters_that_its_engine_reads(self) -> NightConfig:
         server = SERVERS.get(self.rollouts.engine.name) if self.rollouts else None
-        if self.rollouts and server and server.plain_lora and self.train.lora.variant != "lora":
+        if self.rollouts and server and self.train.adapter == "lora" and self.train.lora.variant not in server.variants:
             raise ValueError(
-                f"rollouts.engine {self.rollouts.engine.name} scales every adapter by alpha / rank and has no DoRA: set "
-                "train.lora.variant to lora, or sample with another engine"
+                f"rollouts.engine {self.rollouts.engine.name} reads no adapters of the variant {self.train.lora.variant}: set "
+                f"train.lora.variant to {' or '.join(server.variants)}, or sample with another engine"
             )
         return self
 

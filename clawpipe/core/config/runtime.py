@@ -30,7 +30,7 @@ class TaskRunner(Block):
 class Runtime(Block):
     """Settings that change how fast or where a night runs, but no result: in no step's key."""
 
-    device: str = Field(default="auto", description="auto, cpu, cuda, cuda:N")
+    device: str = Field(default="auto", pattern=r"^(auto|cpu|cuda(:[0-9]+)?)$", description="auto, cpu, cuda, cuda:N")
     workers: int = Field(default=0, ge=0, description="number of generation processes; 0 chooses by cores or GPUs")
     train_threads: int = Field(default=0, ge=0, description="CPU threads of the trainer; 0 uses every core")
     train_processes: int = Field(default=1, ge=1, description="number of training processes; several are started with torchrun")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from importlib.metadata import entry_points
 from typing import Literal, Self
 
@@ -26,6 +27,18 @@ class Lora(Block):
     dropout: Fraction = Field(default=0.0, description="share of the adapter's inputs that training leaves out")
     target_modules: str | tuple[str, ...] = Field(default="all-linear", description="names of the modules that get an adapter")
     variant: Literal["lora", "rslora", "dora"] = Field(default="lora", description="rslora scales by alpha / sqrt(rank)")
+
+    @field_validator("target_modules")
+    @classmethod
+    def _name_modules(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        names = (value,) if isinstance(value, str) else value
+        if not names or not all(names):
+            raise ValueError("no module has an empty name: use all-linear, or names such as [q_proj, v_proj]")
+        try:
+            re.compile(value if isinstance(value, str) else "")
+        except re.error as error:
+            raise ValueError(f"{value!r} is no regular expression: {error}") from None
+        return value
 
 
 class Loss(Block):

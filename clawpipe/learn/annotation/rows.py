@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 from clawpipe.core.config.methods import Opd
 from clawpipe.core.conversation.messages import Message
 from clawpipe.learn.annotation.request import AnnotateRequest, Hindsight
-from clawpipe.learn.training.data.samples import Sample, fault_of_tokens, read_rows
+from clawpipe.learn.training.data.samples import Readable, Sample, fault_of_tokens, read_rows
 from clawpipe.model.policy.hints import Hint, hinted_ids, hinted_messages, hinted_turn, hints_by_trajectory, hints_by_turn
+from clawpipe.model.policy.layout import longest_at
 from clawpipe.model.policy.renderer import Renderer
 from clawpipe.model.policy.vocabulary import vocabulary_size
 
@@ -71,7 +72,8 @@ def load_rows(request: AnnotateRequest) -> list[Row]:
     Raises:
         DataError: a file cannot be read.
     """
-    known = min(vocabulary_size(Path(policy.base)) for policy in request.policies.values())
+    bases = {Path(policy.base) for policy in request.policies.values()}
+    known = Readable(min(map(vocabulary_size, bases)), min(map(longest_at, bases)))
     if request.kind == "samples":
         return [
             _row(row, row["trajectory_id"], "", request.temperature, known) for row in read_rows(request.rows, _SAMPLE, ["turns"])
@@ -80,16 +82,16 @@ def load_rows(request: AnnotateRequest) -> list[Row]:
     return [_row(row, f"{row['pair_id']}/{side}", f"{side}_", request.temperature, known) for row in pairs for side in _SIDES]
 
 
-def _row(row: Mapping[str, Any], row_id: str, prefix: str, temperature: float, vocabulary: int) -> Row:
+def _row(row: Mapping[str, Any], row_id: str, prefix: str, temperature: float, readable: Readable) -> Row:
     prompt = row["prompt_tokens"] or 0
-    sample = _sample(row, prefix, temperature, vocabulary)
+    sample = _sample(row, prefix, temperature, readable)
     if isinstance(sample, str):
         return Row(row_id, row["item_id"], prompt, None, sample)
     turns = row.get("turns")
     return Row(row_id, row["item_id"], prompt, sample, turns=tuple(Turn(**turn) for turn in (() if turns is None else turns)))
 
 
-def _sample(row: Mapping[str, Any], prefix: str, temperature: float, vocabulary: int) -> Sample | str:
+def _sample(row: Mapping[str, Any], prefix: str, temperature: float, readable: Readable) -> Sample | str:
     """Return the sample to score, or the reason why there is none; the trainer filters the same rows for the same reasons."""
     ids, mask = row[f"{prefix}token_ids"], row[f"{prefix}loss_mask"]
     if row.get("tokens") == "none":
@@ -97,7 +99,7 @@ def _sample(row: Mapping[str, Any], prefix: str, temperature: float, vocabulary:
     if len(ids) != len(mask):
         return "lengths_differ"
     trained = np.flatnonzero(mask)
-    if fault := fault_of_tokens(ids, trained, vocabulary):
+    if fault := fault_of_tokens(ids, trained, readable):
         return fault
     return Sample(str(row["group_id"]), ids, trained, float(row["temperature"] or temperature), 1.0, {})
 

@@ -125,6 +125,7 @@ def train_policy(
     *,
     night: NightSoFar | None = None,
     environment: Played | None = None,
+    max_tokens: int | None = None,
     temperature: float,
     seed: int,
     runtime: Runtime,
@@ -134,7 +135,8 @@ def train_policy(
     the extras the policies after every `train.probe_steps` optimizer steps, by names such as step-000004.
 
     The extra "optimizer" is the state that the night's next round goes on with, where another round may follow. Preference pairs
-    that exist only as text are rendered as rollouts of `environment` are, of several those of the first.
+    that exist only as text are rendered as rollouts of `environment` are, of several those of the first; pairs with a side of more
+    than `max_tokens` are filtered, whatever their tokens.
 
     A killed run resumes from its last checkpoint, which lies below `work` under the digest of the inputs.
 
@@ -151,7 +153,7 @@ def train_policy(
         )
     if night and night.optimizer:
         night.course.require(night.optimizer, start)
-    inputs = [samples, start, token_scores, config, temperature, seed, *(night or ())]
+    inputs = [samples, start, token_scores, config, max_tokens, temperature, seed, *(night or ())]
     run = work / "train" / sha256_json(inputs)[:24]
     spec = policy_spec(store, start)
     request = TrainRequest(
@@ -159,6 +161,7 @@ def train_policy(
         **_policy(spec, start, config),
         **(_of_night(store, start, config, night) if night else {}),
         **_placement(config, runtime),
+        max_tokens=max_tokens,
         rendering=_rendering(environment, spec) if environment else None,
         config=config,
         temperature=temperature,

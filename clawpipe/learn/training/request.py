@@ -54,6 +54,7 @@ class TrainRequest(BaseModel):
     token_scores: tuple[str, ...] = Field(
         default=(), description="Parquet files of the rows' token_scores, where the method needs them"
     )
+    max_tokens: int | None = Field(default=None, ge=1, description="most tokens of a row; null: what the model can compute")
     rendering: Rendering | None = Field(default=None, description="for preference pairs that exist only as text")
     base: str = Field(description="directory of the base model")
     base_digest: str = Field(description="sha256 of the base weights; recorded in the adapter instead of the path")

@@ -8,9 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from clawpipe.core.basics.patterns import OUT_OF_TIME, fits
-from clawpipe.core.config.training import Lora
-from clawpipe.errors import ClawpipeError, ConfigError, NotFoundError
+from clawpipe.errors import ConfigError, NotFoundError
 
 
 @dataclass(frozen=True)
@@ -134,12 +132,27 @@ def width_of(name: str) -> int | None:
         return None
 
 
+def config_file(name: str) -> Path | None:
+    """Return the config.json of the model `name`, beside which its other files lie; None if it is not here."""
+    file = Path(name).expanduser() / "config.json"
+    return file if file.is_file() else _in_hub_cache(name)
+
+
 def _config_of(name: str) -> Mapping[str, Any]:
     """Return the model's config.json, of a vision-language model with the settings of its language part; {} if it is not here."""
-    directory = Path(name).expanduser()
-    file = directory / "config.json" if (directory / "config.json").is_file() else _in_hub_cache(name)
+    file = config_file(name)
     config = _read(file) if file else {}
     return {**config, **(config.get("text_config") or {})}
+
+
+def has_experts(name: str) -> bool:
+    """Return whether the model `name` is a mixture of experts, as far as its config is here."""
+    return _has_experts(_config_of(name))
+
+
+def known_architecture(name: str) -> Architecture | None:
+    """Return the sizes of the model `name` in the table of public models, all of which have Llama's modules."""
+    return KNOWN.get(_plain(name))
 
 
 def router_note(name: str) -> str:
@@ -205,48 +218,6 @@ def _read(file: Path) -> Mapping[str, Any]:
     if not isinstance(found, dict):
         raise ConfigError("a model's config.json is a JSON object", str(file), "download the model again")
     return found
-
-
-def require_targets(base: str, lora: Lora) -> None:
-    """Raise if a setting names a module that the base model does not have. A model with unknown sizes is not checked.
-
-    Raises:
-        ConfigError: it lists the modules that exist.
-    """
-    try:
-        model = architecture_of(base)
-    except ClawpipeError:
-        return
-    modules = [f"model.layers.{layer}.{name}" for layer in range(model.layers) for name in model.linears]
-    modules += ["model.embed_tokens", "lm_head"]
-    wanted = [lora.target_modules] if isinstance(lora.target_modules, str) else [(name,) for name in lora.target_modules]
-    idle = [target for target in wanted if not any(is_target(target, module) for module in modules)]
-    if idle:
-        names = ", ".join(repr(target if isinstance(target, str) else target[0]) for target in idle)
-        ends = ", ".join(name.rpartition(".")[2] for name in model.linears)
-        raise ConfigError(
-            f"{names} matches no module of {base}",
-            "train.lora.target_modules",
-            f"use all-linear, names of a list ([{ends}]), or one pattern for the whole name",
-        )
-
-
-def is_target(target_modules: str | tuple[str, ...], module: str) -> bool:
-    """Return whether an adapter is put on a linear module, by PEFT's rules: a string is a regular expression for the whole name, a
-    list holds endings of names.
-
-    Raises:
-        ConfigError: the expression takes too long, as it would in PEFT.
-    """
-    if target_modules == "all-linear":
-        return True
-    if isinstance(target_modules, str):
-        if (found := fits(target_modules, module)) is None:
-            raise ConfigError(
-                f"{target_modules!r}: {OUT_OF_TIME}", "train.lora.target_modules", "write a simpler one, or a list of names"
-            )
-        return found
-    return any(f".{module}".endswith(f".{name}") for name in target_modules)
 
 
 def _plain(name: str) -> str:

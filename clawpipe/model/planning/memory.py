@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from clawpipe.core.config import NightConfig
 from clawpipe.core.config.training import Lora
-from clawpipe.model.planning.architecture import Architecture, is_target
+from clawpipe.model.planning.architecture import Architecture
+from clawpipe.model.planning.targets import is_target
 
 Parts = dict[str, float]
 
@@ -245,4 +246,4 @@ def _dora(model: Architecture, config: NightConfig) -> float:
     three matrices [in, out]; the largest module counts."""
     if config.train.adapter == "full" or config.train.lora.variant != "dora":
         return 0.0
-    return 4.0 * max(rows * (rows + 3 * columns) for rows, columns in _targets(model, config.train.lora).values())
+    return 4.0 * max((rows * (rows + 3 * columns) for rows, columns in _targets(model, config.train.lora).values()), default=0)

@@ -94,9 +94,17 @@ def is_sharded(config: NightConfig) -> bool:
     file = config.runtime.accelerate
     if file is None or config.runtime.train_processes == 1:
         return False
+    return distributed_by(file) in ("FSDP", "DEEPSPEED")
+
+
+def distributed_by(file: str) -> str:
+    """Return the kind of distribution that an accelerate config names.
+
+    Raises:
+        ConfigError: the file cannot be read.
+    """
     try:
-        settings = parse_yaml(shipped(Path(file)).read_text(encoding="utf-8"))
-        return settings["distributed_type"] in ("FSDP", "DEEPSPEED")
+        return str(parse_yaml(shipped(Path(file)).read_text(encoding="utf-8"))["distributed_type"])
     except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
         raise ConfigError(f"no usable accelerate config: {error}", file, "the shipped ones lie in configs/accelerate/") from None
 

@@ -70,14 +70,30 @@ AttentionInterface.register(_PROBE, _note_layer)
 
 def context_of(model: Any) -> int:
     """Return the longest token history that the model can hold with the same positions for each of its prefixes."""
-    config = model.config.get_text_config()
-    named = [limit for name in _LENGTHS if (limit := getattr(config, name, None))]
-    return min(named[0] if named else _UNLIMITED, steady_length(model))
+    return min(_named_length(model) or _UNLIMITED, steady_length(model))
 
 
 def context_at(base: Path) -> int:
     """Return the same of the model whose config is in a directory, without loading it."""
-    return context_of(SimpleNamespace(config=AutoConfig.from_pretrained(base, trust_remote_code=False)))
+    return context_of(_described_at(base))
+
+
+def longest_at(base: Path) -> int:
+    """Return the most tokens of a row that the model in a directory can compute. Without rotary angles, which are computed for any
+    place, it has a table of its places."""
+    model = _described_at(base)
+    has_angles = bool(getattr(model.config.get_text_config(), "rope_parameters", None))
+    return steady_length(model) if has_angles else _named_length(model) or sys.maxsize
+
+
+def _described_at(base: Path) -> Any:
+    return SimpleNamespace(config=AutoConfig.from_pretrained(base, trust_remote_code=False))
+
+
+def _named_length(model: Any) -> int | None:
+    """Return the context length that a model's config names; None if it names none."""
+    config = model.config.get_text_config()
+    return next((limit for name in _LENGTHS if (limit := getattr(config, name, None))), None)
 
 
 def steady_length(model: Any) -> int:

@@ -58,7 +58,7 @@ log_level | - | CLAWPIPE_DEBUG=1 shows where an error came from; rollouts as tex
 checkpoint_interval | train.checkpoint_steps | and by the clock, train.checkpoint_seconds
 save_interval | train.checkpoint_steps | a killed night goes on in any case
 num_steps_per_rollout | train.optimizer_steps | optimizer steps an epoch
-rollout_batch_size | environment.train_items | items a round, of which each is played rollouts.group_size times
+rollout_batch_size | rollouts.items | items a round, of which each is played rollouts.group_size times
 n_samples_per_prompt | rollouts.group_size |
 rollout_temperature | rollouts.temperature |
 rollout_max_response_len | rollouts.max_new_tokens |

@@ -146,7 +146,7 @@ liger_rope | - | PyTorch's own kernels
 VERL = """
 actor_rollout_ref.model.path | model.base |
 data.train_files | clawpipe train FILE |
-data.train_batch_size | environment.train_items | prompts a round
+data.train_batch_size | rollouts.items | prompts a round
 data.max_prompt_length | curation.max_tokens |
 data.max_response_length | rollouts.max_new_tokens |
 actor_rollout_ref.actor.optim.lr | train.learning_rate |
@@ -206,7 +206,7 @@ SLIME = """
 --save-interval | train.checkpoint_steps |
 --prompt-data | environment.options | the file of the environment prompts
 --num-rollout | rounds |
---rollout-batch-size | environment.train_items |
+--rollout-batch-size | rollouts.items | items a round
 --n-samples-per-prompt | rollouts.group_size |
 --rollout-max-response-len | rollouts.max_new_tokens |
 --rollout-temperature | rollouts.temperature |
@@ -247,7 +247,7 @@ SLIME = """
 --max-tokens-per-gpu | train.pack_tokens |
 --sglang-mem-fraction-static | engines.md | a flag of the server, which rollouts.engine sglang asks
 --sglang-tool-call-parser | model.tool_call_format |
---over-sampling-batch-size | environment.train_items | groups without signal are filtered out, and not played anew
+--over-sampling-batch-size | rollouts.items | groups without signal are filtered out, and not played anew
 --dynamic-sampling-filter-path | curation.drop_zero_variance_groups |
 --colocate | rollouts.engine.python | the night starts a server for sampling, and stops it before it trains
 --load | train.start_from |

@@ -80,7 +80,7 @@ def inputs_of(sample: Sample) -> list[int]:
 
 
 def plan_packs(
-    samples: Sequence[Sample], pack_tokens: int, steps: int, seed: int, epochs: int = 1, share: bool = True
+    samples: Sequence[Sample], pack_tokens: int, steps: int, seed: int, epochs: int = 1, share: bool = True, whole: bool = True
 ) -> list[list[Pack]]:
     """Plan which samples go into which pack of which optimizer step.
 
@@ -88,22 +88,33 @@ def plan_packs(
     fewer groups than `steps` an epoch has one step per group. Every step gets the same number of packs, so that the
     number of accumulated gradients is constant; missing packs are empty.
 
+    Args:
+        whole: False for rows that are not compared within their groups: where there are fewer groups than `steps`, each row is
+            then a group. Conversations that all begin with one greeting are one group.
+
     Returns:
         one list of packs per optimizer step, epochs * min(steps, groups) of them.
     """
-    groups: dict[str, list[int]] = {}
-    for index, sample in enumerate(samples):
-        groups.setdefault(sample.group, []).append(index)
+    groups = _groups_of(samples)
+    if not whole and len(groups) < steps:
+        groups = [[index] for index in range(len(samples))]
     plan = [
-        fill_packs(samples, [index for group in part for index in groups[group]], pack_tokens, share)
+        fill_packs(samples, [index for group in part for index in group], pack_tokens, share)
         for epoch in range(epochs)
-        for part in _groups_by_step(list(groups), steps, np.random.default_rng((seed, epoch)))
+        for part in _groups_by_step(groups, steps, np.random.default_rng((seed, epoch)))
     ]
     longest = max(len(packs) for packs in plan)
     return [packs + [[] for _ in range(longest - len(packs))] for packs in plan]
 
 
-def _groups_by_step(groups: list[str], steps: int, generator: np.random.Generator) -> list[list[str]]:
+def _groups_of(samples: Sequence[Sample]) -> list[list[int]]:
+    groups: dict[str, list[int]] = {}
+    for index, sample in enumerate(samples):
+        groups.setdefault(sample.group, []).append(index)
+    return list(groups.values())
+
+
+def _groups_by_step(groups: list[list[int]], steps: int, generator: np.random.Generator) -> list[list[list[int]]]:
     parts = np.array_split(generator.permutation(len(groups)), min(steps, len(groups)))
     return [[groups[index] for index in part] for part in parts]
 

@@ -15,7 +15,7 @@ import numpy as np
 from clawpipe.core.basics.json_types import Row
 from clawpipe.errors import DataError
 from clawpipe.learn.training.data.packing import Pack, TokenTree, inputs_of, plan_packs
-from clawpipe.learn.training.data.samples import MISSING, Sample, fault_of_tokens, read_rows
+from clawpipe.learn.training.data.samples import MISSING, Readable, Sample, fault_of_tokens, read_rows
 
 _References = Mapping[str, "np.ndarray | None"]
 _SIDES = ("chosen", "rejected")
@@ -24,7 +24,10 @@ _STREAMS = [f"{side}_{stream}" for side in _SIDES for stream in ("token_ids", "l
 
 
 def load_pairs(
-    pairs: Sequence[str], scores: Sequence[str] | None, temperature: float, vocabulary: int | None = None
+    pairs: Sequence[str],
+    scores: Sequence[str] | None,
+    temperature: float,
+    readable: Readable = Readable(),  # noqa: B008  # a tuple
 ) -> tuple[list[Sample], dict[str, int]]:
     """Return the rows of recorded pairs in stored order, and how many pairs were filtered for each reason.
 
@@ -33,7 +36,7 @@ def load_pairs(
         scores: Parquet files of the `token_scores` contract, whose rows `<pair_id>/chosen` and `<pair_id>/rejected` hold the
         reference policy's log-probs of a side's trained tokens; None for a method without a reference.
         temperature: temperature of pairs that recorded none.
-        vocabulary: number of token ids that the model can read; None: any.
+        readable: what the model can read.
 
     Returns:
         2P rows, with the stream `reference` where there is one, and counts by reason.
@@ -42,7 +45,7 @@ def load_pairs(
         DataError: no pair remains, or a file cannot be read.
     """
     reference = None if scores is None else {row["row_id"]: row["reference"] for row in read_rows(scores, ["row_id", "reference"])}
-    results = [_pair(row, reference, temperature, vocabulary) for row in read_rows(pairs, [*_COLUMNS, *_STREAMS])]
+    results = [_pair(row, reference, temperature, readable) for row in read_rows(pairs, [*_COLUMNS, *_STREAMS])]
     rows = [side for result in results if not isinstance(result, str) for side in result]
     filtered = dict(Counter(result for result in results if isinstance(result, str)))
     if not rows:
@@ -60,13 +63,13 @@ def are_text_only(pairs: Sequence[str]) -> bool:
 
 
 def plan_pairs(
-    rows: Sequence[Sample], pack_tokens: int, steps: int, seed: int, epochs: int = 1, share: bool = True
+    rows: Sequence[Sample], pack_tokens: int, steps: int, seed: int, epochs: int = 1, share: bool = True, whole: bool = True
 ) -> list[list[Pack]]:
     """Plan which rows go into which pack of which optimizer step, like `plan_packs`, but without splitting a pair.
 
     A pair that is longer than a pack gets a pack alone.
     """
-    sharded = plan_packs(rows[0::2], sys.maxsize, steps, seed, epochs)  # one pack of pairs per step
+    sharded = plan_packs(rows[0::2], sys.maxsize, steps, seed, epochs, whole=whole)  # one pack of pairs per step
     plan = [_fill_packs(rows, pairs, pack_tokens, share) for (pairs,) in sharded]
     longest = max(len(packs) for packs in plan)
     return [packs + [[] for _ in range(longest - len(packs))] for packs in plan]
@@ -91,11 +94,11 @@ def _grow(tree: TokenTree, rows: Sequence[Sample], indices: Sequence[int]) -> No
         tree.add(inputs_of(rows[index]))
 
 
-def _pair(row: Row, reference: _References | None, temperature: float, vocabulary: int | None) -> tuple[Sample, Sample] | str:
+def _pair(row: Row, reference: _References | None, temperature: float, readable: Readable) -> tuple[Sample, Sample] | str:
     """Return both sides, or why they cannot be trained on."""
     if row["tokens"] == "none":
         return "text_only_beside_recorded_pairs"
-    chosen, rejected = (_side(row, side, reference, temperature, vocabulary) for side in _SIDES)
+    chosen, rejected = (_side(row, side, reference, temperature, readable) for side in _SIDES)
     if isinstance(chosen, str) or isinstance(rejected, str):
         return chosen if isinstance(chosen, str) else str(rejected)
     prompt = int(row["prompt_tokens"])
@@ -104,12 +107,12 @@ def _pair(row: Row, reference: _References | None, temperature: float, vocabular
     return chosen, rejected
 
 
-def _side(row: Row, side: str, reference: _References | None, temperature: float, vocabulary: int | None) -> Sample | str:
+def _side(row: Row, side: str, reference: _References | None, temperature: float, readable: Readable) -> Sample | str:
     ids, mask = row[f"{side}_token_ids"], row[f"{side}_loss_mask"].astype(bool)
     if len(ids) != len(mask):
         return "lengths_differ"
     trained = np.flatnonzero(mask)
-    if fault := fault_of_tokens(ids, trained, vocabulary):
+    if fault := fault_of_tokens(ids, trained, readable):
         return fault
     known = np.array([]) if reference is None else reference.get(f"{row['pair_id']}/{side}")
     if known is None or (reference is not None and len(known) != len(trained)):

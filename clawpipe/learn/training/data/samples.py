@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,7 @@ from clawpipe.errors import DataError
 from clawpipe.learn.training.methods import loss_of, needs, weights_of
 
 Streams = dict[str, np.ndarray]
-MISSING = "token_scores_missing"
+MISSING, TOO_LONG = "token_scores_missing", "too_long"
 
 
 def streams_of(train: Train, row: Mapping[str, Any], scores: Mapping[str, Any] | None, trained: np.ndarray) -> Streams | str:
@@ -125,8 +125,19 @@ class Sample:
     imitated: bool = False  # no policy sampled it, although the loss takes ratios
 
 
+class Readable(NamedTuple):
+    """What a model can read: token ids below `vocabulary`, and rows of at most `longest` tokens; None: any."""
+
+    vocabulary: int | None = None
+    longest: int | None = None
+
+
 def load_samples(
-    paths: Sequence[str], train: Train, temperature: float, token_scores: Sequence[str] = (), vocabulary: int | None = None
+    paths: Sequence[str],
+    train: Train,
+    temperature: float,
+    token_scores: Sequence[str] = (),
+    readable: Readable = Readable(),  # noqa: B008  # a tuple
 ) -> tuple[list[Sample], dict[str, int]]:
     """Return the rows in stored order, and how many were filtered for each reason.
 
@@ -135,7 +146,7 @@ def load_samples(
         train: decides the streams; sft trains on tokens of positive advantage only, and needs no behaviour log-probs.
         temperature: temperature of rows that recorded none (0: text that no policy sampled).
         token_scores: Parquet files of that contract, if the method `needs` them.
-        vocabulary: number of token ids that the model can read; None: any.
+        readable: what the model can read.
 
     Raises:
         DataError: no row remains, or a file cannot be read.
@@ -144,7 +155,7 @@ def load_samples(
     columns = COLUMNS + ["trajectory_id"] * scored + ["rewards"] * train.spec.critic
     scores = {row["row_id"]: row for row in read_rows(token_scores, _SCORES, ["taught"])} if scored else {}
     rows = read_rows(paths, columns, ["policy_version"] if train.spec.uses_ratios else [])
-    results = [_sample(row, scores.get(row.get("trajectory_id")), train, temperature, vocabulary) for row in rows]
+    results = [_sample(row, scores.get(row.get("trajectory_id")), train, temperature, readable) for row in rows]
     samples = _marked([result for result in results if isinstance(result, Sample)])
     filtered = dict(Counter(result for result in results if isinstance(result, str)))
     if not samples:
@@ -197,24 +208,24 @@ def _plain(value: Any) -> Any:
     return value.as_py()
 
 
-def fault_of_tokens(ids: np.ndarray, trained: np.ndarray, vocabulary: int | None) -> str | None:
+def fault_of_tokens(ids: np.ndarray, trained: np.ndarray, readable: Readable) -> str | None:
     """Return why a row of token ids [T], with loss at `trained`, cannot be trained on or scored; None if it can."""
     if not len(trained):
         return "no_trained_tokens"
     if trained[0] == 0:
         return "first_token_has_no_predecessor"
-    if ids.min() < 0 or (vocabulary is not None and ids.max() >= vocabulary):
+    if ids.min() < 0 or (readable.vocabulary is not None and ids.max() >= readable.vocabulary):
         return "token_beyond_the_vocabulary"
-    return None
+    return TOO_LONG if readable.longest is not None and len(ids) > readable.longest else None
 
 
-def _sample(row: Row, scores: Mapping[str, Any] | None, train: Train, temperature: float, vocabulary: int | None) -> Sample | str:
+def _sample(row: Row, scores: Mapping[str, Any] | None, train: Train, temperature: float, readable: Readable) -> Sample | str:
     """Return the row as a sample, or why it cannot be trained on."""
     mask, advantages = row["loss_mask"].astype(bool), row["advantages"]
     if len({len(row[name]) for name in _PARALLEL if row.get(name) is not None}) > 1:
         return "lengths_differ"
     trained = np.flatnonzero(mask & (advantages > 0) if loss_of(train).objective == "sft" else mask)
-    if fault := fault_of_tokens(row["token_ids"], trained, vocabulary):
+    if fault := fault_of_tokens(row["token_ids"], trained, readable):
         return fault
     imitated = row.get("policy_version") == UNSAMPLED
     streams = streams_of(train, row | {"loss_mask": mask, "imitated": imitated}, scores, trained)

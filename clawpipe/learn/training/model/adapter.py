@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
-from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict
+from peft import LoraConfig, PeftConfig, PeftModel, get_peft_model, get_peft_model_state_dict
+from peft.tuners.tuners_utils import _maybe_include_all_linear_layers, check_target_module_exists
 from safetensors.torch import save_file
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -22,22 +24,47 @@ def attach_trainable(model: PreTrainedModel, config: Lora, init_adapter: str | N
     """Put a new adapter, or the one in `init_adapter`, on `model`. The base's weights are frozen.
 
     Raises:
-        ConfigError: the adapter in `init_adapter` has another rank, alpha or variant than the settings.
+        ConfigError: the model has no such modules, or the adapter in `init_adapter` is on others, or has another rank, alpha or
+            variant than the settings.
     """
+    settings = _settings(config)
     if init_adapter is None:
-        targets = config.target_modules if isinstance(config.target_modules, str) else list(config.target_modules)
-        fresh = LoraConfig(**_shape(config), lora_dropout=config.dropout, target_modules=targets, task_type="CAUSAL_LM")
-        return get_peft_model(model, fresh)
-    grown = PeftModel.from_pretrained(model, init_adapter, is_trainable=True, use_safetensors=True)
-    wanted = _shape(config)
-    found = {name: getattr(grown.peft_config["default"], name, None) for name in wanted}
-    if found != wanted:
-        raise ConfigError(
-            f"the adapter to go on from has {found}, not {wanted}",
-            "train.lora",
-            "use its values, or set train.start_from to base",
-        )
-    return grown
+        return _fresh(model, settings)
+    found: Any = PeftConfig.from_pretrained(init_adapter)
+    _require_same(model, found, settings)
+    found.lora_dropout = config.dropout  # which only training reads
+    return PeftModel.from_pretrained(model, init_adapter, config=found, is_trainable=True, use_safetensors=True)
+
+
+def _settings(config: Lora) -> LoraConfig:
+    targets = config.target_modules if isinstance(config.target_modules, str) else list(config.target_modules)
+    return LoraConfig(**_shape(config), lora_dropout=config.dropout, target_modules=targets, task_type="CAUSAL_LM")
+
+
+def _fresh(model: PreTrainedModel, settings: LoraConfig) -> PeftModel:
+    try:
+        return get_peft_model(model, settings)
+    except ValueError as error:  # of names that no module has, or of modules that the family's layers do not use as peft would
+        fix = "name others of the model's linear modules, or set train.adapter to full"
+        raise ConfigError(f"no adapter can be put there: {error}", "train.lora.target_modules", fix) from error
+
+
+def _require_same(model: PreTrainedModel, found: Any, settings: LoraConfig) -> None:
+    """Raise unless a stored adapter's settings are those of `settings`, as far as they decide what is trained."""
+    names = ("r", "lora_alpha", "use_rslora", "use_dora")
+    theirs, wanted = ({name: getattr(one, name, None) for name in names} for one in (found, settings))
+    if theirs != wanted:
+        what = f"the adapter to go on from has {theirs}, not {wanted}"
+        raise ConfigError(what, "train.lora", "use its values, or set train.start_from to base")
+    if other := sorted(_places(model, found) ^ _places(model, settings)):
+        what = f"the adapter to go on from is on other modules than the settings name: {len(other)} differ, such as {other[0]}"
+        raise ConfigError(what, "train.lora.target_modules", "name its modules, or set train.start_from to base")
+
+
+def _places(model: PreTrainedModel, settings: Any) -> set[str]:
+    """Return the names of the modules that an adapter with these settings is on."""
+    resolved = _maybe_include_all_linear_layers(settings, model)
+    return {name for name, _ in model.named_modules() if check_target_module_exists(resolved, name)}
 
 
 def _shape(config: Lora) -> Options:

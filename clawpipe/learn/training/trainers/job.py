@@ -5,6 +5,7 @@ Each method names a module of this room (`Method.trainer`), whose function `trai
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -13,10 +14,11 @@ import numpy as np
 
 from clawpipe.core.config.training import Train
 from clawpipe.learn.training.data.packing import Pack
-from clawpipe.learn.training.data.samples import Sample
+from clawpipe.learn.training.data.samples import Readable, Sample
 from clawpipe.learn.training.losses.batch import Objective
 from clawpipe.learn.training.request import TrainRequest
 from clawpipe.learn.training.trainers.base import PackedTrainer
+from clawpipe.model.policy.layout import longest_at
 from clawpipe.model.policy.vocabulary import vocabulary_size
 
 Steps = list[dict[str, float]]
@@ -75,6 +77,7 @@ class TrainingJob(NamedTuple):
         return config.steps_for(len(rows) // self.rows_each, tokens)
 
 
-def vocabulary_of(request: TrainRequest) -> int:
-    """Return how many token ids the base model can read."""
-    return vocabulary_size(Path(request.base))
+def readable_of(request: TrainRequest) -> Readable:
+    """Return what the base model can read, as far as the request wants it to."""
+    base = Path(request.base)
+    return Readable(vocabulary_size(base), min(longest_at(base), request.max_tokens or sys.maxsize))

@@ -25,7 +25,7 @@ from clawpipe.learn.training.losses.kto import reference_point
 from clawpipe.learn.training.model.scoring_head import score_pack
 from clawpipe.learn.training.request import TrainRequest
 from clawpipe.learn.training.trainers.base import PackDataset, PackedTrainer
-from clawpipe.learn.training.trainers.job import Score, TrainingJob, vocabulary_of
+from clawpipe.learn.training.trainers.job import Score, TrainingJob, readable_of
 
 
 def training_job(request: TrainRequest) -> TrainingJob:
@@ -35,13 +35,13 @@ def training_job(request: TrainRequest) -> TrainingJob:
         DataError: no row is left to train on, all have the same question, or all the same label.
     """
     config = request.config
-    samples, filtered = load_samples(request.samples, config, request.temperature, request.token_scores, vocabulary_of(request))
+    samples, filtered = load_samples(request.samples, config, request.temperature, request.token_scores, readable_of(request))
     samples = one_label_each(samples)
     require_both_labels(samples)
     return TrainingJob(
         rows=with_mismatched(samples),
         filtered=filtered,
-        plan=partial(plan_pairs, share=config.share_prefixes),
+        plan=partial(plan_pairs, share=config.share_prefixes, whole=False),
         objective=KtoObjective(config.kto),
         trainer=KtoTrainer,
         complete=_with_references,

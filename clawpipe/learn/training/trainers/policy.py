@@ -15,7 +15,7 @@ from clawpipe.learn.training.model.likelihoods import require_likely_zeros
 from clawpipe.learn.training.model.value_head import predict_values
 from clawpipe.learn.training.process.collectives import broadcast_from_main
 from clawpipe.learn.training.request import TrainRequest
-from clawpipe.learn.training.trainers.job import Score, Steps, TrainingJob, vocabulary_of
+from clawpipe.learn.training.trainers.job import Score, Steps, TrainingJob, readable_of
 
 
 def training_job(request: TrainRequest) -> TrainingJob:
@@ -25,12 +25,12 @@ def training_job(request: TrainRequest) -> TrainingJob:
         DataError: no row is left to train on.
     """
     config, loss = request.config, loss_of(request.config)
-    rows, filtered = load_samples(request.samples, config, request.temperature, request.token_scores, vocabulary_of(request))
+    rows, filtered = load_samples(request.samples, config, request.temperature, request.token_scores, readable_of(request))
     critic = config.ppo if config.spec.critic else None
     job = TrainingJob(
         rows=rows,
         filtered=filtered,
-        plan=partial(plan_packs, share=config.share_prefixes),
+        plan=partial(plan_packs, share=config.share_prefixes, whole=not config.spec.likelihood),
         objective=PolicyObjective(loss, weights_of(config)[1], critic),
     )
     if loss.objective == "sft":

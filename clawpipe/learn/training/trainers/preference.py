@@ -13,7 +13,7 @@ from clawpipe.learn.training.data.text_pairs import load_text_pairs
 from clawpipe.learn.training.losses.batch import PairLoss, PairObjective
 from clawpipe.learn.training.losses.preference import preference_loss
 from clawpipe.learn.training.request import TrainRequest
-from clawpipe.learn.training.trainers.job import Score, TrainingJob, keep, vocabulary_of
+from clawpipe.learn.training.trainers.job import Score, TrainingJob, keep, readable_of
 from clawpipe.model.policy.text import renderers
 from clawpipe.model.policy.vocabulary import load_tokenizer
 
@@ -35,12 +35,13 @@ def pair_job(request: TrainRequest, loss: PairLoss) -> TrainingJob:
         ConfigError, DataError: see `training_job`.
     """
     config = request.config
-    job = partial(TrainingJob, plan=partial(plan_pairs, share=config.share_prefixes), objective=PairObjective(loss), rows_each=2)
+    plan = partial(plan_pairs, share=config.share_prefixes, whole=False)
+    job = partial(TrainingJob, plan=plan, objective=PairObjective(loss), rows_each=2)
     compares = config.spec.compares_with_start
     if are_text_only(request.samples):
         return job(*_rendered(request), complete=_with_references if compares else keep)
     scores = request.token_scores if compares else None
-    return job(*load_pairs(request.samples, scores, request.temperature, vocabulary_of(request)))
+    return job(*load_pairs(request.samples, scores, request.temperature, readable_of(request)))
 
 
 def _rendered(request: TrainRequest) -> tuple[list[Sample], dict[str, int]]:
@@ -49,7 +50,7 @@ def _rendered(request: TrainRequest) -> tuple[list[Sample], dict[str, int]]:
         raise ConfigError("pairs of text need an environment, whose preamble and tools they are rendered with", "rendering")
     tokenizer = load_tokenizer(Path(request.base))
     renderer_of = renderers(tokenizer, rendering.tool_call_format, rendering.opening.specs())
-    return load_text_pairs(request.samples, renderer_of, rendering.opening.messages())
+    return load_text_pairs(request.samples, renderer_of, rendering.opening.messages(), readable_of(request))
 
 
 def _with_references(rows: list[Sample], score: Score) -> list[Sample]:
