@@ -10,7 +10,7 @@ import pytest
 from clawpipe.core.config.night import Model, Runtime
 from clawpipe.core.config.training import Train
 from clawpipe.core.system.progress import reporting_to
-from clawpipe.errors import DataError
+from clawpipe.errors import ConfigError, DataError
 from clawpipe.learn.evaluation.model_check import check_model
 from clawpipe.model.policy.spec import untrained_spec
 from clawpipe.play.workers.pool import WorkerPool
@@ -86,5 +86,5 @@ def test_a_model_that_cannot_be_loaded_is_refused_in_one_line(check, families, t
 
 
 def test_a_model_that_takes_no_adapter_is_found_before_rollouts(check):
-    with pytest.raises(DataError, match=r"the trainer cannot run this model: .*Target modules"):
+    with pytest.raises(ConfigError, match=r"train\.lora\.target_modules: no adapter can be put there: .*no_such_layer"):
         check("random", Train.model_validate({"lora": {"target_modules": ["no_such_layer"]}}))

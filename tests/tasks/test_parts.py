@@ -102,7 +102,7 @@ def test_an_evaluation_goes_to_workers_by_shard(
     policy: ModelRef,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    def played(pool, work: Path, request: ShardRequest) -> Path:
+    def played(pool, work: Path, request: ShardRequest, inputs: list[str]) -> Path:
         work.mkdir(parents=True, exist_ok=True)
         path = work / f"{request.items[0]['item_id'].replace('/', '-')}.parquet"
         write_parquet(pa.table({"item_id": [row["item_id"] for row in request.items]}), path)

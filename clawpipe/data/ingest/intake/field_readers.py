@@ -11,7 +11,7 @@ from __future__ import annotations
 _ROWS, _PAIRS, _CAPTURE = (
     "clawpipe.data.ingest.intake.rows",
     "clawpipe.data.ingest.intake.pairs",
-    "clawpipe.data.importers.formats.capture",
+    "clawpipe.data.importers.formats.captured_rows",
 )
 _OPENCLAW, _STATUS = "clawpipe.data.importers.formats.openclaw", "clawpipe.data.ingest.captured.captured_sessions:_turn_status"
 _SQL, _OWNER = "clawpipe/data/curation/sql", "clawpipe.learn.evaluation.heldout.conversations:owner_of"
@@ -81,7 +81,7 @@ RECORDS: dict[str, dict[str, str]] = {
         **dict.fromkeys(("key", "session", "turn", "response_id"), "clawpipe.data.capture.sessions:_add_feedback"),
         "time": _STATUS,
         **dict.fromkeys(("id", "value", "comment"), f"{_CAPTURE}:judgement_of"),
-        "correction": f"{_CAPTURE}:corrections",
+        "correction": "clawpipe.data.importers.formats.captured_faults:corrections",
     },
     "Done": {
         **dict.fromkeys(("key", "session"), "clawpipe.record.removal.captured:CapturedRecords.covers"),
