@@ -22,7 +22,7 @@ from clawpipe.learn.training.data.pairs import plan_pairs
 from clawpipe.learn.training.data.samples import Sample
 from clawpipe.learn.training.losses.batch import KtoObjective
 from clawpipe.learn.training.losses.kto import kto_loss, reference_point, row_sums
-from clawpipe.learn.training.trainers.kto import KtoTrainer, one_label_each, require_both_labels, with_mismatched
+from clawpipe.learn.training.trainers.kto import KtoTrainer, one_label_each, require_both_labels, weighed, with_mismatched
 
 LABELS = torch.tensor([True, False, False, True, True])
 
@@ -131,6 +131,13 @@ def test_a_talk_with_turns_of_both_labels_becomes_two_rows(make_sample):
     assert (second.trained.tolist(), second.streams["advantages"].tolist()) == ([3], [-1.0])
     assert third.trained.tolist() == [1]
     require_both_labels([first, second])
+
+
+def test_both_labels_weigh_the_same_unless_told(make_sample):
+    good, bad = make_sample([1, 2], [1], advantage=1.0), make_sample([1, 3], [1], advantage=-0.5)
+    assert weighed(Kto(), [good, bad, bad, bad]).desirable_weight == 3.0
+    assert weighed(Kto(undesirable_weight=0.5), [good, good, replace(bad, weight=3.0)]).desirable_weight == 0.75
+    assert weighed(Kto(desirable_weight=1.2), [good, bad, bad, bad]).desirable_weight == 1.2
 
 
 def test_a_mismatched_row_has_the_answer_to_another_question(make_sample):

@@ -94,7 +94,11 @@ class Kto(Block):
     """The loss on labelled trajectories; formula in clawpipe.learn.training.losses.kto."""
 
     beta: float = Field(default=0.1, gt=0, description="how fast the value of a log-ratio saturates; larger: stay closer")
-    desirable_weight: float = Field(default=1.0, ge=0, description="weight of a desirable trajectory, lambda_D")
+    desirable_weight: float | None = Field(
+        default=None,
+        ge=0,
+        description="weight of a desirable trajectory, lambda_D; null: that with which both labels weigh the same in a round",
+    )
     undesirable_weight: float = Field(default=1.0, ge=0, description="weight of an undesirable trajectory, lambda_U")
 
     @model_validator(mode="after")

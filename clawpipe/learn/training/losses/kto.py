@@ -29,7 +29,7 @@ def kto_loss(log_ratios: Tensor, desirable: Tensor, point: Tensor, config: Kto) 
         log_ratios: float [R] in nats, r of each row, with gradient.
         desirable: bool [R], labels.
         point: float [], z in nats, see `reference_point`.
-        config: beta and the weights of both labels.
+        config: beta and the weights of both labels; a desirable row without a weight has that of the others.
 
     Returns:
         loss [R] with gradient, and detached means over the rows: `kl` is z; `_chosen` the share of desirable rows; and
@@ -38,7 +38,8 @@ def kto_loss(log_ratios: Tensor, desirable: Tensor, point: Tensor, config: Kto) 
     margin = config.beta * (log_ratios - point.detach())
     value = torch.where(desirable, margin, -margin).sigmoid()
     rewards, chosen = config.beta * log_ratios.detach(), desirable.to(log_ratios.dtype)
-    weight = config.desirable_weight * chosen + config.undesirable_weight * (1 - chosen)
+    good = config.undesirable_weight if config.desirable_weight is None else config.desirable_weight
+    weight = good * chosen + config.undesirable_weight * (1 - chosen)
     metrics = {"_chosen": chosen, "_rewards_chosen": rewards * chosen, "_rewards_rejected": rewards * (1 - chosen)}
     return weight * (1 - value), {"kl": point.detach()} | {name: part.mean() for name, part in metrics.items()}
 
