@@ -333,6 +333,5 @@ def close_night(night: OpenNight) -> NightStatus:
     write_report(status, night.journal.run_dir, night.config, transcripts)
     with if_alone(night.home, night.config.registry.model_name) as is_alone:
         if is_alone:
-            with suppress(OSError):
-                clear(night.home.work)
+            clear(night.home.work, ignore_errors=True)
     return status

@@ -8,7 +8,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from clawpipe.core.basics.json_types import JsonObject
@@ -64,16 +64,24 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o666) -> None:
     fsync(path.parent)
 
 
-def clear(directory: Path) -> None:
-    """Remove a directory with all in it; where it is a link to one on another disk, all in that one, and the link stays."""
+def clear(directory: Path, *, ignore_errors: bool = False) -> None:
+    """Remove a directory with all in it; where it is a link to one on another disk, all in that one, and the link stays.
+
+    Args:
+        ignore_errors: what cannot be removed stays, and the rest goes.
+
+    Raises:
+        OSError: something cannot be removed.
+    """
     if not directory.is_symlink():
-        shutil.rmtree(directory)
+        shutil.rmtree(directory, ignore_errors=ignore_errors)
         return
-    for found in directory.iterdir():
-        if found.is_dir() and not found.is_symlink():
-            shutil.rmtree(found)
-        else:
-            found.unlink()
+    for found in list(directory.iterdir()) if directory.is_dir() else ():  # the other disk may be away
+        with suppress(OSError) if ignore_errors else nullcontext():
+            if found.is_dir() and not found.is_symlink():
+                shutil.rmtree(found, ignore_errors=ignore_errors)
+            else:
+                found.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -131,6 +131,14 @@ def _signal_group(group: int, number: int) -> None:
         os.killpg(group, number)
 
 
+def user_name() -> str:
+    """Return the name of the user that this process runs as; the number of one without a name, as containers may have it."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # OSError from Python 3.13 on
+        return f"user {os.getuid()}"
+
+
 def trim_heap() -> None:
     """Return freed memory to the system; malloc would keep it for later. Costs milliseconds."""
     if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
@@ -158,11 +166,3 @@ if __name__ == "__main__":
         os.kill(os.getpid(), -status)
         signal.pause()
     sys.exit(status)
-
-
-def user_name() -> str:
-    """Return the name of the user that this process runs as; the number of one without a name, as containers may have it."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # OSError from Python 3.13 on
-        return f"user {os.getuid()}"

@@ -11,7 +11,7 @@ import datetime
 import json
 import re
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -246,8 +246,7 @@ def _clean(home: Home, store: Store, ids: str, taken: Mapping[str, str], found: 
         found: whether there were rows.
     """
     if found:
-        with suppress(OSError):  # what stays is told
-            clear(home.work)  # shards and checkpoints of rows that are gone
+        clear(home.work, ignore_errors=True)  # shards and checkpoints of rows that are gone; what stays is told
     drop_dead_records(home)
     _clean_ingest_state(home, ids, taken)
     nights = [night for night in list_nights(home) if any(old.encode() in _journal(home, night) for old in taken)]
