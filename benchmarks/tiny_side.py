@@ -40,7 +40,7 @@ from clawpipe.learn.training.run import train
 from clawpipe.model.policy.base import resolve_base
 from clawpipe.model.policy.version import base_ref
 from clawpipe.play.environments.discovery import load_environment
-from clawpipe.play.judging.base import score_dataset
+from clawpipe.play.judging.scoring import score_dataset
 from clawpipe.play.judging.verifier import VerifierScorer
 from clawpipe.play.rollouts.generate import Chunk, generate_chunk, roll_out, round_items
 from clawpipe.play.workers.episodes import derive_seed

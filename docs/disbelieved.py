@@ -214,7 +214,7 @@ SECTIONS: dict[str, tuple[str, Callable[[], list[Reason]]]] = {
     ),
     "Rollouts and rows that no scorer can judge": (
         "They are rejected when they are scored.",
-        lambda: returned("play/judging/base", r"_judge\w*"),
+        lambda: returned("play/judging/scoring", r"_judge\w*"),
     ),
     "Rows that curation filters": (
         "Each row under the first reason that applies, in the order of the steps. The report of a night counts them.",

@@ -18,9 +18,10 @@ from clawpipe.data.similarity.duplicates import near_duplicates, zip_signed
 from clawpipe.data.similarity.heldout import near_heldout
 from clawpipe.data.similarity.signatures import sign as sign_dataset
 from clawpipe.play.environments.several import open_environments
-from clawpipe.play.judging.base import SCORERS, Scorer, score_dataset
+from clawpipe.play.judging.base import SCORERS, Scorer
 from clawpipe.play.judging.gaming.people import signs_against_users
 from clawpipe.play.judging.hint_leaks import clear_hints as clear_hints_of
+from clawpipe.play.judging.scoring import score_dataset
 from clawpipe.play.judging.verifier import VerifierScorer
 from clawpipe.record.reviews.edits import edited_rows
 from clawpipe.record.reviews.table import NAME as REVIEWS

@@ -31,7 +31,8 @@ from clawpipe.play.environments.discovery import load_environment
 from clawpipe.play.environments.ending import outcome_of
 from clawpipe.play.environments.hosted import open_environment
 from clawpipe.play.environments.play import Play
-from clawpipe.play.judging.base import SCORERS, score_dataset
+from clawpipe.play.judging.base import SCORERS
+from clawpipe.play.judging.scoring import score_dataset
 from clawpipe.play.judging.verifier import VerifierScorer
 from tests.fake_vllm import FakeVllm, serving
 

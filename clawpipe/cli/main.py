@@ -41,6 +41,7 @@ from clawpipe.cli import (
     metrics,
     models,
     night,
+    plan,
     report,
     rescore,
     review,
@@ -49,6 +50,7 @@ from clawpipe.cli import (
     server,
     sessions,
     start,
+    status,
     sweep,
     up,
 )
@@ -87,8 +89,8 @@ app.command("run", rich_help_panel="Nights")(night.run)
 app.command("demo", rich_help_panel="Nights")(demo.demo)
 app.command("init", rich_help_panel="Nights")(start.init)
 app.command("train", rich_help_panel="Nights")(start.train)
-app.command("plan", rich_help_panel="Nights")(night.plan)
-app.command("status", rich_help_panel="Nights")(night.status)
+app.command("plan", rich_help_panel="Nights")(plan.plan)
+app.command("status", rich_help_panel="Nights")(status.status)
 app.command("report", rich_help_panel="Nights")(report.report)
 app.command("open", rich_help_panel="Nights")(open_.open_)
 app.command("sweep", rich_help_panel="Nights")(sweep.sweep)

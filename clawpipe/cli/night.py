@@ -1,12 +1,10 @@
-"""`clawpipe run`, `plan` and `status`: plan a night, run it, and show its status."""
+"""`clawpipe run`: run a night to its verdict."""
 
 from __future__ import annotations
 
 import logging
 import os
-import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,9 +12,10 @@ import typer
 
 from clawpipe.cli.config import OverrideOption
 from clawpipe.cli.ending import end_early
-from clawpipe.cli.output import JsonFlag, print_json, printable, tell
+from clawpipe.cli.output import JsonFlag, print_json, tell
+from clawpipe.cli.status import print_status
 from clawpipe.core.basics.json_types import JsonObject
-from clawpipe.errors import BusyError, ClawpipeError, ConfigError, NotFoundError
+from clawpipe.errors import BusyError, ClawpipeError, ConfigError
 
 if TYPE_CHECKING:
     from clawpipe.core.config import NightConfig
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
 ConfigOption = Annotated[Path, typer.Option("--config", "-c", help="YAML file of the night's settings.")]
 NightOption = Annotated[Path | None, typer.Option("--config", "-c", help="YAML file of the night's settings.")]
-_OF_USERS = "registry.per: these steps are run for each user who said something new, on that user's rows"
 DEFAULT_CONFIG = Path("configs/demo.yaml")
 
 
@@ -51,7 +49,7 @@ def run(config: NightOption = None, override: OverrideOption = [], json_output: 
     if json_output:
         print_json({"run": run_id, **status.model_dump(mode="json")})
     else:
-        _print_status(status, Home.from_env())
+        print_status(status, Home.from_env())
 
 
 def _run_of_users(config: Path, overrides: list[str], json_output: bool) -> None:
@@ -65,7 +63,7 @@ def _run_of_users(config: Path, overrides: list[str], json_output: bool) -> None
         run_id, status = _run_one(config, own, json_output)
         nights.append({"run": run_id, **status.model_dump(mode="json")})
         if not json_output:
-            _print_status(status, home)
+            print_status(status, home)
 
     each(overrides_of_users(home, config, overrides), run_one, lambda error: tell(error, as_json=False))
     if json_output:
@@ -159,209 +157,8 @@ def _night(config: str, overrides: list[str], private: bool) -> JsonObject:
             drain(ending_server=private)
 
 
-def plan(
-    config: ConfigOption = DEFAULT_CONFIG,
-    override: OverrideOption = [],  # noqa: B006
-    hardware: Annotated[bool, typer.Option("--hardware", help="Show the memory that the night needs instead.")] = False,
-    gpu: Annotated[
-        str | None,
-        typer.Option(help="Show the memory that the night needs on rtx-4090, a100-40, a100-80, h100, h200 or a size: 48gb."),
-    ] = None,
-    check_model: Annotated[
-        bool, typer.Option("--check-model", help="Only run the check of the model that a night begins with. Fetches the model.")
-    ] = False,
-    json_output: JsonFlag = False,
-) -> None:
-    """Show what a night would do: its settings, each step's cache key, and whether the step would run. Nothing is written.
-
-    The key of a step that depends on steps yet to run is unknown, and shown as "-". With --hardware: the peak memory of generation
-    and training, whether it fits this machine or the given GPU, and the cheapest change that makes it fit.
-    """
-    from clawpipe.core.config import load_config
-    from clawpipe.record.nights.files import night_id
-
-    settings = load_config(config, override)
-    if hardware or gpu:
-        _plan_hardware(settings, gpu, json_output)
-        return
-    if check_model:
-        _plan_check(settings, json_output)
-        return
-    from clawpipe.core.services.prefect_server import no_api
-    from clawpipe.core.store.home import Home
-    from clawpipe.model.planning.architecture import router_note
-    from clawpipe.model.planning.rate import rate_facts, rate_notes, rate_of_night
-    from clawpipe.record.nights.compared import shares_note
-
-    with no_api():  # even importing Prefect would create a directory
-        from flows.labels import labelled
-        from flows.planning import plan_night
-
-        settings = labelled(Home.from_env(), settings)
-        steps = plan_night(settings)
-    rate = rate_of_night(settings)
-    told = [router_note(settings.model.base), shares_note(settings), *rate_notes(settings.train, rate)]
-    told += [_OF_USERS] if settings.registry.per else []
-    notes = [note for note in told if note]
-    plan = {"night": night_id(settings), "config": settings.model_dump(mode="json"), "steps": steps, "notes": notes}
-    plan["rate"] = rate_facts(settings.train, rate)
-    if json_output:
-        print_json(plan)
-    else:
-        from clawpipe.record.reporting.summary import plan_table
-
-        _print(plan_table(plan))
-        for note in notes:
-            print(note)
-
-
-def _plan_hardware(settings: NightConfig, gpu: str | None, json_output: bool) -> None:
-    from clawpipe.model.planning.architecture import architecture_of
-    from clawpipe.model.planning.hardware import local_device, named
-    from clawpipe.model.planning.plan import as_dict, estimate
-
-    found = estimate(settings, architecture_of(settings.model.base), named(gpu) if gpu else local_device(settings.runtime.device))
-    if json_output:
-        print_json(as_dict(found))
-        return
-    from clawpipe.model.planning.plan import hardware_table
-
-    _print(hardware_table(found))
-
-
-def _plan_check(settings: NightConfig, json_output: bool) -> None:
-    import tempfile
-
-    from clawpipe.core.config.night import Rollouts
-    from clawpipe.learn.evaluation.model_check import check_model
-    from clawpipe.model.policy.spec import untrained_spec
-    from clawpipe.play.workers.pool import WorkerPool
-    from clawpipe.record.reporting.terminal import waiting
-
-    with tempfile.TemporaryDirectory() as scratch, WorkerPool(settings.runtime, Path(scratch)) as pool:
-        engine = (settings.rollouts or Rollouts()).engine
-        with waiting(f"checking {settings.model.base}: its engine, then its trainer", quiet=json_output):
-            found = check_model(pool, Path(scratch), untrained_spec(settings.model), settings.train, settings.runtime, engine)
-    if json_output:
-        print_json({"model": settings.model.base, "check": [figures.model_dump() for figures in found]})
-        return
-    for figures in found:
-        print(f"{figures.part:<8} {figures}")
-
-
-def status(
-    night: Annotated[str | None, typer.Option("--night", help="A night's id; by default the latest.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-l", min=1, help="Most nights in the table of the latest ones.")] = 20,
-    every_model: Annotated[
-        bool, typer.Option("--all", help="One line for each model: last verdict, what runs, when it is due.")
-    ] = False,
-    json_output: JsonFlag = False,
-) -> None:
-    """Show a past or running night: steps, held-out figures, verdict, model, and the evidence left."""
-    from clawpipe.core.store.home import Home
-    from clawpipe.record.nights.conclude import count_evidence_in
-    from clawpipe.record.nights.files import list_nights
-    from clawpipe.record.nights.status import read_status
-
-    home = Home.from_env()
-    if every_model:
-        _print_models(home, json_output)
-        return
-    nights = list_nights(home)
-    if not nights:
-        due = "; ".join(_schedule(home))
-        raise NotFoundError("no night has run here", str(home.root), due or "start one: clawpipe run --config configs/demo.yaml")
-    found = count_evidence_in(home, read_status(home, night or nights[-1]))
-    if json_output:
-        print_json(found.model_dump(mode="json"))
-        return
-    _print_status(found, home)
-    if night is None and len(nights) > 1:
-        from clawpipe.record.reporting.summary import nights_table
-
-        _print(nights_table(list(_readable(home, nights[-limit:]))))
-        if len(nights) > limit:
-            typer.echo(f"{len(nights) - limit} earlier nights: --limit {len(nights)} shows them")
-    for line in _schedule(home):
-        typer.echo(f"schedule: {line}")
-
-
-def _print_models(home: Home, json_output: bool) -> None:
-    from clawpipe.record.reporting.models import model_statuses, models_table
-
-    found = model_statuses(home, _next_nights(home))
-    if json_output:
-        print_json({"models": [one.model_dump(mode="json") for one in found]})
-    elif found:
-        _print(models_table(found))
-    else:
-        raise NotFoundError("no night has run here", str(home.root), "start one: clawpipe run --config configs/demo.yaml")
-
-
-def _next_nights(home: Home) -> dict[str, str]:
-    """Return when the next night of each model is due; nothing while `clawpipe up` does not run, or does not answer."""
-    from clawpipe.core.services.prefect_server import announced_url
-    from clawpipe.core.services.schedules import deployed
-
-    url = announced_url(home)
-    with suppress(ClawpipeError):
-        found = deployed(home, url) if url else []
-        return {one.model: f"{one.next_run:%Y-%m-%d %H:%M}" for one in found if one.model and one.next_run}
-    return {}
-
-
-def _schedule(home: Home) -> list[str]:
-    """Return when each deployment of `clawpipe up` runs next, and how it last ended; nothing while it is not up."""
-    from clawpipe.core.services.prefect_server import announced_url
-    from clawpipe.core.services.schedules import deployed
-
-    url = announced_url(home)
-    try:
-        return [str(one) for one in deployed(home, url)] if url else []
-    except ClawpipeError as error:
-        return [str(error)]
-
-
-def _readable(home: Home, nights: list[str]) -> Iterator[NightStatus]:
-    """Yield the statuses of nights; errors of damaged ones are printed, and the others are shown."""
-    from clawpipe.record.nights.status import read_status
-
-    for night in nights:
-        try:
-            yield read_status(home, night)
-        except ClawpipeError as error:
-            tell(error, as_json=False)
-
-
 def flow_log(home: Home) -> Path:
     """Return the log of Prefect and the libraries in processes that run nights."""
     log = home.root / "logs" / "flow.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     return log
-
-
-def _print_status(status: NightStatus, home: Home) -> None:
-    """Print the night, and last the address of its lineage on one line, so that a terminal makes a link of it."""
-    from clawpipe.record.reporting.summary import summary
-
-    _print(summary(status))
-    if page := status.lineage_page:
-        where, address = _address(page, home)
-        typer.echo(f"lineage as a graph{where}\n  {printable(address)}")
-
-
-def _address(page: str, home: Home) -> tuple[str, str]:
-    """Return where to find a Prefect page, and its address; a path is a page of the home's server."""
-    from clawpipe.core.services.prefect_server import announced_url
-
-    if not page.startswith("/"):
-        return "", page
-    url = announced_url(home)
-    return ("", f"{url.removesuffix('/api')}{page}") if url else (", on Prefect's pages while `clawpipe up` runs", page)
-
-
-def _print(what: Any) -> None:
-    """Print a renderable on stdout, 80 columns wide unless it is a terminal."""
-    from rich.console import Console
-
-    Console(width=None if sys.stdout.isatty() else 80).print(what, crop=False)

@@ -32,6 +32,13 @@ def print_table(table: Any) -> None:
     Console(width=None if sys.stdout.isatty() else 140, highlight=False).print(table)
 
 
+def print_at_80(what: Any) -> None:
+    """Print a renderable as wide as the terminal; of 80 columns, and not cropped, where there is none."""
+    from rich.console import Console
+
+    Console(width=None if sys.stdout.isatty() else 80).print(what, crop=False)
+
+
 def printable(text: str) -> str:
     """Return `text` without characters that control a terminal; line breaks stay."""
     return "".join(character if character.isprintable() or character in "\n\t" else " " for character in text)

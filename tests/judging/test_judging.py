@@ -13,7 +13,8 @@ from clawpipe.core.store.artifacts import Store
 from clawpipe.core.store.datasets import publish_dataset, read_dataset
 from clawpipe.errors import BusyError, ConfigError
 from clawpipe.play.environments.base import Hindsight, Outcome, TaskItem
-from clawpipe.play.judging.base import Score, score_dataset
+from clawpipe.play.judging.base import Score
+from clawpipe.play.judging.scoring import score_dataset
 from clawpipe.play.judging.verifier import VerifierScorer
 
 

@@ -23,8 +23,9 @@ from clawpipe.core.store.refs import DatasetRef
 from clawpipe.errors import ConfigError, DataError
 from clawpipe.play.environments.base import Outcome, TaskItem
 from clawpipe.play.environments.labelled import LabelledEnvironment, labelled_item
-from clawpipe.play.judging.base import Score, score_dataset
+from clawpipe.play.judging.base import Score
 from clawpipe.play.judging.rescore import rescore
+from clawpipe.play.judging.scoring import score_dataset
 from clawpipe.play.judging.verifier import VerifierScorer
 
 ANSWERS = ["7", "7.", "8"]  # to three items whose answer is 7

@@ -30,7 +30,7 @@ from clawpipe.model.policy.version import base_ref
 from clawpipe.play.environments.base import Answer, Hindsight, Outcome, TaskItem, Verdict, question_item
 from clawpipe.play.environments.ending import COLUMNS, Ending, EpisodeTimeoutError, FailedEpisodeError, outcome_of
 from clawpipe.play.environments.letters import LettersEnvironment
-from clawpipe.play.judging.base import score_dataset
+from clawpipe.play.judging.scoring import score_dataset
 from clawpipe.play.judging.verifier import VerifierScorer
 from clawpipe.play.workers.episodes import EpisodeLimits, trajectory_rows
 from tests.rollouts.scripted import LIMITS, chat, play

@@ -20,7 +20,7 @@ from clawpipe.core.store.datasets import newest_first, publish_dataset, read_dat
 from clawpipe.core.store.refs import DatasetRef, StepResult
 from clawpipe.errors import ConfigError, DataError
 from clawpipe.play.environments.ending import Judges
-from clawpipe.play.judging.base import reweighed, score_dataset
+from clawpipe.play.judging.scoring import reweighed, score_dataset
 from clawpipe.play.judging.verifier import VerifierScorer
 
 
