@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from clawpipe.cli.config import OverrideOption
-from clawpipe.cli.output import JsonFlag, print_json, printable
+from clawpipe.cli.output import JsonFlag, print_json
+from clawpipe.cli.review_text import counts_of, decision_line, head_lines, heading, past_lines, row_as_json, row_lines, whole_lines
 from clawpipe.core.system.processes import user_name
 
 if TYPE_CHECKING:
-    from clawpipe.core.basics.json_types import JsonObject
     from clawpipe.record.reviews.decisions import Decision, Verdict
     from clawpipe.record.reviews.queue import Entry, Queue
 
 app = typer.Typer(help="What would teach tonight: approve, reject or edit it before it does.", no_args_is_help=False)
 
-_SHOWN = 300  # characters of a text in the list
-_INDENT = 7
 
 ConfigOption = Annotated[
     Path | None,
@@ -64,11 +62,11 @@ def list_(
     entries = queue.entries()
     shown = [one for one in entries if everything or not one.decided][:limit]
     if json_output:
-        print_json(_counts(entries) | {"rows": [_as_json(queue, one) for one in shown]})
+        print_json(counts_of(entries) | {"rows": [row_as_json(queue, one) for one in shown]})
         return
-    typer.echo(_heading(entries, len(shown)))
+    typer.echo(heading(entries, len(shown)))
     for entry in shown:
-        typer.echo("\n".join(_lines(queue, entry)))
+        typer.echo("\n".join(row_lines(queue, entry)))
 
 
 @app.command("show")
@@ -84,9 +82,9 @@ def show(
     entry = queue.entry(row)
     history = queue.decisions.history(entry.row_id)
     if json_output:
-        print_json(_as_json(queue, entry) | {"history": [vars(one) for one in history]})
+        print_json(row_as_json(queue, entry) | {"history": [vars(one) for one in history]})
         return
-    typer.echo("\n".join([*_head(entry), *_whole(queue, entry), *_past(history)]))
+    typer.echo("\n".join([*head_lines(entry), *whole_lines(queue, entry), *past_lines(history)]))
 
 
 @app.command("approve")
@@ -222,7 +220,7 @@ def _require_open(entries: Sequence[Entry]) -> None:
 
     for entry in entries:
         if entry.decided and entry.decision:
-            raise ConfigError(_told(entry.decision), entry.row_id, "nothing was recorded: --again decides anew")
+            raise ConfigError(decision_line(entry.decision), entry.row_id, "nothing was recorded: --again decides anew")
 
 
 def _name(by: str) -> str:
@@ -234,104 +232,4 @@ def _tell(made: Sequence[Decision], json_output: bool) -> None:
         print_json({"decisions": [vars(one) for one in made]})
         return
     for one in made:
-        typer.echo(f"{one.row_id} {_told(one)}")
-
-
-def _told(one: Decision) -> str:
-    from clawpipe.record.reviews.decisions import told
-
-    return printable(told(one))
-
-
-def _as_json(queue: Queue, entry: Entry) -> JsonObject:
-    from clawpipe.record.reviews.queue import parts_of
-
-    text = {name or "messages": messages for name, messages in parts_of(entry, queue.text(entry)).items()}
-    return entry.as_json() | {"text": text}
-
-
-def _counts(entries: Sequence[Entry]) -> JsonObject:
-    decided = [one.decision.verdict for one in entries if one.decided and one.decision]
-    verdicts = {verdict: decided.count(verdict) for verdict in ("approved", "rejected", "edited")}
-    return {"waiting": len(entries) - len(decided), **verdicts}
-
-
-def _heading(entries: Sequence[Entry], shown: int) -> str:
-    counts = _counts(entries)
-    others = ", ".join(f"{count} {name}" for name, count in counts.items() if name != "waiting")
-    cut = f", {shown} shown" if shown < counts["waiting"] else ""
-    waits = "1 row waits" if counts["waiting"] == 1 else f"{counts['waiting']} rows wait"
-    return f"{waits}{cut} ({others}); the most uncertain first"
-
-
-def _head(entry: Entry) -> Iterator[str]:
-    owner = [f"{name} {value}" for name, value in (("session", entry.session), ("user", entry.user)) if value]
-    yield printable(f"{entry.uncertainty:5.2f}  {entry.row_id}")
-    yield printable(f"{' ' * _INDENT}{', '.join([f'{entry.source} {entry.kind}', *owner])}")
-    if entry.decided and entry.decision:
-        yield f"{' ' * _INDENT}{_told(entry.decision)}"
-    for line in _scores(entry):
-        yield f"{' ' * _INDENT}{line}"
-
-
-def _scores(entry: Entry) -> Iterator[str]:
-    if not entry.opinions:
-        yield "nobody has scored it"
-    for one in entry.opinions:
-        of = "" if one.turn is None else f" of turn {one.turn}"
-        votes = " votes " + " ".join("?" if vote is None else f"{vote:+d}" for vote in one.votes) if one.votes else ""
-        yield printable(f"{one.value:+.2g}{of} by {one.scorer}" + (f": {one.reason}" if one.reason else "") + votes)
-
-
-def _lines(queue: Queue, entry: Entry) -> Iterator[str]:
-    """Yield a row with its last exchange, or the sides of a pair."""
-    yield from _head(entry)
-    row = queue.text(entry)
-    if entry.kind == "pair":
-        yield from _labelled("prompt", row["prompt"][-1]["content"] if row["prompt"] else "")
-        yield from _labelled("chosen", row["chosen"][-1]["content"])
-        yield from _labelled("rejected", row["rejected"][-1]["content"])
-        return
-    from clawpipe.record.reviews.queue import talk_of
-
-    for turn in talk_of(entry, row)[-1:]:
-        yield from _labelled("asked", turn.request)
-        yield from _labelled("answer", _reply(turn.reply.content, turn.reply.tool_calls))
-        if turn.words:
-            yield from _labelled("then", turn.words)
-
-
-def _whole(queue: Queue, entry: Entry) -> Iterator[str]:
-    row = queue.text(entry)
-    parts = (
-        {"": row["messages"]} if entry.kind == "conversation" else {name: row[name] for name in ("prompt", "chosen", "rejected")}
-    )
-    for name, messages in parts.items():
-        yield from [f"{name}:"] if name else []
-        for message in messages:
-            yield from _labelled(message["role"], _reply(message["content"], message["tool_calls"] or ()), most=None)
-
-
-def _past(history: Sequence[Decision]) -> Iterator[str]:
-    for one in history:
-        yield f"{' ' * _INDENT}{_told(one)}"
-        if one.text is not None:
-            yield from _labelled(f"turn {one.turn}", one.text, most=None)
-
-
-def _reply(content: str, calls: Sequence) -> str:
-    fields = [(call["name"], call["arguments"]) if isinstance(call, dict) else (call.name, call.arguments) for call in calls]
-    return " ".join([content, *(f"{name}({arguments})" for name, arguments in fields)]).strip()
-
-
-def _labelled(label: str, text: str, most: int | None = _SHOWN) -> Iterator[str]:
-    """Yield a text with its label, broken at the terminal's width."""
-    import shutil
-    import textwrap
-
-    plain = printable(text if most is None or len(text) <= most else f"{text[: most - 3]}...")
-    width = min(shutil.get_terminal_size().columns, 120)
-    begin = f"{' ' * _INDENT}{label + ':':11}"
-    for number, line in enumerate(plain.splitlines() or [""]):
-        lead = begin if number == 0 else " " * len(begin)
-        yield (textwrap.fill(line, width, initial_indent=lead, subsequent_indent=" " * len(begin)) or lead).rstrip()
+        typer.echo(f"{one.row_id} {decision_line(one)}")

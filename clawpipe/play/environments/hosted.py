@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import subprocess
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any
 
 from clawpipe.core.basics.json_types import JsonObject, Options
 from clawpipe.core.conversation.messages import Message, ToolSpec
@@ -21,9 +20,8 @@ from clawpipe.play.environments.calling import CallTimeoutError, EndedError
 from clawpipe.play.environments.discovery import has_own_process, load_environment, takes_python
 from clawpipe.play.environments.host import EPISODE, KILL, ORDER
 from clawpipe.play.environments.interpreter import SETTING, bootstrap
+from clawpipe.play.environments.socket_lines import Lines
 
-_LONGEST = 64 << 20  # bytes of an answer
-_CHUNK = 1 << 16
 _MOST_TIMEOUTS = 2  # after which an episode is killed without a close
 _TO_START = 120.0  # seconds, for imports on a busy machine
 _NO_IMPORT = "it does not import"
@@ -275,62 +273,6 @@ def _ok(answer: JsonObject) -> Any:
         error.add_note(answer["trace"])
         raise error
     return answer["ok"]
-
-
-class Lines:
-    """JSON objects on a socket, one a line."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection, self._rest = connection, bytearray()
-        self.ended = False
-
-    def write(self, value: JsonObject, seconds: float) -> None:
-        self._connection.settimeout(seconds)
-        try:
-            self._connection.sendall(json.dumps(value).encode() + b"\n")
-        except TimeoutError:
-            _late(seconds)
-        except OSError:
-            self._end()
-
-    def read(self, seconds: float, end: float | None = None) -> JsonObject:
-        """Return the next object.
-
-        Args:
-            seconds: that it may take, from now on or until `end`, a time of the monotonic clock.
-
-        Raises:
-            CallTimeoutError: it takes longer.
-            EndedError: the other side has ended, or says too much.
-        """
-        end = end or time.monotonic() + seconds
-        while b"\n" not in self._rest:
-            self._connection.settimeout(max(end - time.monotonic(), 1e-3))
-            try:
-                chunk = self._connection.recv(_CHUNK)
-            except TimeoutError:
-                _late(seconds)
-            except OSError:
-                chunk = b""
-            if not chunk:
-                self._end()
-            self._rest += chunk
-            if len(self._rest) > _LONGEST:
-                self.ended = True
-                raise EndedError(f"it answered with more than {_LONGEST >> 20} MiB")
-        line, _, self._rest = self._rest.partition(b"\n")
-        return json.loads(line)
-
-    def close(self) -> None:
-        self._connection.close()
-
-    def _end(self) -> NoReturn:
-        self.ended = True
-        raise EndedError("its process has ended")
-
-
-def _late(seconds: float) -> NoReturn:
-    raise CallTimeoutError(f"it took more than {seconds:g} s") from None
 
 
 @contextmanager

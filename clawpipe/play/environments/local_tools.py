@@ -16,8 +16,8 @@ from clawpipe.core.system import processes
 from clawpipe.core.user_code.extensions import file_of
 from clawpipe.errors import ConfigError, error_from
 from clawpipe.play.environments.calling import CallTimeoutError, EndedError
-from clawpipe.play.environments.hosted import Lines
 from clawpipe.play.environments.interpreter import bootstrap
+from clawpipe.play.environments.socket_lines import Lines
 from clawpipe.play.environments.tool_files import load_tools
 
 _TO_START = 60.0  # seconds

@@ -26,7 +26,7 @@ from clawpipe.data.curation.measures import NAME as MEASURES
 from clawpipe.data.curation.partitions import NAME as PARTITIONS
 from clawpipe.data.ingest.intake.state import log_files
 from clawpipe.errors import ConfigError
-from clawpipe.record.lineage.exposure import ancestors
+from clawpipe.record.lineage.descent import ancestors
 from clawpipe.record.nights.files import clear_leftovers, has_verdict, list_nights, run_dir
 from clawpipe.record.registry.tracking import Tracking
 from clawpipe.record.removal.forget import SETTLING_SECONDS, lock_home

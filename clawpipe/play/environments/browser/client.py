@@ -11,7 +11,7 @@ from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.play.environments.browser.keeper import END, TAB, fork_keeper
 from clawpipe.play.environments.browser.scene import PageError, Scene, View
 from clawpipe.play.environments.calling import CallTimeoutError, EndedError
-from clawpipe.play.environments.hosted import Lines
+from clawpipe.play.environments.socket_lines import Lines
 
 _TO_START = 60.0  # seconds for Chromium, on a busy machine
 _GRACE = 5.0  # seconds beyond a request's own
