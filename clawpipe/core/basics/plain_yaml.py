@@ -7,28 +7,46 @@ from typing import Any
 import yaml
 
 _MOST_VALUES = 100_000  # a few lines of nested aliases can stand for billions of values
+_DEEPEST = 200  # collections within one another; beyond some thousands libyaml's composer overflows the stack
+_TOO_DEEP = "it is nested too deeply"
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's takes a seventh of the time; not every build of PyYAML has it
 
 
 def parse_yaml(text: str | bytes) -> Any:
     """Return the value of a document.
 
     Raises:
-        yaml.YAMLError: the text is no YAML, or its aliases expand to more than `_MOST_VALUES` values or to themselves.
+        yaml.YAMLError: the text is no YAML, is nested too deeply, or has aliases that expand to more than `_MOST_VALUES`
+            values or to themselves.
     """
-    loader = yaml.SafeLoader(text)
+    try:
+        _check_depth(text)
+        return _parsed(text)
+    except yaml.MarkedYAMLError as error:
+        _drop_snippets(error)
+        raise
+    except RecursionError:
+        raise yaml.YAMLError(_TOO_DEEP) from None
+    except ValueError as error:  # an impossible date, or a number with thousands of digits
+        raise yaml.YAMLError(str(error)) from None
+
+
+def _check_depth(text: str | bytes) -> None:
+    depth = 0
+    for event in yaml.parse(text, _Loader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEEPEST:
+            raise yaml.YAMLError(_TOO_DEEP)
+
+
+def _parsed(text: str | bytes) -> Any:
+    loader = _Loader(text)
     try:
         node = loader.get_single_node()
         if node is None:
             return None
         _count(node, {})
         return loader.construct_document(node)
-    except yaml.MarkedYAMLError as error:
-        _drop_snippets(error)
-        raise
-    except RecursionError:
-        raise yaml.YAMLError("it is nested too deeply") from None
-    except ValueError as error:  # an impossible date, or a number with thousands of digits
-        raise yaml.YAMLError(str(error)) from None
     finally:
         loader.dispose()
 
@@ -36,7 +54,7 @@ def parse_yaml(text: str | bytes) -> Any:
 def _drop_snippets(error: yaml.MarkedYAMLError) -> None:
     """Leave places in the message, but not the lines: one of them may hold a password."""
     for mark in (error.context_mark, error.problem_mark):
-        if mark is not None:
+        if isinstance(mark, yaml.Mark):  # libyaml's marks hold no line
             mark.buffer = None
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Literal, Self
 
 import duckdb
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 import clawpipe.data.privacy
 from clawpipe.core.basics.patterns import fits
+from clawpipe.core.basics.plain_yaml import parse_yaml
 from clawpipe.core.store.home_settings import read_home_settings
 from clawpipe.data.privacy.finders import patterns_elsewhere
 
@@ -144,7 +144,7 @@ def _check_pattern(pattern: str) -> None:
 @cache
 def _shipped() -> tuple[dict[str, str], tuple[ShippedRule, ...]]:
     """Load the parts of patterns, and the rules that ship; those of detect-secrets come last."""
-    pack = yaml.safe_load((resources.files(clawpipe.data.privacy) / "rules.yaml").read_text(encoding="utf-8"))
+    pack = parse_yaml((resources.files(clawpipe.data.privacy) / "rules.yaml").read_text(encoding="utf-8"))
     known = ShippedRule(name="known-key", why=_KNOWN, before="", secret=patterns_elsewhere(), finder="known_elsewhere")
     return pack["parts"], (*(ShippedRule(**fields) for fields in pack["rules"]), known)
 
