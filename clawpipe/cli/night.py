@@ -137,7 +137,6 @@ def _load_steps(private: bool) -> None:
 
     logging.raiseExceptions = False  # a log that cannot be written must not fill the terminal with tracebacks
     with quick_imports():
-        from flows import nightly  # noqa: F401  (for `_night`)
         from flows.bootstrap import prepare_night
 
     prepare_night(fresh_server=private)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from clawpipe.cli.output import printable
 
@@ -98,7 +98,7 @@ def past_lines(history: Sequence[Decision]) -> Iterator[str]:
             yield from _labelled(f"turn {one.turn}", one.text, most=None)
 
 
-def _reply(content: str, calls: Sequence) -> str:
+def _reply(content: str, calls: Sequence[Any]) -> str:
     fields = [(call["name"], call["arguments"]) if isinstance(call, dict) else (call.name, call.arguments) for call in calls]
     return " ".join([content, *(f"{name}({arguments})" for name, arguments in fields)]).strip()
 

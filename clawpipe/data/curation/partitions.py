@@ -16,6 +16,7 @@ from itertools import accumulate
 import duckdb
 
 import clawpipe.data.curation
+from clawpipe.core.basics.json_types import Options
 from clawpipe.core.config.curation import Curation
 from clawpipe.core.config.methods import METHODS
 from clawpipe.core.store.artifacts import Store
@@ -119,7 +120,7 @@ def _grouped(
     ]
 
 
-def _ask(duck: duckdb.DuckDBPyConnection, name: str, parameters: dict) -> list[tuple[int, int]]:
+def _ask(duck: duckdb.DuckDBPyConnection, name: str, parameters: Options) -> list[tuple[int, int]]:
     return duck.execute((_SQL / f"{name}.sql").read_text(encoding="utf-8"), parameters).fetchall()
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import duckdb
 import pyarrow as pa
 
-from clawpipe.core.basics.json_types import Options
+from clawpipe.core.basics.json_types import JsonObject, Options
 from clawpipe.core.config.curation import Curation
 from clawpipe.core.config.methods import METHODS
 from clawpipe.core.store.artifacts import Store
@@ -212,7 +212,7 @@ def _result(output: DatasetRef, made: Sequence[Decided]) -> StepResult:
     filtered = together(decided).filtered
     if unpaired := decided[-1].rows_out - figures.get("paired", decided[-1].rows_out):
         filtered["in no pair"] = int(unpaired)
-    details = {"steps": [count.model_dump() for count in counts], **figures}
+    details: JsonObject = {"steps": [count.model_dump() for count in counts], **figures}
     if made[0].slices:  # which need all rows at once, so there is one part
         details["slices"] = made[0].slices
     return StepResult(output=output, rows_in=counts[0].rows_in, rows_out=output.rows, filtered=filtered, details=details)

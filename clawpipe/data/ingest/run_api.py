@@ -25,6 +25,7 @@ from clawpipe.errors import BusyError, ConfigError, DataError
 _POLL, _TIMEOUT = 1.0, 60.0  # seconds
 _TOLD = 60  # polls after which it is told again what is waited for
 _NAME = "batch-{:06d}.jsonl"
+_REFUSED = 500  # the status of a batch that is asked for after /reset_data
 _START = "start it with `run-api --host 127.0.0.1 --port 8000`"
 
 
@@ -108,8 +109,8 @@ class RunApi:
     def _call(self, method: str, path: str, body: JsonObject | None = None) -> JsonObject:
         try:
             response = self._client.request(method, self._url + path, json=body, timeout=_TIMEOUT)
-            if path == "/batch" and response.status_code == httpx.codes.INTERNAL_SERVER_ERROR:
-                raise UnregisteredError  # what /reset_data leaves behind
+            if path == "/batch" and response.status_code == _REFUSED:
+                raise UnregisteredError
             response.raise_for_status()
             found: Any = response.json()
         except httpx.TransportError as error:

@@ -153,9 +153,10 @@ def _object_text(text: str) -> str | None:
         value = parsed_object(text)
         if value is not None:
             return text if _is_expressible(text, value) and not repeats_a_key(text, value) else None
-        text = parsed(text)
-        if not isinstance(text, str):
+        inner: Any = parsed(text)
+        if not isinstance(inner, str):
             return None
+        text = inner
     return None
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.errors import BusyError
 from clawpipe.learn.children.memory import ran_out
 from clawpipe.learn.children.ranks import ranks
@@ -112,7 +113,7 @@ def _attempt(request: TrainRequest, work: Path, on_step: OnStep, job: TrainingJo
     job.check(trainer.steps)
     count, kept_out = len(rows) // job.rows_each, len(held_out) // job.rows_each
     filtered = job.filtered | ({"kept_for_validation": kept_out} if kept_out else {})
-    summary = {"samples": count, "held_out": kept_out, "filtered": filtered, "stopped": trainer.stopped}
+    summary: JsonObject = {"samples": count, "held_out": kept_out, "filtered": filtered, "stopped": trainer.stopped}
     summary["moved"] = movement.relative(model)
     if trainer.is_deepspeed_enabled:
         summary["moments_left"] = "DeepSpeed keeps AdamW's moments in buffers of its own: the next round starts without them"

@@ -59,7 +59,16 @@ class Architecture:
 
 
 def _shape(
-    hidden: int, intermediate: int, layers: int, heads: int, kv_heads: int, vocabulary: int, *, tied=False, size=0, context=32768
+    hidden: int,
+    intermediate: int,
+    layers: int,
+    heads: int,
+    kv_heads: int,
+    vocabulary: int,
+    *,
+    tied: bool = False,
+    size: int = 0,
+    context: int = 32768,
 ) -> Architecture:
     return Architecture(
         "", hidden, intermediate, layers, heads, kv_heads, vocabulary, size or hidden // heads, tied=tied, context=context

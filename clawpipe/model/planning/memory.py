@@ -68,7 +68,7 @@ def weights(model: Architecture, config: NightConfig) -> tuple[float, float]:
 def lora_parameters(model: Architecture, lora: Lora) -> int:
     """Return the weights of an adapter: rank * (in + out) per module, and with DoRA a magnitude per output."""
     magnitude = lora.variant == "dora"
-    each = (lora.rank * (rows + columns) + magnitude * columns for name, (rows, columns) in _targets(model, lora).items())
+    each = (lora.rank * (rows + columns) + magnitude * columns for rows, columns in _targets(model, lora).values())
     return model.layers * sum(each)
 
 

@@ -266,7 +266,7 @@ def _convert_gguf(gguf: Path, directory: Path) -> None:
     loaded = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
     config = loaded.config
     vars(config).pop("quantization_config", None)
-    config._name_or_path = ""
+    config._name_or_path = ""  # pyright: ignore[reportPrivateUsage]
     plain = type(loaded)(config)
     plain.load_state_dict(loaded.state_dict())
     plain.bfloat16().save_pretrained(directory)

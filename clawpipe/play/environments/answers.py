@@ -6,8 +6,12 @@ import math
 import re
 import unicodedata
 
-_SIGNS = dict.fromkeys(map(ord, "\u2212\uff0d\ufe63\u2010\u2011\u2012\u2013"), "-")
-_SIGNS |= {0xFF0B: "+", 0xFF0E: ".", 0xFF0C: ",", 0x066B: "."}
+_SIGNS = dict.fromkeys(map(ord, "\u2212\uff0d\ufe63\u2010\u2011\u2012\u2013"), "-") | {
+    0xFF0B: "+",
+    0xFF0E: ".",
+    0xFF0C: ",",
+    0x066B: ".",
+}
 # Between thousands: comma, underscore, apostrophes, spaces that do not break a line, the Arabic separator, LaTeX's {,} and \,
 _SEPARATOR = r"[,_'\u2019\u00a0\u2007\u2009\u202f\u066c]|\{,\}|\\,"
 _WHOLE = rf"[0-9]{{1,3}}(?:(?P<separator>{_SEPARATOR})[0-9]{{3}})(?:(?P=separator)[0-9]{{3}})*(?![0-9])|[0-9]+"

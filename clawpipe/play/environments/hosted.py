@@ -164,7 +164,7 @@ class HostedEnvironment:
         self._control.close()
         processes.finish(self._process, processes.GRACE_SECONDS)
 
-    def _started(self) -> tuple[subprocess.Popen, socket.socket, JsonObject]:
+    def _started(self) -> tuple[subprocess.Popen[bytes], socket.socket, JsonObject]:
         command, variables = bootstrap(self._python, "clawpipe.play.environments.host")
         control, theirs = socket.socketpair()
         with theirs:

@@ -118,7 +118,8 @@ def answer_of(said: Any) -> Answer:
         TypeError, ValueError: it is none, or UTF-8 cannot express it.
     """
     answer = said if isinstance(said, Answer) else Answer(said if said is not None else (), done=said is None)
-    if not isinstance(answer.messages, list | tuple) or not all(isinstance(message, Message) for message in answer.messages):
+    messages: Any = answer.messages
+    if not isinstance(messages, list | tuple) or not all(isinstance(message, Message) for message in messages):
         raise TypeError(f"respond returns a list of messages, an Answer or None, not {said!r:.80}")
     for message in answer.messages:
         if not isinstance(message.content, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # of a user's code

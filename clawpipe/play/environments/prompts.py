@@ -23,7 +23,7 @@ from clawpipe.core.store.digests import sha256_json
 from clawpipe.data.importers.message import read_messages
 from clawpipe.data.importers.strict_json import RefusedError, parse_object
 from clawpipe.errors import ConfigError, DataError, NotFoundError
-from clawpipe.play.environments.base import Outcome, TaskItem
+from clawpipe.play.environments.base import Episode, Outcome, TaskItem
 from clawpipe.play.environments.checks import CHECKS, Check, unusable, why_wrong
 from clawpipe.play.environments.single_turn import OneReply
 from clawpipe.play.environments.split import heldout, is_heldout_split, stable_hash
@@ -93,8 +93,9 @@ def read_prompts(
     for number, text in enumerate(file.read_bytes().splitlines(), start=1):
         if text.strip():
             line = _line(text, check, runs_tools)
-            if isinstance(line, str) or (why := why_not(line)):
-                rejected[number] = line if isinstance(line, str) else why
+            why = line if isinstance(line, str) else why_not(line)
+            if why or isinstance(line, str):
+                rejected[number] = why
             else:
                 lines.append(line)
     if not lines:
@@ -201,7 +202,7 @@ class PromptsEnvironment:
         """Return a sentence about the lines that were rejected, if there are any."""
         return [_about_rejected(self._file, self._rejected)] if self._rejected else []
 
-    def start(self, item: TaskItem) -> OneReply:
+    def start(self, item: TaskItem) -> Episode:
         """Begin an episode, which ends after the policy's reply."""
         return OneReply()
 

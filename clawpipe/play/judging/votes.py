@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from clawpipe.core.store.home import Home
 from clawpipe.core.store.sqlite import closed_with, open_shared
@@ -140,7 +141,7 @@ def votes_file(home: Home) -> Path:
     return home.root / "judging" / "votes.sqlite"
 
 
-def _vote(row: tuple) -> Vote:
+def _vote(row: tuple[Any, ...]) -> Vote:
     key, model, version, number, subject, about, raw, value, hints, asked, replied, seconds, passing = row
     read = tuple(json.loads(hints))
     return Vote(key, model, version, number, subject, about, raw, value, read, asked, replied, seconds, bool(passing))

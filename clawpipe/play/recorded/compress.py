@@ -34,8 +34,14 @@ from clawpipe.play.recorded.notes import NOTE
 from clawpipe.play.recorded.shorten import Count, Shortened, shorten
 
 _BATCH = 64
-_NO_TOKENS: Row = {"tokens": "none", "token_ids": [], "loss_mask": [], "logprobs": [], "turns": [], "prompt_tokens": 0}
-_NO_TOKENS |= dict.fromkeys(("rendered_ids", "rendered_mask", "rendered_logprobs", "rendered_policy", "logprobs_kind"))
+_NO_TOKENS: Row = {
+    "tokens": "none",
+    "token_ids": [],
+    "loss_mask": [],
+    "logprobs": [],
+    "turns": [],
+    "prompt_tokens": 0,
+} | dict.fromkeys(("rendered_ids", "rendered_mask", "rendered_logprobs", "rendered_policy", "logprobs_kind"))
 _NOT_FITTING = "what has to stay is too long"
 _NOT_WRITTEN = "calls cannot be written"
 

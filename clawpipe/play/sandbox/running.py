@@ -12,6 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import IO
 
 from clawpipe.errors import ConfigError
 from clawpipe.play.sandbox.base import WORK, Excess, Limits, Result
@@ -114,7 +115,7 @@ class _Reader:
             selector.register(pipe, selectors.EVENT_READ, self._read)  # type: ignore[arg-type]
         unsent = memoryview(stdin)
 
-        def feed(pipe) -> bool:
+        def feed(pipe: IO[bytes]) -> bool:
             nonlocal unsent
             with suppress(BlockingIOError):
                 unsent = unsent[os.write(pipe.fileno(), unsent[:_CHUNK]) :] if unsent else unsent
@@ -145,7 +146,7 @@ class _Reader:
         self._next_look = now + LOOK_SECONDS
         return self._excess(self._process)
 
-    def _read(self, pipe) -> bool:
+    def _read(self, pipe: IO[bytes]) -> bool:
         with suppress(BlockingIOError):
             data = os.read(pipe.fileno(), _CHUNK)
             self.outputs[pipe] += data[: max(self._left, 0)]

@@ -21,8 +21,9 @@ from clawpipe.play.environments.play import Play, Plays
 
 _MOST_THREADS = 64
 # The columns of tokens of a row without any.
-TEXT: Row = dict.fromkeys(("token_ids", "loss_mask", "logprobs", "turns"), ())
-TEXT |= {"tokens": "none", "logprobs_kind": "none", "prompt_tokens": 0}
+TEXT: Row = {"tokens": "none", "logprobs_kind": "none", "prompt_tokens": 0} | dict.fromkeys(
+    ("token_ids", "loss_mask", "logprobs", "turns"), ()
+)
 
 Submit = Callable[..., Future[Any]]  # runs a function with arguments
 

@@ -32,7 +32,7 @@ class WorkerPool:
         self._meter = meter()
         self._vllm = VllmServer(logs)
         self._free: queue.SimpleQueue[int] = queue.SimpleQueue()
-        self._workers: dict[int, subprocess.Popen] = {}
+        self._workers: dict[int, subprocess.Popen[bytes]] = {}
         self._closed = False
         for number in range(len(self._plans)):
             self._free.put(number)
@@ -69,7 +69,7 @@ class WorkerPool:
         engine = self._vllm.place(request.engine, request.policy)
         return job.model_copy(update={"request": request.model_copy(update={"engine": engine})})
 
-    def _start(self, number: int) -> subprocess.Popen:
+    def _start(self, number: int) -> subprocess.Popen[bytes]:
         device, threads = self._plans[number]
         self._logs.mkdir(parents=True, exist_ok=True)
         with (self._logs / f"worker-{number}.log").open("ab") as log:
@@ -83,7 +83,7 @@ class WorkerPool:
         self._workers[number] = worker
         return worker
 
-    def _ask(self, worker: subprocess.Popen, number: int, job: Job) -> Any:
+    def _ask(self, worker: subprocess.Popen[bytes], number: int, job: Job) -> Any:
         request = job.model_dump_json().encode() + b"\n"
         watchdog = threading.Timer(self._timeout, processes.stop, [worker])
         watchdog.start()
@@ -100,7 +100,7 @@ class WorkerPool:
             raise self._death(worker, number)
         return _result(json.loads(line))
 
-    def _death(self, worker: subprocess.Popen, number: int) -> ClawpipeError:
+    def _death(self, worker: subprocess.Popen[bytes], number: int) -> ClawpipeError:
         log = self._logs / f"worker-{number}.log"
         code = processes.stop(worker)
         if code in (-9, -15):

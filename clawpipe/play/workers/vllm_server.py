@@ -54,7 +54,7 @@ class VllmServer:
     def __init__(self, logs: Path) -> None:
         self.key = os.environ.get(KEY) or secrets.token_hex(16)
         self._logs, self._lock = logs, threading.Lock()
-        self._process: subprocess.Popen | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self._runs: tuple[list[str], str] | None = None  # its command without the port, and its URL
 
     def place(self, engine: EngineSpec, policy: PolicySpec) -> EngineSpec:
@@ -95,7 +95,7 @@ class VllmServer:
             raise
         return url
 
-    def _wait(self, url: str, process: subprocess.Popen) -> None:
+    def _wait(self, url: str, process: subprocess.Popen[bytes]) -> None:
         """Return when the server answers."""
         deadline = time.monotonic() + _START_SECONDS
         while not _answers(url):

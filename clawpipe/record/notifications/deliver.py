@@ -14,6 +14,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from contextvars import copy_context
+from typing import Any
 from urllib.parse import urlsplit
 
 from clawpipe.errors import BusyError, ClawpipeError, ConfigError
@@ -94,7 +95,7 @@ def send_text(place: str, event: Event) -> None:
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     """A redirected POST would become a GET without the event."""
 
-    def redirect_request(self, *_: object) -> None:
+    def redirect_request(self, req: Any, fp: Any, code: Any, msg: Any, headers: Any, newurl: Any) -> None:
         return None
 
 

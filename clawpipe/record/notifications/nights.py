@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.store.home import Home
 from clawpipe.errors import ClawpipeError
 from clawpipe.record.nights.conclude import evidence_warning
@@ -22,7 +23,7 @@ def events_of_verdict(home: Home, status: NightStatus, model: str, in_a_row: int
         in_a_row: nights without PROMOTE after which their number is an event.
     """
     evidence = evidence_line(status)
-    about = {"night": status.night, "model": model, "report": report_address(home, status.night)}
+    about: JsonObject = {"night": status.night, "model": model, "report": report_address(home, status.night)}
     text = f"{status.verdict}: {status.reasons[0] if status.reasons else evidence}"
     yield event(home, "night.verdict", text, about=status.verdict or "", verdict=status.verdict, evidence=evidence, **about)
     if status.verdict != _PROMOTE and len(row := _without_promotion(home, model, in_a_row)) == in_a_row:

@@ -19,11 +19,13 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.store.artifacts import Store
 from clawpipe.core.store.datasets import dataset_files, stored_datasets
 from clawpipe.core.store.duck import session
 from clawpipe.core.store.files import MANIFEST, write_atomic
 from clawpipe.core.store.home import Home
+from clawpipe.core.store.refs import DatasetRef
 from clawpipe.data.forgotten.find import Findings, Hits
 from clawpipe.data.forgotten.subject import Subject, pattern_of, session_of, spellings
 from clawpipe.errors import DataError
@@ -197,7 +199,7 @@ def _holds(file: Path, traces: Traces) -> bool:
     return traces.forgotten.found_in(file) if file.suffix == ".parquet" else traces.found_in(file.read_bytes())
 
 
-def _texts(store: Store, ref, rows: dict[int, list[int]]) -> Iterator[str]:
+def _texts(store: Store, ref: DatasetRef, rows: dict[int, list[int]]) -> Iterator[str]:
     """Yield the strings in the messages of these rows."""
     for number, file in enumerate(dataset_files(store, ref)):
         columns = [name for name in ("messages", "prompt", "chosen", "rejected") if name in pq.read_schema(file).names]
@@ -206,7 +208,7 @@ def _texts(store: Store, ref, rows: dict[int, list[int]]) -> Iterator[str]:
                 yield from (text for value in row.values() for text in _message_texts(value or ()))
 
 
-def _message_texts(messages: Iterable[dict]) -> Iterator[str]:
+def _message_texts(messages: Iterable[JsonObject]) -> Iterator[str]:
     for message in messages:
         yield message["content"] or ""
         yield from (call["arguments"] or "" for call in message["tool_calls"] or ())

@@ -10,6 +10,7 @@ import shutil
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from mlflow import MlflowClient
 from mlflow.entities import Run
@@ -129,7 +130,7 @@ def _places(client: MlflowClient, found: Superseded) -> Iterator[tuple[str, str,
         yield uri, run.data.tags["clawpipe.night"], get_artifact_repository(str(run.info.artifact_uri)), CHECKPOINTS
 
 
-def _logged_model(client: MlflowClient, model_id: str) -> Callable:
+def _logged_model(client: MlflowClient, model_id: str) -> Callable[[], Any]:
     return lambda: client.get_logged_model(model_id)
 
 

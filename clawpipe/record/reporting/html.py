@@ -32,8 +32,14 @@ _CURVES = {
     "grad_norm": "gradient norm",
     "tokens_per_second": "trained tokens/s",
 }
-_BATCH = {"success_rate": "Success", "reward_mean": "Mean reward", "groups": "Groups", "trained_tokens": "Trained tokens"}
-_BATCH |= {"demonstrations": "Demonstrations", "older_policies": "Of older policies"}
+_BATCH = {
+    "success_rate": "Success",
+    "reward_mean": "Mean reward",
+    "groups": "Groups",
+    "trained_tokens": "Trained tokens",
+    "demonstrations": "Demonstrations",
+    "older_policies": "Of older policies",
+}
 
 
 @dataclass(frozen=True)

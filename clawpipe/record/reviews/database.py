@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import astuple, fields, replace
 from pathlib import Path
+from typing import Any
 
 from clawpipe.core.store.sqlite import closed_with, open_shared
 from clawpipe.errors import DataError
@@ -78,5 +79,5 @@ class DatabaseDecisions(Decisions):
                 raise DataError(f"the decisions of people cannot be read: {error}", str(self._path), "restore the file") from error
 
 
-def _decision(row: tuple) -> Decision:
+def _decision(row: tuple[Any, ...]) -> Decision:
     return Decision(**dict(zip((field.name for field in fields(Decision)), row, strict=True)))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from clawpipe.core.basics.json_types import Row
+from clawpipe.core.basics.json_types import JsonObject, Row
 from clawpipe.core.store.artifacts import Store
 from clawpipe.core.store.datasets import read_dataset
 from clawpipe.core.store.refs import DatasetRef
@@ -55,7 +55,7 @@ def uncertainty(opinions: Sequence[Opinion]) -> float:
 
 def stored_opinions(store: Store, scores: Iterable[DatasetRef]) -> dict[str, list[Opinion]]:
     """Return the opinions in datasets of scores, by trajectory; of what two datasets hold of one turn by one scorer the later."""
-    found: defaultdict[str, dict[tuple, Opinion]] = defaultdict(dict)
+    found: defaultdict[str, dict[tuple[str, int | None], Opinion]] = defaultdict(dict)
     for ref in scores:
         for row in read_dataset(store, ref, _COLUMNS).to_pylist():
             found[row["trajectory_id"]][row["scorer"], row["turn"]] = _opinion(row)
@@ -100,6 +100,6 @@ def _opinion(row: Row) -> Opinion:
     return Opinion(row["scorer"], row["origin"], row["turn"], row["value"], row["success"], row["reason"] or "", votes)
 
 
-def _votes(evidence: Mapping) -> tuple[int | None, ...]:
+def _votes(evidence: JsonObject) -> tuple[int | None, ...]:
     votes = evidence.get("votes")
     return tuple(vote.get("value") for vote in votes if isinstance(vote, Mapping)) if isinstance(votes, list) else ()

@@ -39,14 +39,18 @@ def base_url(given: str) -> str:
     Raises:
         ConfigError: it is no http(s) URL, or holds a password or a query.
     """
+    if not _is_plain_url(given) or not given.isprintable() or " " in given:
+        raise ConfigError("not the base URL of a gateway", "--url", "write one like http://127.0.0.1:8100/v1, without a key in it")
+    return given.rstrip("/")
+
+
+def _is_plain_url(given: str) -> bool:
     try:
         parts = urlsplit(given)
         good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:  # a port that is no number
-        good = False
-    if not good or "@" in parts.netloc or parts.query or parts.fragment or not given.isprintable() or " " in given:
-        raise ConfigError("not the base URL of a gateway", "--url", "write one like http://127.0.0.1:8100/v1, without a key in it")
-    return given.rstrip("/")
+        return False
+    return bool(good) and not ("@" in parts.netloc or parts.query or parts.fragment)
 
 
 def check_connection(url: str, model: str | None, key: str) -> Connection:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.store.artifacts import Store
@@ -20,7 +20,7 @@ from clawpipe.model.policy.spec import PolicySpec, policy_spec
 from clawpipe.record.registry.package import Package, name_base, restore_policy, verify_package
 from clawpipe.record.registry.tracking import Tracking
 from clawpipe.record.registry.versions import ModelVersionInfo, download
-from clawpipe.serve.export.forms import GGUF_FORMS, Form, GgufForm
+from clawpipe.serve.export.forms import GGUF_FORMS, Form
 from clawpipe.serve.export.ollama import Episode
 
 
@@ -127,7 +127,7 @@ def _made(directory: Path, spec: PolicySpec, form: Form, episode: Episode) -> Wr
     from clawpipe.serve.export.measured import require_same
 
     if form in GGUF_FORMS:
-        return Written(*write_measured(spec, cast(GgufForm, form), directory, episode))
+        return Written(*write_measured(spec, form, directory, episode))
     if form == "quantized":
         model = load_base(Path(spec.base), spec.dtype, resolve_device("auto"), quantization=spec.quantization)
         model.save_pretrained(directory)

@@ -169,7 +169,8 @@ class Collected:
             return NO_TOKENS
         if any(len(choice.ids) != len(choice.logprobs) for choice in choices):
             return "ids and log-probs differ in number"
-        if any(not isinstance(one, float | int) or not math.isfinite(one) for choice in choices for one in choice.logprobs):
+        measured: list[Any] = [one for choice in choices for one in choice.logprobs]
+        if not all(isinstance(one, float | int) and math.isfinite(one) for one in measured):
             return "a log-prob is no number"
         sampled = (self.usage or {}).get("completion_tokens")
         if isinstance(sampled, int) and sampled != sum(len(choice.ids) for choice in choices):

@@ -103,7 +103,7 @@ def _derived(body: JsonObject, key: str, user: str | None) -> str:
 def _said(message: Any) -> Any:
     """Return role and text of a message, in whichever form the client sends the text; all of a message that is more than text."""
     content = _object(message).get("content")
-    parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    parts: list[Any] = content if isinstance(content, list) else [{"type": "text", "text": content}]
     if all(_object(part).get("type") == "text" and isinstance(part.get("text"), str) for part in parts):
         return [_object(message).get("role"), "".join(part["text"] for part in parts)]
     return message

@@ -23,7 +23,7 @@ class CollectedResponse(Collected):
 
     def __init__(self) -> None:
         super().__init__()
-        self._items: dict[int, JsonObject] = {}
+        self._items: dict[int, Any] = {}
         self._reason: str | None = None
 
     def add(self, body: JsonObject) -> None:

@@ -36,7 +36,7 @@ class _Task(NamedTuple):
     """An episode to be played, and the text of its task."""
 
     item: TaskItem
-    index: int
+    number: int  # among those of its item
     prompt: str
 
 
@@ -55,8 +55,8 @@ def play(request: ShardRequest, environment: Plays, engine: Engine) -> list[Row]
     kept = Kept(Sampled(MODEL, version), f"program/{request.policy.tool_call_format}", request.temperature, described)
 
     def episode_rows(task: _Task) -> list[Row]:
-        seed = derive_seed(request.seed, task.item.item_id, task.index)
-        episode = Episode(task.item, task.index, seed, limits, program.tokens, policy.ends)
+        seed = derive_seed(request.seed, task.item.item_id, task.number)
+        episode = Episode(task.item, task.number, seed, limits, program.tokens, policy.ends)
         endpoint.admit(episode)
         ran = run_program(program, episode, task.prompt, Place(endpoint.port, MODEL, endpoint.path))
         return list(rows_of(episode, ran, kept))

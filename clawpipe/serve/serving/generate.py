@@ -54,7 +54,7 @@ class GeneratedAnswer(TextAnswer):
 
     def _generated(self, choice: JsonObject, prompt: Sequence[int]) -> JsonObject:
         ids = choice["token_ids"]
-        meta = {
+        meta: JsonObject = {
             "id": self.id,
             "finish_reason": {"type": choice["finish_reason"]},
             "prompt_tokens": len(prompt),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
@@ -21,7 +21,7 @@ def _checked(parameters: JsonObject) -> JsonObject:
     return parameters
 
 
-def _as_object(parameters: JsonObject) -> JsonObject:
+def _as_object(parameters: Any) -> Any:
     """Say that arguments are an object where their schema leaves it out."""
     return parameters if not isinstance(parameters, dict) or "type" in parameters else {"type": "object", **parameters}
 

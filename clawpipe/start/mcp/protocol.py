@@ -79,6 +79,7 @@ def server_of(tools: Sequence[Tool], version: str, instructions: str) -> Server[
 
     async def call_tool(context: ServerRequestContext[Any, Any], asked: CallToolRequestParams) -> CallToolResult:
         work = partial(call, tools, asked.name, asked.arguments or {})
+        answer, failed = JsonObject(), True
         async with anyio.create_task_group() as group:
             group.start_soon(_say_that_it_works, context, asked.name)
             answer, failed = await anyio.to_thread.run_sync(work, limiter=threads)

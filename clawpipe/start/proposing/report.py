@@ -74,7 +74,7 @@ def write_night(home: Home, done: Ingested, file: Path) -> list[str]:
     given = {field: done.parts[name] for name, field in _SETTINGS.items() if done.parts.get(name)}
     method = "dpo" if list(given) == ["preferences"] else "sft"
     environment = {"environment": {"name": CONVERSATIONS}}  # the verdict is about this data and nothing else
-    night = {"night": file.stem, "rounds": 1, "rollouts": None, **environment, **given, "train": {"method": method}}
+    night: JsonObject = {"night": file.stem, "rounds": 1, "rollouts": None, **environment, **given, "train": {"method": method}}
     owners = _owners(open_store(home), given)
     share = heldout_share(owners)
     night["evaluation"] = {"heldout_share": share}

@@ -140,10 +140,9 @@ class Harness:
 def _talk(
     hour: int, session: str, goal: TaskItem, version: str, outcome: Outcome, mood: Mood, words: str, turns: int, seconds: float
 ) -> Talk:
-    verdict = {"success": outcome.success, "value": outcome.value, "reason": outcome.reason}
     return Talk(
-        hour=hour, session=session, item=goal.item_id, version=version, **verdict, mood=mood, words=words, turns=turns,
-        seconds=round(seconds, 2),
+        hour=hour, session=session, item=goal.item_id, version=version, success=outcome.success, value=outcome.value,
+        reason=outcome.reason, mood=mood, words=words, turns=turns, seconds=round(seconds, 2),
     )  # fmt: skip
 
 

@@ -97,7 +97,7 @@ class LiveDemo:
         self._key = secrets.token_urlsafe(32)
         self._successes = [talk.success for talk in self.talks]
         self._patience, self._lost = _SWAP_SECONDS, ""
-        self._running: subprocess.Popen | None = None
+        self._running: subprocess.Popen[bytes] | None = None
 
     def run(self) -> LiveReport:
         """Go on from what has happened to the end.
@@ -248,8 +248,15 @@ class LiveDemo:
         plot(hours, file)
         rules = load_config(self.plan.config, list(self.plan.overrides)).gate
         found = headline(self.home, read_status(self.home, self.nights[-1].night), rules) if self.nights else None
-        figures = {"headline": found, "gain": gain_of(hours), "failed_requests": len(failed), "minutes": round(minutes, 2)}
-        return LiveReport(seed=self.plan.seed, hours=hours, plot=str(file), **figures)
+        return LiveReport(
+            seed=self.plan.seed,
+            hours=hours,
+            plot=str(file),
+            headline=found,
+            gain=gain_of(hours),
+            failed_requests=len(failed),
+            minutes=round(minutes, 2),
+        )
 
 
 def patience(loading: float) -> float:

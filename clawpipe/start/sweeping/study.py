@@ -126,7 +126,7 @@ class Study:
             self._study.tell(number, state=TrialState.FAIL)
 
     def _trial(self, number: int) -> Trial:
-        return Trial(self._study, self.trials[number]._trial_id)  # Optuna has no public way to continue a trial
+        return Trial(self._study, self.trials[number]._trial_id)  # pyright: ignore[reportPrivateUsage]  # Optuna has no public way to continue a trial
 
     def _new(self, number: int) -> Trial:
         """Start a trial whose sampler depends on the seed and the earlier trials, not on how often the sweep was interrupted."""

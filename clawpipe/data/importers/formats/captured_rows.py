@@ -46,7 +46,7 @@ def conversation_of(session: Session, chain: Sequence[Reply], line: Line) -> Con
     replies = {_reply_index(reply): reply for reply in chain}
     tools = tools_on_offer(request.get("tools"))
     prompt = _question(session, read.messages)
-    row = _row(session, chain, prompt) | {"messages": read.messages, "origin": _origin_row(origin)}
+    row: Row = _row(session, chain, prompt) | {"messages": read.messages, "origin": _origin_row(origin)}
     row |= _tokens(chain) or {"kinds": _kinds(read.messages, replies)}
     extra = _extra(session, replies, read)
     return Conversation(

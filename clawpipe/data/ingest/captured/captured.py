@@ -80,7 +80,7 @@ def orphan_feedback_scores(
         if turn:
             places[one.id] = [turn.place]
         if one.value is not None or one.id not in places:
-            judged[one.id] = [JudgeRecord(one.session or "", one.turn or 0, judgement_of(one, turn.place.index if turn else 0))]
+            judged[one.id] = [JudgeRecord(one.session or "", one.turn or 0, judgement_of(one, turn.place.reply if turn else 0))]
     return judged, places
 
 
@@ -109,7 +109,7 @@ def orphan_corrections(
     for one, turn in corrected:
         recorded, tools, name, user = rows[turn.place.trajectory_id]
         messages = [Message.from_dict(message) for message in recorded]
-        place = [number for number, message in enumerate(messages) if message.role == "assistant"][turn.place.index]
+        place = [number for number, message in enumerate(messages) if message.role == "assistant"][turn.place.reply]
         extra = {"key": turn.key, "feedback": one.id, "turn": turn.id}
         sides = (Message("assistant", one.correction or ""),), (messages[place],)
         yield Preference(tuple(messages[:place]), *sides, tools=tools, extra=extra, origin=origins[one.id], session=name, user=user)

@@ -23,11 +23,11 @@ Name = TypeVar("Name", bound=Hashable)
 
 
 class Place(NamedTuple):
-    """The place of a stored turn: its trajectory, the format that it was read from, and the index of its reply."""
+    """The place of a stored turn: its trajectory, the format that it was read from, and the number of its reply."""
 
     trajectory_id: str
     format: str
-    index: int
+    reply: int
 
 
 class OrphanScores(NamedTuple):
@@ -109,12 +109,12 @@ class _Stored:
 
     def rows(self, place: Place, records: Sequence[JudgeRecord]) -> Iterator[Row | None]:
         """Yield the row of each judgement; None if it is stored. A hint without a score takes the turn's score, not 0."""
-        stored = self._rows.setdefault((place.trajectory_id, place.index), [])
+        stored = self._rows.setdefault((place.trajectory_id, place.reply), [])
         only_hints = stored and not any(record.scored for record in records)
         for judgement in merged(records):
             value = stored[0]["value"] if only_hints else judgement.value
             scorer = _free(f"{SOURCE}/{place.format}/{judgement.origin}", stored)
-            row = score_row(place.trajectory_id, scorer, replace(judgement, value=value, turn=place.index))
+            row = score_row(place.trajectory_id, scorer, replace(judgement, value=value, turn=place.reply))
             if any(_same(row, other) for other in stored):
                 yield None
             else:

@@ -56,8 +56,8 @@ class Readers:
 
     def __init__(self, count: int, setup: Setup) -> None:
         self.count, self._setup, self._admitting, self._keeping = count, setup, Turns(), Turns()
-        self._processes: list[subprocess.Popen] = []
-        self._free: queue.SimpleQueue[subprocess.Popen] = queue.SimpleQueue()
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._free: queue.SimpleQueue[subprocess.Popen[bytes]] = queue.SimpleQueue()
         self._failing = threading.Lock()
         self._cause: BaseException | None = None
 
@@ -81,7 +81,9 @@ class Readers:
         finally:
             self._free.put(process)
 
-    def _read(self, process: subprocess.Popen, number: int, piece: Piece, admit: Admit, keep: Callable[[Made], None]) -> Found:
+    def _read(
+        self, process: subprocess.Popen[bytes], number: int, piece: Piece, admit: Admit, keep: Callable[[Made], None]
+    ) -> Found:
         _ask(process, piece)
         while True:
             match _answer(process):
@@ -132,14 +134,14 @@ class Readers:
             processes.stop(process)
 
 
-def _ask(process: subprocess.Popen, message: Setup | Piece | Admitted) -> None:
+def _ask(process: subprocess.Popen[bytes], message: Setup | Piece | Admitted) -> None:
     try:
         send(_pipe(process.stdin), message)
     except (BrokenPipeError, ValueError):  # a ValueError if `stop` has closed the pipe
         raise _death() from None
 
 
-def _answer(process: subprocess.Popen) -> _Answer:
+def _answer(process: subprocess.Popen[bytes]) -> _Answer:
     answer = receive(_pipe(process.stdout), _Answer)  # pyright: ignore[reportArgumentType]  # a union is a type to msgspec
     if answer is None:
         raise _death()

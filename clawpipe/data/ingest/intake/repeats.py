@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.contracts.schema import schema_of
 from clawpipe.core.conversation.messages import Message
 from clawpipe.core.store.artifacts import Store
@@ -68,7 +69,7 @@ class Repeats:
             turns, whole = turn_digests(name, user, [Message.from_dict(message) for message in messages])
             self._add(turns, whole, taught_turns(kinds or ["main"] * len(turns), len(turns)))
 
-    def _stored(self, sessions: set[str]) -> Iterator[tuple[str, str | None, list[dict], list[str] | None]]:
+    def _stored(self, sessions: set[str]) -> Iterator[tuple[str, str | None, list[JsonObject], list[str] | None]]:
         with session(self._store, self._files) as duck:
             duck.register("layout", schema_of("trajectories").empty_table())  # older files lack a column
             parameters = {"files": [str(file) for file in self._files], "sessions": sorted(sessions)}

@@ -6,7 +6,7 @@ with the likeliest ones (greedy).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -57,7 +57,7 @@ def _turns(store: Store, conversations: DatasetRef) -> dict[str, Turn]:
     return {turn.name: turn for row in read_dataset(store, conversations).to_pylist() if (turn := reply_turn(row))}
 
 
-def _answered(row: Mapping, turn: Turn, reply: Message) -> Row:
+def _answered(row: Row, turn: Turn, reply: Message) -> Row:
     messages = [*row["messages"][: turn.place], reply.as_dict()]
     replies = sum(message["role"] == "assistant" for message in messages)
     return {name: row[name] for name in _KEPT} | {"messages": messages, "kinds": ["main"] * replies, "tokens": "none"}

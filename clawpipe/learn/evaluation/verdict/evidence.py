@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
-from clawpipe.core.basics.json_types import Row
+from clawpipe.core.basics.json_types import JsonObject, Row
 from clawpipe.core.config.gate import Measure
 from clawpipe.core.config.registry import user_digest
 from clawpipe.errors import DataError
@@ -95,7 +95,7 @@ def _outcomes(
     return ModelOutcomes(policy_version=versions[0], items={row["item_id"]: _outcome(row, identities, measure) for row in sliced})
 
 
-def _outcome(row: dict, identities: Mapping[str, str], measure: Measure) -> ItemOutcome:
+def _outcome(row: JsonObject, identities: Mapping[str, str], measure: Measure) -> ItemOutcome:
     """Return a row's outcome; a row with an error has none, whatever its success says."""
     success = row["success"] if row["error"] is None else None
     value = row["value"] if measure in ("likelihood", "judged") and success is not None else None

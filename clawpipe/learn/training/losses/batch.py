@@ -32,10 +32,10 @@ _STREAMS = (  # that the loss of sampled tokens reads
 
 
 class Part(NamedTuple):
-    """Metrics that are means over `count` tokens, rows or pairs."""
+    """Metrics that are means over `number` tokens, rows or pairs."""
 
     metrics: Metrics
-    count: int
+    number: int
 
 
 class Objective(Protocol):

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -192,7 +193,7 @@ def _objective(
     ratio = _exp(_row_mean(log_ratio, rows) if config.level == "sequence" else log_ratio)
     metrics = _ratio_metrics(ratio.detach(), advantages, config)
     metrics |= {"behav_lp": behaviour.mean(), "approx_kl": _k3(logprobs.detach() - behaviour).mean()}
-    loss = _load(config.objective)(Tokens(logprobs, behaviour, ratio, advantages, rows), config)
+    loss: Any = _load(config.objective)(Tokens(logprobs, behaviour, ratio, advantages, rows), config)
     if not isinstance(loss, Tensor) or loss.shape != logprobs.shape:
         found = list(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
         raise ConfigError(f"an objective returns one loss per token, {list(logprobs.shape)}, not {found}", config.objective)

@@ -31,7 +31,7 @@ Metrics = dict[str, Tensor]
 class _Sides(NamedTuple):
     """One side of each pair, tensors [P]: trained tokens, summed log-prob, summed log-ratio."""
 
-    count: Tensor
+    tokens: Tensor
     logprob: Tensor
     log_ratio: Tensor
 
@@ -54,7 +54,7 @@ def preference_loss(logprobs: Tensor, reference: Tensor, rows: Tensor, config: D
     if not rows.numel():
         return logprobs, {}
     chosen, rejected = _sides(logprobs, reference, rows)
-    nll = -chosen.logprob / chosen.count
+    nll = -chosen.logprob / chosen.tokens
     loss = _contrast(chosen, rejected, config) + config.nll_coef * nll
     rewards_chosen, rewards_rejected = (config.beta * side.log_ratio for side in (chosen, rejected))
     metrics = {
@@ -79,7 +79,7 @@ def _sides(logprobs: Tensor, reference: Tensor, rows: Tensor) -> tuple[_Sides, _
 def _contrast(chosen: _Sides, rejected: _Sides, config: Dpo) -> Tensor:
     if config.variant == "sigmoid":
         return _smoothed(config.beta * (chosen.log_ratio - rejected.log_ratio), config.label_smoothing)
-    delta = chosen.log_ratio / chosen.count - rejected.log_ratio / rejected.count
+    delta = chosen.log_ratio / chosen.tokens - rejected.log_ratio / rejected.tokens
     if config.variant == "ipo":
         return (delta - 1 / (2 * config.beta)) ** 2
     return _smoothed(config.beta * delta, config.label_smoothing)

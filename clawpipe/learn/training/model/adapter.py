@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from peft import LoraConfig, PeftConfig, PeftModel, get_peft_model, get_peft_model_state_dict
-from peft.tuners.tuners_utils import _maybe_include_all_linear_layers, check_target_module_exists
+from peft.tuners.tuners_utils import (
+    _maybe_include_all_linear_layers,  # pyright: ignore[reportPrivateUsage]
+    check_target_module_exists,
+)
 from safetensors.torch import save_file
 from torch import Tensor
 from transformers import PreTrainedModel

@@ -65,7 +65,7 @@ def build_model(request: TrainRequest) -> Any:
 def _exclude_frozen_weights(model: nn.Module) -> None:
     """Exclude frozen weights from DDP's broadcast: every process has loaded the same ones, and torchao's cannot be sent."""
     frozen = [name for name, weight in model.named_parameters() if not weight.requires_grad]
-    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, frozen)
+    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, frozen)  # pyright: ignore[reportPrivateUsage]
 
 
 def training_arguments(request: TrainRequest, work: Path, packs_per_step: int) -> TrainingArguments:

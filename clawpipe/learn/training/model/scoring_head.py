@@ -34,7 +34,7 @@ def install_scoring_head(model: Any) -> None:
         return
 
     @functools.wraps(original)
-    def forward(*args, score: tuple[Tensor, Tensor, Tensor, Tensor | None] | None = None, **kwargs):
+    def forward(*args: Any, score: tuple[Tensor, Tensor, Tensor, Tensor | None] | None = None, **kwargs: Any) -> Any:
         if score is None:
             return original(*args, **kwargs)
         index, targets, temperatures, top = score

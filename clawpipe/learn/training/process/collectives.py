@@ -70,7 +70,7 @@ def placement(kind: str) -> Options:
 def shard_on_cpu_too(arguments: TrainingArguments) -> None:
     """Let FSDP shard on a CPU: accelerate 1.15 looks for FSDP on accelerators only, and would replicate silently."""
     if uses_fsdp() and arguments.device.type == "cpu":
-        PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
+        PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU  # pyright: ignore[reportPrivateUsage]
 
 
 def pad_plan(plan: Sequence[Sequence[Pack]], processes: int) -> list[list[Pack]]:

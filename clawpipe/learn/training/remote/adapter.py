@@ -33,10 +33,7 @@ def convert_adapter(downloaded: Path, directory: Path, base: str, base_digest: s
     """
     expected = _expected(base, lora)
     found = {_named(name): tensor.float().contiguous() for name, tensor in load_file(downloaded / WEIGHTS).items()}
-    shapes = {
-        name: tuple(tensor.shape) for name, tensor in get_peft_model_state_dict(expected, save_embedding_layers=False).items()
-    }
-    _require_same({name: tuple(tensor.shape) for name, tensor in found.items()}, shapes)
+    _require_same(_shapes(found), _shapes(get_peft_model_state_dict(expected, save_embedding_layers=False)))
     theirs = json.loads((downloaded / CONFIG).read_bytes())
     settings = expected.peft_config["default"].to_dict() | {name: theirs[name] for name in ("lora_alpha", "r") if name in theirs}
     write_adapter(found, settings, directory, base_digest)

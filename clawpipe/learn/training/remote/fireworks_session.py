@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 from urllib.parse import quote
 
-import httpx
 import torch
 from torch import Tensor
 
@@ -35,6 +34,7 @@ KEY, ROOT = "FIREWORKS_API_KEY", "https://api.fireworks.ai"
 _EPSILON = 1e-8  # of AdamW, as the local trainer has it
 _SECONDS = 600.0  # of a download
 _PAGE = 200  # checkpoints of one answer
+_NOT_FOUND = 404
 _LENGTH = 300  # most characters of what the library said
 _INSTALL = "make an environment of its own, pip install 'fireworks-ai[training-sdk]' there, and name its Python"
 
@@ -175,7 +175,7 @@ class FireworksSession:
         return f"clawpipe-{sha256_json([self._request.identity(), name, saved])[:24]}"
 
     def _is_there(self, servers: Servers, model: str) -> bool:
-        return servers.get(f"/v1/{model}", at=self._root, allowed=(404,)).status_code != httpx.codes.NOT_FOUND
+        return servers.get(f"/v1/{model}", at=self._root, allowed=(_NOT_FOUND,)).status_code != _NOT_FOUND
 
     def _promote(self, servers: Servers, checkpoint: str, model: str) -> None:
         """Make a model of a checkpoint; if an answer was lost, it is there already."""

@@ -13,7 +13,7 @@ class _Part(NamedTuple):
     """The metrics of one micro-batch."""
 
     metrics: dict[str, Any]
-    count: int
+    number: int
     trained: int
     tree: int
 
@@ -29,10 +29,10 @@ class Accumulator:
     def add(self, parts: Sequence[Part], trained: int, tree_tokens: int) -> None:
         """Add a micro-batch: its metrics, and the numbers of tokens that it trained and computed."""
         first, *others = parts
-        self._parts.append(_Part(first.metrics, first.count, trained, tree_tokens))
-        self._parts += [_Part(part.metrics, part.count, 0, 0) for part in others]
+        self._parts.append(_Part(first.metrics, first.number, trained, tree_tokens))
+        self._parts += [_Part(part.metrics, part.number, 0, 0) for part in others]
 
-    def drain(self, gather: Callable[[list], list] = list) -> dict[str, float]:
+    def drain(self, gather: Callable[[list[Any]], list[Any]] = list) -> dict[str, float]:
         """Return the optimizer step's metrics, and start the next step. `gather` joins the lists of all processes."""
         known = [part._replace(metrics={name: float(value) for name, value in part.metrics.items()}) for part in self._parts]
         parts, nonfinite = [_Part(*part) for part in gather(known)], sum(gather([self.nonfinite]))
@@ -45,7 +45,7 @@ class Accumulator:
 
 
 def _reduce(name: str, parts: list[_Part]) -> float:
-    values = [(part.metrics[name], part.count) for part in parts if name in part.metrics]
+    values = [(part.metrics[name], part.number) for part in parts if name in part.metrics]
     if name.endswith("_min"):
         return min(value for value, _ in values)
     if name.endswith("_max"):

@@ -62,7 +62,7 @@ class SaveCheckpoints(TrainerCallback):
 _MAX_BAD_STEPS = 3  # in a row
 
 
-class PackDataset(Dataset):
+class PackDataset(Dataset[Batch]):
     """The packs of a plan in training order; each is built when it is read."""
 
     def __init__(self, samples: Sequence[Sample], plan: Sequence[Sequence[Pack]], share: bool = True) -> None:
@@ -136,7 +136,7 @@ class PackedTrainer(KeepsMasterWeights, InANight):
         size = torch.tensor(sum(self.objective.size(batch) for batch in batch_samples), device=device)
         return self.accelerator.gather(size).sum()  # type: ignore[union-attr]
 
-    def compute_loss(self, model, inputs: Batch, return_outputs=False, num_items_in_batch: Any = None) -> Tensor:
+    def compute_loss(self, model: Any, inputs: Batch, return_outputs: bool = False, num_items_in_batch: Any = None) -> Tensor:
         scores = score_pack(model, inputs)
         if not len(inputs["score"]):
             return _nothing(scores)

@@ -11,16 +11,23 @@ from typing import TypeAlias
 
 from clawpipe.core.basics.syntax import parse
 
-_COMPARED = {
+_COMPARED: dict[type[ast.cmpop], str] = {
     ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==",
     ast.Is: "is not", ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in",
 }  # fmt: skip
-_ARITHMETIC = {ast.Add: "-", ast.Sub: "+", ast.Mult: "+", ast.Div: "*", ast.FloorDiv: "*", ast.Mod: "//"}
-_OTHER_NAME = {
+_ARITHMETIC: dict[type[ast.operator], str] = {
+    ast.Add: "-",
+    ast.Sub: "+",
+    ast.Mult: "+",
+    ast.Div: "*",
+    ast.FloorDiv: "*",
+    ast.Mod: "//",
+}
+_PAIRS = {
     "min": "max", "any": "all", "startswith": "endswith", "lstrip": "rstrip", "lower": "upper", "find": "rfind", "split": "rsplit",
     "append": "extend", "partition": "rpartition", "update": "setdefault",
 }  # fmt: skip
-_OTHER_NAME |= {other: name for name, other in _OTHER_NAME.items() if name not in ("append", "update")}
+_OTHER_NAME = _PAIRS | {other: name for name, other in _PAIRS.items() if name not in ("append", "update")}
 _Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
 

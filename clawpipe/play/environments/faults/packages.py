@@ -96,8 +96,9 @@ def sdist(package: Package, folder: Path) -> Path:
     place = folder / package.file
     if not place.is_file():
         _download(package, folder)
-    if not place.is_file() or (found := sha256_file(place)) != package.sha256:
-        what = f"its sha256 is {found}" if place.is_file() else "pip has saved it under another name"
+    found = sha256_file(place) if place.is_file() else None
+    if found != package.sha256:
+        what = f"its sha256 is {found}" if found else "pip has saved it under another name"
         raise DataError(f"this is not the archive that is known: {what}", str(place), "remove it, and run the command again")
     return place
 

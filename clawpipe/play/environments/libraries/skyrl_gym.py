@@ -108,16 +108,21 @@ def _rows(file: Path) -> Iterator[JsonObject]:
     if not lines:
         raise DataError("it is empty", str(file), "write one task a line")
     for number, line in lines:
-        try:
-            row = json.loads(line)
-            good = row["prompt"] and all(one["role"] in _ROLES and isinstance(one["content"], str) for one in row["prompt"])
-        except (ValueError, TypeError, KeyError):
-            good = False
-        if not good:
+        row = _task(line)
+        if row is None:
             raise DataError(
                 "no task with a prompt", f"{file}:{number}", 'write {"prompt": [{"role": "user", "content": "..."}], ...}'
             )
         yield row
+
+
+def _task(line: bytes) -> JsonObject | None:
+    try:
+        row = json.loads(line)
+        good = row["prompt"] and all(one["role"] in _ROLES and isinstance(one["content"], str) for one in row["prompt"])
+    except (ValueError, TypeError, KeyError):
+        return None
+    return row if good else None
 
 
 def _prompt(row: Row) -> list[Message]:

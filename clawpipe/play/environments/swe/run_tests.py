@@ -11,7 +11,7 @@ def main() -> int:
     own = Path(__file__).resolve().parent
     sys.path[0] = str(own / "packages")
     try:
-        import _pytest.junitxml  # noqa: F401
+        import _pytest.junitxml  # noqa: F401  # pyright: ignore[reportUnusedImport]
         import pytest
     except ImportError:
         print("this Python has no pytest", file=sys.stderr)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import gguf
 import numpy as np
@@ -44,7 +44,7 @@ class Tensor(NamedTuple):
     name: str
     shape: tuple[int, ...]
     kind: GGMLQuantizationType
-    read: Callable[[], NDArray]
+    read: Callable[[], NDArray[Any]]
 
     @property
     def size(self) -> int:
@@ -93,8 +93,8 @@ def _heads(name: str, config: PreTrainedConfig, family: Family) -> int | None:
     return {"attn_q": queries, "attn_k": config.num_key_value_heads or queries}.get(name.split(".")[-2])
 
 
-def _reader(file: Path, source: str, heads: int | None, kind: GGMLQuantizationType) -> Callable[[], NDArray]:
-    def read() -> NDArray:
+def _reader(file: Path, source: str, heads: int | None, kind: GGMLQuantizationType) -> Callable[[], NDArray[Any]]:
+    def read() -> NDArray[Any]:
         with safe_open(file, framework="pt") as stored:
             values = stored.get_tensor(source).to(torch.float32).numpy()
         if heads is not None:
@@ -108,7 +108,7 @@ def _reader(file: Path, source: str, heads: int | None, kind: GGMLQuantizationTy
     return read
 
 
-def _interleaved(values: NDArray, heads: int) -> NDArray:
+def _interleaved(values: NDArray[Any], heads: int) -> NDArray[Any]:
     """Return rows (heads x two halves, ...) in the order heads x pairs, in which llama.cpp rotates them."""
     half = values.shape[0] // heads // 2
     return values.reshape(heads, 2, half, *values.shape[1:]).swapaxes(1, 2).reshape(values.shape)

@@ -65,6 +65,7 @@ class Grammars:
             raise ApiError(400, what, held.field)
         from llguidance import LLMatcher
 
+        grammar = ""
         try:
             grammar = LLMatcher.grammar_from_lark(self._text(held))
             obstacle = LLMatcher.validate_grammar(grammar, self._vocabulary)
