@@ -63,7 +63,7 @@ from clawpipe.core.basics.masking import without_secrets
 from clawpipe.core.store.home import Home
 from clawpipe.core.store.permissions import keep_private
 from clawpipe.core.system.machine import as_clawpipe_error, full_disk
-from clawpipe.core.system.processes import quick_exit
+from clawpipe.core.system.processes import let_waiting_threads_sleep, quick_exit
 from clawpipe.errors import ClawpipeError, ConfigError, StoppedError
 
 _HELP = """Turn agent trajectories into a trained, evaluated, registered and served model, every night.
@@ -177,6 +177,7 @@ def _put_together(app: typer.Typer) -> Callable[..., object]:
 
 def _outcome(words: list[str]) -> int:
     keep_private()
+    let_waiting_threads_sleep()
     try:
         code = _put_together(app)(words, prog_name="clawpipe", standalone_mode=False)
         sys.stdout.flush()

@@ -88,3 +88,21 @@ def test_a_quick_exit_outlives_its_reader():
     done = subprocess.run([sys.executable, "-c", script], stdout=write, stderr=subprocess.PIPE, cwd=root, check=False)
     os.close(write)
     assert (done.returncode, done.stderr) == (3, b"")
+
+
+ENTRANCES = {
+    "a worker": ["-m", "clawpipe.play.workers", "cpu", "1"],
+    "a training": ["-c", "from clawpipe.learn.children.answer import prepare; prepare(1, 'cpu'); import torch"],
+    "a command": ["-c", "from clawpipe.cli import main; main._outcome(['--help']); import torch"],
+}
+
+
+@pytest.mark.parametrize("given", [None, "active"])
+@pytest.mark.parametrize("entrance", ENTRANCES)
+def test_threads_that_wait_sleep_unless_told_otherwise(entrance: str, given: str | None):
+    """OpenMP itself says by what it was set when torch loads it."""
+    env = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"} | {"OMP_DISPLAY_ENV": "true"}
+    env |= {"OMP_WAIT_POLICY": given} if given else {}
+    command = [sys.executable, *ENTRANCES[entrance]]
+    told = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True).stderr
+    assert f"OMP_WAIT_POLICY = '{(given or 'passive').upper()}'" in told

@@ -139,6 +139,15 @@ def user_name() -> str:
         return f"user {os.getuid()}"
 
 
+def let_waiting_threads_sleep() -> None:
+    """Let threads that compute together sleep while one waits for another, unless $OMP_WAIT_POLICY says otherwise.
+
+    OpenMP's would spin, and where other programs use the cores as well, that takes the time of the very thread that is waited for.
+    To be called before torch is imported. `benchmarks/busy_cores.py` measures both.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+
 def trim_heap() -> None:
     """Return freed memory to the system; malloc would keep it for later. Costs milliseconds."""
     if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):

@@ -16,6 +16,7 @@ from typing import IO, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from clawpipe.core.system.machine import as_clawpipe_error
+from clawpipe.core.system.processes import let_waiting_threads_sleep
 from clawpipe.errors import ClawpipeError, ConfigError
 from clawpipe.learn.children.memory import MemoryShortError, lower_mmap_threshold, ran_out
 from clawpipe.learn.children.ranks import ranks, write_error
@@ -58,6 +59,7 @@ def prepare(threads: int, device: str) -> None:
     """Set the environment variables that torch and transformers read on import. Call it before importing them."""
     here = ranks()
     os.environ["OMP_NUM_THREADS"] = str(threads or max((os.cpu_count() or 1) // here.local_size, 1))
+    let_waiting_threads_sleep()
     lower_mmap_threshold()
     os.environ["TQDM_DISABLE"] = "1"  # progress bars have no place in a log
     os.environ["HF_HUB_OFFLINE"] = "1"  # all models are given as paths

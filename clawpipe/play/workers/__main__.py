@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from clawpipe.core.system.processes import quick_exit
+from clawpipe.core.system.processes import let_waiting_threads_sleep, quick_exit
 from clawpipe.core.system.quick_imports import quick_imports
 
+let_waiting_threads_sleep()
 with quick_imports():
     from clawpipe.play.workers.worker import serve
 
