@@ -37,7 +37,7 @@ def step_seconds() -> float:
     from clawpipe.model.policy.load import load_base
 
     torch.set_num_threads(os.cpu_count() or 1)
-    base = load_base(resolve_base("smollm2-135m").path, "float32", torch.device("cpu"))
+    base = load_base(resolve_base("smollm2-135m-instruct").path, "float32", torch.device("cpu"))
     model = get_peft_model(base, LoraConfig(r=16, target_modules="all-linear", task_type="CAUSAL_LM"))
     ids = torch.arange(TOKENS)[None]
 
