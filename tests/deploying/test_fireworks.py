@@ -12,7 +12,7 @@ from clawpipe.cli.main import app
 from clawpipe.core.store.artifacts import STAGING
 from clawpipe.core.store.open import open_store
 from clawpipe.errors import BusyError, ClawpipeError, ConfigError, DataError, NotFoundError
-from clawpipe.record.lineage.trace import TracedModel
+from clawpipe.record.lineage.traced import TracedModel
 from clawpipe.record.registry.versions import resolve
 from clawpipe.serve.deploying.plan import Plan, Wanted
 from clawpipe.serve.deploying.run import deploy, end, states

@@ -21,7 +21,8 @@ from clawpipe.core.store.home import Home
 from clawpipe.core.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.errors import DataError, NotFoundError
 from clawpipe.record.lineage.record import build_lineage, write_lineage
-from clawpipe.record.lineage.trace import Trace, trace, trace_version
+from clawpipe.record.lineage.trace import trace, trace_version
+from clawpipe.record.lineage.traced import Trace
 from clawpipe.record.nights.status import NightStatus, entry
 from clawpipe.record.reporting.terminal import print_trace
 

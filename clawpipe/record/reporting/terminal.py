@@ -17,7 +17,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from clawpipe.core.basics.json_types import JsonObject
-from clawpipe.record.lineage.trace import Source, VersionTrace
+from clawpipe.record.lineage.traced import Source, VersionTrace
 from clawpipe.record.nights.status import RegisteredModel, StepEntry
 from clawpipe.record.reporting.wording import (
     STEP_WIDTH,
