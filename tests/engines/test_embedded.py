@@ -5,7 +5,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from clawpipe.model.engines.base import Sampling
-from clawpipe.model.engines.embedded import EmbeddedEngine
+from clawpipe.model.engines.embedded import ApartConversations, EmbeddedEngine, RowConversations, RowModel
 from clawpipe.model.policy.base import resolve_base
 
 STOP = 0
@@ -99,6 +99,18 @@ def test_a_turn_ends_at_a_stop_token_or_the_limit(engine, stops):
         assert turn.finish_reason == ("stop" if stopped else "length")
         assert not set(stops) & set(turn.ids[:-1])
         assert stopped or len(turn.ids) == 6
+
+
+@pytest.mark.parametrize("layout", ["packed", "apart"])
+def test_a_turn_ends_where_the_context_does(engine, base, layout):
+    held = {
+        "packed": lambda prompts: RowConversations(32, prompts, RowModel(engine.model)),
+        "apart": lambda prompts: ApartConversations(32, prompts, AutoModelForCausalLM.from_pretrained(base)),
+    }[layout]([[7] * 28, [7] * 4])
+    first = held.sample({0: 1, 1: 1}, Sampling(1.0, 12, ()))
+    assert [(len(first[row].ids), first[row].finish_reason) for row in (0, 1)] == [(4, "length"), (12, "length")]
+    held.extend({1: [8] * 10})
+    assert len(held.sample({1: 2}, Sampling(1.0, 12, ()))[1].ids) == 32 - 4 - 12 - 10
 
 
 def test_streaming_gives_the_same_turn(engine):

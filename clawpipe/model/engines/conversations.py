@@ -24,10 +24,16 @@ class _Step(NamedTuple):
 
 
 class EmbeddedConversations(ABC):
-    """Rows of one batch. See `clawpipe.model.engines.base.Conversations`."""
+    """Rows of one batch. See `clawpipe.model.engines.base.Conversations`. A turn also ends where its row has `context` tokens."""
 
-    @abstractmethod
-    def extend(self, tokens: dict[int, Sequence[int]]) -> None: ...
+    def __init__(self, context: int, prompts: Sequence[Sequence[int]]) -> None:
+        self._context = context
+        self._lengths = [len(prompt) for prompt in prompts]
+
+    def extend(self, tokens: dict[int, Sequence[int]]) -> None:
+        for row, ids in tokens.items():
+            self._lengths[row] += len(ids)
+            self._append(row, ids)
 
     @abstractmethod
     def _logits(self, active: list[int]) -> Tensor:
@@ -37,8 +43,8 @@ class EmbeddedConversations(ABC):
     def _begin_turn(self) -> None: ...
 
     @abstractmethod
-    def _append(self, row: int, token: int) -> None:
-        """Append a sampled token."""
+    def _append(self, row: int, ids: Sequence[int]) -> None:
+        """Append tokens, sampled or given."""
 
     @torch.inference_mode()
     def sample(self, seeds: dict[int, int], sampling: Sampling) -> dict[int, Completion]:
@@ -63,14 +69,15 @@ class EmbeddedConversations(ABC):
         """Sample token by token until every row's turn has ended."""
         draws = {row: random.Random(seed) for row, seed in seeds.items()}
         active = sorted(seeds)
+        most = {row: min(sampling.max_new_tokens, self._context - self._lengths[row]) for row in active}
         self._begin_turn()
         for step in range(1, sampling.max_new_tokens + 1):
             logits = self._logits(active)
             tokens, logprobs = _sample(logits, [draws[row].random() for row in active], sampling)
             going = []
             for row, token, logprob, scores in zip(active, tokens, logprobs, logits, strict=True):
-                self._append(row, token)
-                reason = "stop" if token in sampling.stop_ids else "length" if step == sampling.max_new_tokens else ""
+                self.extend({row: [token]})
+                reason = "stop" if token in sampling.stop_ids else "length" if step >= most[row] else ""
                 going += [] if reason else [row]
                 yield _Step(row, token, logprob, reason, scores)
             active = going

@@ -56,7 +56,8 @@ class RowModel:
 
 
 class RowConversations(EmbeddedConversations):
-    def __init__(self, rows: RowModel, prompts: Sequence[Sequence[int]]) -> None:
+    def __init__(self, context: int, prompts: Sequence[Sequence[int]], rows: RowModel) -> None:
+        super().__init__(context, prompts)
         self._rows = rows
         prefix = _common_prefix(prompts)
         with torch.inference_mode():
@@ -78,15 +79,11 @@ class RowConversations(EmbeddedConversations):
             self._cache.copy_rows(first)
         self._pending = {row: [ids[-1]] for row, ids in enumerate(own)}
 
-    def extend(self, tokens: dict[int, Sequence[int]]) -> None:
-        for row, ids in tokens.items():
-            self._pending.setdefault(row, []).extend(ids)
-
     def _begin_turn(self) -> None:
         pass
 
-    def _append(self, row: int, token: int) -> None:
-        self._pending[row] = [token]
+    def _append(self, row: int, ids: Sequence[int]) -> None:
+        self._pending.setdefault(row, []).extend(ids)
 
     def _logits(self, active: list[int]) -> Tensor:
         return logits_of(self._rows.model, self._compute(active)).float()
@@ -122,20 +119,17 @@ def _common_prefix(prompts: Sequence[Sequence[int]]) -> tuple[int, ...]:
 
 
 class ApartConversations(EmbeddedConversations):
-    def __init__(self, model: Any, prompts: Sequence[Sequence[int]]) -> None:
+    def __init__(self, context: int, prompts: Sequence[Sequence[int]], model: Any) -> None:
+        super().__init__(context, prompts)
         self._model = model
         self._histories = [list(prompt) for prompt in prompts]
         self._lanes: list[Lane] = []
 
-    def extend(self, tokens: dict[int, Sequence[int]]) -> None:
-        for row, ids in tokens.items():
-            self._histories[row].extend(ids)
-
     def _begin_turn(self) -> None:
         self._lanes = []
 
-    def _append(self, row: int, token: int) -> None:
-        self._histories[row].append(token)
+    def _append(self, row: int, ids: Sequence[int]) -> None:
+        self._histories[row].extend(ids)
 
     def _logits(self, active: list[int]) -> Tensor:
         if not self._lanes:
@@ -196,7 +190,9 @@ class EmbeddedEngine:
 
     def begin(self, prompts: Sequence[Sequence[int]]) -> EmbeddedConversations:
         """Start a batch of conversations; prompts are token ids, of different lengths, each of at least one token."""
-        return RowConversations(self._rows, prompts) if self._rows else ApartConversations(self.model, prompts)
+        if self._rows:
+            return RowConversations(self.context, prompts, self._rows)
+        return ApartConversations(self.context, prompts, self.model)
 
     def score_with(self, adapter: Adapter | None, ids: Sequence[int], start: int) -> list[float]:
         """Return what `score` returns, computed with an adapter."""
