@@ -22,7 +22,7 @@ from clawpipe.core.conversation.messages import Message, ToolCall, ToolSpec
 from clawpipe.core.store.artifacts import Store
 from clawpipe.core.store.datasets import publish_dataset, read_dataset
 from clawpipe.core.user_code.user_errors import UserErrors
-from clawpipe.errors import BusyError
+from clawpipe.errors import BusyError, DataError
 from clawpipe.learn.evaluation.heldout.heldout import results_of
 from clawpipe.model.engines.servers import RefusedRequestError
 from clawpipe.model.policy.base import resolve_base
@@ -293,6 +293,18 @@ def test_an_answer_of_another_type_is_an_error_of_the_episode(base, answer):
     [rollout], _ = play(base, Changed(respond=lambda *_: answer), SOLVES)
     assert rollout.play.ending.reason == "error"
     assert rollout.play.ending.error.startswith("respond: ")
+
+
+def test_data_that_are_at_fault_end_their_episode_alone(base):
+    class Full(Terminal):
+        def start(self, item: TaskItem) -> Any:
+            if item.ordinal == 0:
+                raise DataError("its files cannot be put into the sandbox", "tasks/1")
+            return super().start(item)
+
+    rollouts, _ = play(base, Full(), ["Done."], items=2)
+    assert [rollout.play.ending.reason for rollout in rollouts] == ["error", "done"]
+    assert rollouts[0].play.ending.error == "start: tasks/1: its files cannot be put into the sandbox"
 
 
 def test_errors_of_the_machine_are_not_the_episodes(base):

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from clawpipe.core.conversation.messages import Message, ToolSpec
 from clawpipe.core.user_code.extensions import in_one_line
-from clawpipe.errors import ClawpipeError
+from clawpipe.errors import ClawpipeError, DataError
 from clawpipe.play.environments.base import Answer, Finishes, Reason, TaskItem, Verdict
 from clawpipe.play.environments.calling import CallTimeoutError, EndedError, called
 from clawpipe.play.environments.ending import Ending, written
@@ -32,7 +32,8 @@ class Plays(Protocol):
 
 
 class Play:
-    """An episode in play. What the environment raises ends this episode, and no other; errors of clawpipe's own are raised.
+    """An episode in play. What the environment raises ends this episode, and no other; errors of clawpipe's own are raised, but for
+    those of data: a task's files that do not fit are the fault of that task.
 
     Args:
         seed: of the episode, for `start`.
@@ -99,6 +100,9 @@ class Play:
         """Call a member of the user's class; None, and the first error is recorded, if it raises."""
         try:
             return function()
+        except DataError as error:
+            self._error = self._error or f"{member}: {error}"
+            return None
         except (ClawpipeError, MemoryError):
             raise
         except Exception as error:
