@@ -41,7 +41,7 @@ class OneByOne(ContinuousBatch):
             return []
         [row] = self.rows
         [token] = sample_tokens(self._conversations._logits([0]), [row.place()])
-        self._conversations._append(0, token.id)
+        self._conversations.extend({0: [token.id]})
         row.append(token.id)
         if row.ended:
             self.rows.remove(row)

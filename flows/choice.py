@@ -32,20 +32,19 @@ class RoundsSoFar:
     trained: dict[str, ModelRef] = field(default_factory=dict)
     compared: list[StepResult] = field(default_factory=list)  # what is seen between one round's rollouts and the next one's
 
+    last: Round | None = None
+
     def measured(self, this: Round, judged: Judged) -> None:
         """Add a round's own rollouts, and compare them with those of the round before if it trained another policy."""
+        self.last = this
         if samples_itself(this.config):
             place = len(judged.trajectories) - 1  # own rollouts come after stored datasets; scores are in the same order
             self._add(this, OwnRollouts(judged.trajectories[place], judged.scores[place]))
 
-    def candidate(self, last: Round) -> StepResult | None:
-        """Choose the candidate, after rollouts of the last policy on the next items; None where there is nothing to choose.
-
-        Args:
-            last: the night's last round.
-        """
-        config = last.config
-        if config.candidate == "last" or not self.sampled or len(self.trained) < 2:
+    def candidate(self) -> StepResult | None:
+        """Choose the candidate, after rollouts of the last policy on the next items; None where there is nothing to choose."""
+        last = self.last
+        if last is None or last.config.candidate == "last" or not self.sampled or len(self.trained) < 2:
             return None
         with part(_PROBE):
             self._add(probe := _after(last, self.trained), _verified(probe))
@@ -55,7 +54,7 @@ class RoundsSoFar:
             trajectories=[own.trajectories for _, _, own in self.sampled],
             scores=[own.scores for _, _, own in self.sampled],
             items=last.items,
-            alpha=config.gate.alpha,
+            alpha=last.config.gate.alpha,
         )
 
     def _add(self, this: Round, own: OwnRollouts) -> None:

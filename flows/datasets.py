@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.config.night import NightConfig
 from clawpipe.core.store.datasets import dataset_ref, find_dataset, newest
 from clawpipe.core.store.home import Home
@@ -209,7 +210,7 @@ def _refs(home: Home, name: str, digests: set[str]) -> list[DatasetRef]:
 def _used_in(file: Path) -> tuple[str, list[str]]:
     """Return the model of a night and the digests in its settings; settings of another version that cannot be read name none."""
     try:
-        settings: Mapping = json.loads(file.read_bytes())
+        settings: JsonObject = json.loads(file.read_bytes())
         return settings["registry"]["model_name"], [digest for setting in DATASETS for digest in settings[setting]]
     except (OSError, ValueError, KeyError, TypeError):
         return "", []

@@ -87,7 +87,10 @@ class _Night:
         _require_every_night(self.settings, self.file)
         [clock] = nightly["schedules"]
         clock = clock | {"timezone": self.settings.timezone} | ({"cron": _cron(self.schedule)} if self.schedule else {})
-        own = nightly | {"parameters": {"config": str(self.file), "overrides": list(self.overrides)}, "schedules": [clock]}
+        own: JsonObject = nightly | {
+            "parameters": {"config": str(self.file), "overrides": list(self.overrides)},
+            "schedules": [clock],
+        }
         return [own, _on_demand(on_demand, own["parameters"], self.model) if self.takes_new else on_demand]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.config.night import JudgeSpec
 from clawpipe.core.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.play.workers.episodes import derive_seed
@@ -89,7 +90,7 @@ def _draw_stored(night: Night, items: DatasetRef) -> HeldOut:
     share, one_user = config.evaluation.heldout_share, config.registry.is_of_one_user
     split = [[hold_out(rows=rows, share=share, one_user=one_user) for rows in kind] for kind in (night.stored, night.pairs)]
     conversations, pairs = ([result.extra("heldout") for result in kind] for kind in split)
-    limits = {"max_tokens": config.curation.max_tokens, "count": config.environment.heldout_items, "seen": night.seen}
+    limits: JsonObject = {"max_tokens": config.curation.max_tokens, "count": config.environment.heldout_items, "seen": night.seen}
     limits |= {"one_user": one_user}
     if night.reviews or config.curation.approved_only:  # an unused argument must not change a step's key
         limits |= {"reviews": night.reviews, "approved_only": config.curation.approved_only}

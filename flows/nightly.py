@@ -153,7 +153,7 @@ def the_night(night: Night) -> None:
     if policy == night.start:
         raise nothing_to_learn(filtered, config.train.method, config.curation.min_samples)
 
-    choice = rounds.candidate(this)
+    choice = rounds.candidate()
     if choice:
         policy, training_sets = choice.model, until(choice, training_sets)
     served = policy_to_serve(night, policy)

@@ -62,7 +62,7 @@ class PrefectRunner:
         self._chunks = [(cached, time.monotonic() - begun)]
         return results
 
-    def _chunk(self, future: PrefectFuture, call: Call, done: int, total: int) -> StepResult:
+    def _chunk(self, future: PrefectFuture[Any], call: Call, done: int, total: int) -> StepResult:
         result = result_of(future)
         self._shared(call)
         self._journal.progress(done, total, "chunks")

@@ -19,7 +19,7 @@ _LEASE_SECONDS = 60.0  # a killed holder frees the limit after this long; a livi
 def accelerator() -> Iterator[None]:
     """Wait until the accelerators that a step takes are free, and hold them in the block: the cluster's where there is one."""
     found = accelerators()
-    name, slots = (_sized(found), min(found.taken, found.count)) if found else (GPU_LIMIT, 1)
+    name, slots = (_sized(found), min(found.taken, found.number)) if found else (GPU_LIMIT, 1)
     with concurrency(name, occupy=slots, strict=True, lease_duration=_LEASE_SECONDS, raise_on_lease_renewal_failure=False):
         yield
 
@@ -28,5 +28,5 @@ def _sized(found: Accelerators) -> str:
     """Return the name of a cluster's limit, after its number was set to what the cluster has now."""
     name = f"{GPU_LIMIT}-{re.sub(r'[^0-9A-Za-z]+', '-', found.address)}"
     with get_client(sync_client=True) as client:
-        client.upsert_global_concurrency_limit_by_name(name, limit=found.count)
+        client.upsert_global_concurrency_limit_by_name(name, limit=found.number)
     return name

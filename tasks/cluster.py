@@ -65,7 +65,7 @@ class Accelerators(NamedTuple):
     """The accelerators of a cluster, and how many of them a heavy step takes."""
 
     address: str
-    count: int
+    number: int
     taken: int
 
 

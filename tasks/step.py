@@ -193,7 +193,7 @@ def step(
     return decorate
 
 
-def _may_try_again(task: Task, task_run: TaskRun, state: State) -> bool:
+def _may_try_again(task: Task[..., Any], task_run: TaskRun, state: State) -> bool:
     return isinstance(state.result(raise_on_failure=False), BusyError)
 
 

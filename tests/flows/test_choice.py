@@ -60,7 +60,7 @@ def night(config: dict[str, Any], trains: Sequence[str | None]) -> tuple[Answeri
             rounds.measured(this, Judged([*stored, *own], [rows("verdicts"), *(rows(f"scores-{number}") for _ in own)]))
             if name:
                 policy = rounds.trained[f"round-{number + 1}"] = trained(name)
-        return do, rounds.candidate(this)
+        return do, rounds.candidate()
 
 
 def test_the_last_policy_is_measured_on_the_next_items():

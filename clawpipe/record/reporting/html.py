@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -260,13 +260,15 @@ def templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    templates.filters |= {"duration": wording.duration, "short": wording.short, "reasons": wording.reasons}
-    templates.globals |= {
+    filters: dict[str, Any] = {"duration": wording.duration, "short": wording.short, "reasons": wording.reasons}
+    functions: dict[str, Any] = {
         "candidate": wording.candidate,
         "model_title": wording.model_title,
         "no_verdict": wording.no_verdict,
         "rerun": wording.rerun,
     }
+    templates.filters.update(filters)
+    templates.globals.update(functions)
     return templates
 
 
