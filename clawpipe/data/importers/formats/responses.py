@@ -22,6 +22,7 @@ _CALL, _OUTPUT = "_call", "_call_output"
 _REPLIES = ("reasoning", "function_call", "custom_tool_call", "tool_search_call")
 _BESIDE = ("compaction", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response")  # items that nobody says
 _ELSEWHERE = "item_reference"
+GOES_ON = "a response that goes on with one that only the server has"
 _KEPT_THERE = ("previous_response_id", "conversation")  # fields of a call whose input lacks what was said before
 
 
@@ -71,8 +72,8 @@ def read_responses(record: JsonObject) -> Iterator[Conversation]:
         RefusedError: the record is not a conversation, or goes on with one that only the server has.
     """
     request, response = (dict(_part(record, name)) for name in ("request", "response"))
-    if any(part.get(name) for part in (request, response) for name in _KEPT_THERE) or _goes_on(record):
-        raise RefusedError("a response that goes on with one that only the server has")
+    if any(part.get(name) for part in (request, response) for name in _KEPT_THERE) or goes_on(record):
+        raise RefusedError(GOES_ON)
     rest = {name: value for name, value in record.items() if name not in ("request", "response", "input", "output", "instructions")}
     given = request.get("input", record.get("input")) or []
     instructions = request.pop("instructions", None) or record.get("instructions")
@@ -88,11 +89,21 @@ def read_responses(record: JsonObject) -> Iterator[Conversation]:
     yield from read_chat(rest | {"request": request, "response": response | {"choices": [choice]}})
 
 
-def _goes_on(record: JsonObject) -> bool:
+def goes_on(record: JsonObject) -> bool:
     """Whether a call whose fields stand side by side goes on with one on the server; a log may have a `conversation` of its own."""
     conversation = record.get("conversation")
     named = isinstance(conversation, str) and conversation.startswith("conv_")
     return bool(record.get("previous_response_id") or named or (isinstance(conversation, dict) and conversation.get("id")))
+
+
+def answer_of(response: JsonObject) -> JsonObject | None:
+    """Return a response of this API as one of the chat API; None if it is none, or holds more than one message of the model."""
+    output = response.get("output")
+    if not isinstance(output, list) or not output or not all(map(_is_item, output)):
+        return None
+    answer = list(messages_of(output))
+    rest = {name: value for name, value in response.items() if name != "output"}
+    return rest | {"choices": [{"message": answer[0]} | _end(rest, output)]} if len(answer) == 1 else None
 
 
 def _end(response: JsonObject, output: Iterable[Any]) -> JsonObject:
