@@ -14,6 +14,7 @@ from clawpipe.data.importers.strict_json import RefusedError
 from tests.importers import test_chats as chats
 from tests.importers import test_coding_logs as coding
 from tests.importers import test_frameworks as frameworks
+from tests.importers import test_openclaw_sessions as openclaw
 from tests.importers import test_results as results
 from tests.importers import test_traces as traces
 
@@ -42,6 +43,7 @@ RECORDS = {
     "gemini-cli": [coding.GEMINI | {"messages": [coding.ASKED, coding.CALLED, coding.ANSWERED]}, {"$set": {"lastUpdated": "2"}}],
     "copilot": [coding.vscode(response=[{"value": "a"}], vote=1, result={"metadata": ROUNDS | {"toolCallResults": {"c": {}}}})],
     "openhands": coding.OPENHANDS,
+    "openclaw-session": [*openclaw.SESSION],
     "autogen": [{"messages": frameworks.TEAM, "stop_reason": "x"}],
     "langchain": [{"messages": frameworks.DUMPED}],
     "langchain-messages": frameworks.PLAIN,

@@ -24,6 +24,7 @@ from clawpipe.data.importers.formats.frameworks.smolagents import (
     join_smolagents,
     read_smolagents,
 )
+from clawpipe.data.importers.formats.openclaw_sessions import is_openclaw_session, join_openclaw_session
 from clawpipe.data.importers.formats.results.atif import is_atif, read_atif
 from clawpipe.data.importers.formats.results.inspect_logs import is_inspect, is_inspect_sample, read_inspect, read_inspect_sample
 from clawpipe.data.importers.formats.results.swe_agent import is_swe_agent, read_swe_agent
@@ -85,6 +86,15 @@ CHATS = (
     ),
 )
 AGENTS = (
+    Format(
+        "openclaw-session",
+        is_openclaw_session,
+        join=join_openclaw_session,
+        has_sessions=True,
+        about="sessions of OpenClaw and of pi: branches, compactions; replies to heartbeats and cron jobs are side turns",
+        marks=("type", "id", "parentId", "timestamp"),
+        tried="its schema",
+    ),
     Format(
         "copilot",
         is_copilot,
