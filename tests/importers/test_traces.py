@@ -233,3 +233,45 @@ def test_instructions_of_a_responses_call_are_its_system_message(tmp_path):
     assert short(conversation)[0] == ("system", "Count.")
     later = HELICONE | {"request_body": body | {"previous_response_id": "r0"}, "response_body": {"output": ITEMS}}
     assert read(tmp_path, later).reasons() == {"a response that goes on with one that only the server has": 1}
+
+
+def _otlp(*spans):
+    """Spans as a collector writes them: each attribute is a text, or an integer, which its JSON spells as a text."""
+    kinds = {str: "stringValue", int: "intValue"}
+    listed = [
+        {
+            "traceId": "t",
+            "attributes": [{"key": f"gen_ai.{key}", "value": {kinds[type(value)]: str(value)}} for key, value in span.items()],
+        }
+        for span in spans
+    ]
+    return {"resourceSpans": [{"scopeSpans": [{"spans": listed}]}]}
+
+
+def _parts(role, kind="text", **fields):
+    return {"role": role, "parts": [{"type": kind} | fields]}
+
+
+WORDS = json.dumps([_parts("user", content="2+2?")])
+CALL, RESULT = (
+    _parts("assistant", "tool_call", id="c", name="add", arguments={}),
+    _parts("tool", "tool_call_response", id="c", result="4"),
+)
+ANSWER = _parts("assistant", content="4")
+SPAN = {"operation.name": "chat", "input.messages": WORDS, "output.messages": json.dumps([ANSWER]), "request.temperature": 1}
+
+
+def test_a_whole_temperature_of_a_span_is_a_number(tmp_path):
+    assert short(only(read(tmp_path, _otlp(SPAN)))) == [("user", "2+2?"), ("assistant", "4")]
+
+
+def test_an_agents_span_with_results_is_one_conversation(tmp_path):
+    agent = SPAN | {"operation.name": "invoke_agent", "output.messages": json.dumps([CALL, RESULT, ANSWER])}
+    conversation = only(read(tmp_path, _otlp(agent)))
+    assert short(conversation) == [("user", "2+2?"), ("assistant", "add({})"), ("tool", "4"), ("assistant", "4")]
+    assert conversation.kinds == ("main", "main")
+
+
+def test_an_agents_span_repeats_the_calls_beside_it(tmp_path):
+    conversation = only(read(tmp_path, _otlp(SPAN | {"operation.name": "invoke_agent"}, SPAN)))
+    assert [one["refused"] for one in conversation.extra["spans"]] == ["a span of an agent, beside those of its calls"]
