@@ -98,7 +98,7 @@ def test_no_value_of_a_field_ends_the_run(name):
 
 def test_every_program_with_records_of_its_own_is_tried():
     tried_elsewhere = {"aider", "copilot-cli", "openhands-result", "inspect-sample", "smolagents-steps", "verifiers", "langfuse"}
-    benchmarks = {"bfcl", "bfcl-result", "toolbench", "xlam", "tau-bench", "tau2-bench", "swe-agent"}
+    benchmarks = {"bfcl", "bfcl-result", "toolbench", "xlam", "tau-bench", "tau2-bench", "swe-agent", "mini-swe-agent"}
     assert {name for name, known in FORMATS.items() if known.about} == {*RECORDS, *tried_elsewhere, *benchmarks}
 
 

@@ -138,3 +138,15 @@ def test_records_below_a_heading_are_read(tmp_path):
     (tmp_path / "a.jsonl").write_text(f"# exported\n{chat}\n")
     reading = read_files([str(tmp_path)])
     assert (len(reading.conversations), reading.reasons()) == (1, {"not JSON": 1})
+
+
+def test_what_agents_print_lacks_what_was_asked():
+    printed = {
+        "type": "assistant",
+        "message": {"content": [{"type": "text", "text": "a"}]},
+        "parent_tool_use_id": None,
+        "session_id": "s",
+    }
+    shape = shape_of(printed, FORMATS.values())
+    assert "its files in ~/.claude/projects are read" in shape
+    assert "--map messages=" not in shape

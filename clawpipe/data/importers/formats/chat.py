@@ -24,7 +24,7 @@ from clawpipe.core.conversation.endings import ending_of_reason
 from clawpipe.core.conversation.messages import Message
 from clawpipe.data.importers.fields import Fields, as_list, take_tools
 from clawpipe.data.importers.formats.sharegpt import read_dialogue
-from clawpipe.data.importers.message import ROLES, ReadMessages, take_system
+from clawpipe.data.importers.message import ROLES, ReadMessages, are_messages, take_system
 from clawpipe.data.importers.names import SESSIONS, USERS
 from clawpipe.data.importers.outcome import take_outcome
 from clawpipe.data.importers.record import SIDE, Conversation, Judgement, Kind, Status, Tokens, all_main, counted, first_request
@@ -57,8 +57,9 @@ class _Known(NamedTuple):
 
 def is_chat(record: JsonObject) -> bool:
     request = _object(record.get("request"))
-    has_messages = any(isinstance(part.get(name), list) for part in (record, request) for name in _MESSAGES)
-    return has_messages or (isinstance(request.get("prompt"), str) and "response" in record)
+    if any(isinstance(part.get(name), list) for part in (record, request) for name in _MESSAGES):
+        return True
+    return are_messages(record.get("conversation")) or (isinstance(request.get("prompt"), str) and "response" in record)
 
 
 def read_chat(record: JsonObject, session: str | None = None) -> list[Conversation]:
@@ -73,6 +74,8 @@ def read_chat(record: JsonObject, session: str | None = None) -> list[Conversati
     fields, free_draw = Fields(record), _is_free_draw(record)
     request = Fields(_object(fields.take("request", dict, str, default={})), "request.")
     given = _first((fields, request), _MESSAGES, list)
+    if given is None and are_messages(fields.peek("conversation")):
+        given = fields.take("conversation", list)
     if given is None and (given := _prompted(request)) is None:
         raise RefusedError("messages: missing")
     given = take_system(request, take_system(fields, given))

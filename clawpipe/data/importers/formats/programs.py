@@ -27,7 +27,7 @@ from clawpipe.data.importers.formats.frameworks.smolagents import (
 from clawpipe.data.importers.formats.openclaw_sessions import is_openclaw_session, join_openclaw_session
 from clawpipe.data.importers.formats.results.atif import is_atif, read_atif
 from clawpipe.data.importers.formats.results.inspect_logs import is_inspect, is_inspect_sample, read_inspect, read_inspect_sample
-from clawpipe.data.importers.formats.results.swe_agent import is_swe_agent, read_swe_agent
+from clawpipe.data.importers.formats.results.swe_agent import is_mini_swe_agent, is_swe_agent, read_mini_swe_agent, read_swe_agent
 from clawpipe.data.importers.formats.results.tau import is_tau, is_tau2, read_tau, read_tau2
 from clawpipe.data.importers.formats.results.tool_benchmarks import (
     is_bfcl_item,
@@ -311,6 +311,15 @@ RESULTS = (
         alone(read_swe_agent),
         about="SWE-agent's `.traj` files",
         marks=("history", "trajectory"),
+        tried="its schema",
+    ),
+    Format(
+        "mini-swe-agent",
+        is_mini_swe_agent,
+        read_mini_swe_agent,
+        has_sessions=True,
+        about="mini-SWE-agent's `.traj.json` files, and how the attempts ended",
+        marks=("trajectory_format", "messages", "info"),
         tried="its schema",
     ),
 )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.data.importers.message import are_messages
 from clawpipe.data.importers.values import unspelled
 
-_ASKING = ("messages", "conversations", "prompt", "input", "chosen")
+_ASKING = ("messages", "conversations", "conversation", "prompt", "input", "chosen")
 _BESIDE = ("completion", "output", "response", "rejected")
 
 
@@ -27,16 +28,12 @@ def _messages_in(value: Any) -> Any:
     """Return the list of messages, or the request with one, that a text spells; None for anything else."""
     found = unspelled(value) if isinstance(value, str) else None
     listed = found.get("messages") if isinstance(found, dict) else found
-    return found if isinstance(listed, list) and listed and all(map(_is_message, listed)) else None
+    return found if are_messages(listed) else None
 
 
 def _said_in(value: Any) -> Any:
     """Return the messages, the one message or the response that a text spells; None for anything else."""
     found = unspelled(value) if isinstance(value, str) else None
-    if isinstance(found, dict) and (_is_message(found) or isinstance(found.get("choices"), list)):
+    if isinstance(found, dict) and (are_messages([found]) or isinstance(found.get("choices"), list)):
         return found
     return _messages_in(value)
-
-
-def _is_message(value: Any) -> bool:
-    return isinstance(value, dict) and any(isinstance(value.get(name), str) for name in ("role", "from"))
