@@ -32,6 +32,7 @@ from clawpipe.data.importers.strict_json import Reasons, RefusedError
 from clawpipe.data.importers.untaught import ENDS
 from clawpipe.data.wire.arguments import parsed_object
 from clawpipe.data.wire.draw import changes_the_draw, sampling_settings
+from clawpipe.data.wire.marked import marked_dialogue, without_end
 
 _HEADERS = {"x-session-id": "session_id", "x-turn-type": "turn_type", "x-user-id": "user_id"}
 _MOVED, _IDS = "provider_specific_fields", ("token_ids", "prompt_token_ids")
@@ -146,8 +147,11 @@ def _known(parts: tuple[Fields, Fields, Fields], is_row: bool, free_draw: bool) 
 
 def _prompted(request: Fields) -> list[JsonObject] | None:
     """Take the prompt of a request that has no messages, as what the user said."""
-    prompt = request.peek("prompt")
-    return [{"role": "user", "content": request.take("prompt", str)}] if isinstance(prompt, str) else None
+    if not isinstance(request.peek("prompt"), str):
+        return None
+    prompt = request.take("prompt", str)
+    said = marked_dialogue(prompt) or [("user", prompt)]
+    return [{"role": role, "content": words} for role, words in said]
 
 
 def _status(choice: Fields) -> Status | None:
@@ -224,8 +228,9 @@ def _answer(choice: Fields) -> JsonObject | None:
     if not choice:
         return None
     if isinstance(choice.peek("text"), str) and choice.peek("message") is None:
-        return {"content": choice.take("text", str)}
-    return {name: value for name, value in choice.take("message", dict).items() if name != "role"}
+        return {"content": without_end(choice.take("text", str))}
+    message = {name: value for name, value in choice.take("message", dict).items() if name != "role"}
+    return message | ({"content": without_end(message["content"])} if isinstance(message.get("content"), str) else {})
 
 
 def _headers(part: Fields) -> JsonObject:

@@ -21,7 +21,7 @@ from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.conversation.endings import CUT
 from clawpipe.core.conversation.messages import Message, Role
 from clawpipe.data.importers.fields import Fields, take_tools
-from clawpipe.data.importers.formats.sharegpt import read_dialogue
+from clawpipe.data.importers.formats.sharegpt import dialogue_in, read_dialogue
 from clawpipe.data.importers.message import ReadMessages, take_system, write_chat
 from clawpipe.data.importers.names import take_names
 from clawpipe.data.importers.outcome import take_outcome
@@ -29,6 +29,7 @@ from clawpipe.data.importers.record import Conversation, Preference, all_main, c
 from clawpipe.data.importers.strict_json import RefusedError
 from clawpipe.data.importers.untaught import CUT_SHORT, NO_CONTENT, NO_TEXT, reason_in, says_something
 from clawpipe.data.importers.values import object_of, without
+from clawpipe.data.wire.marked import without_end
 
 _REPLY_FIELDS = re.compile(r"(?:\A|\n\n)(Human|Assistant): ?")  # speakers in a text with a whole dialogue
 _ELSE = ("messages", "conversations", "completion")  # fields that mark a row as another format
@@ -207,8 +208,10 @@ def _side(value: str | list[Any], where: str, unknown: list[JsonObject]) -> tupl
 
 def messages_of(value: str | list[Any], where: str, role: Role, unknown: list[JsonObject]) -> ReadMessages:
     """Return the messages of a value; further fields of messages are added to `unknown`."""
+    value = value if isinstance(value, list) else dialogue_in(value) or value
     if isinstance(value, str):
-        return ReadMessages(_dialogue(value) or (Message(role, value),), [])
+        alone = Message(role, without_end(value) if role == "assistant" else value)
+        return ReadMessages(_dialogue(value) or (alone,), [])
     read = read_dialogue(value, where)
     unknown.extend({"of": where} | part for part in read.unknown)
     return read
