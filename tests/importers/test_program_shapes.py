@@ -42,6 +42,7 @@ RECORDS = {
     "librechat": [{"conversationId": "c", "messages": chats.LIBRE, "options": {"promptPrefix": "p"}}],
     "gemini-cli": [coding.GEMINI | {"messages": [coding.ASKED, coding.CALLED, coding.ANSWERED]}, {"$set": {"lastUpdated": "2"}}],
     "copilot": [coding.vscode(response=[{"value": "a"}], vote=1, result={"metadata": ROUNDS | {"toolCallResults": {"c": {}}}})],
+    "opencode": [coding.OPENCODE],
     "openhands": coding.OPENHANDS,
     "openclaw-session": [*openclaw.SESSION],
     "autogen": [{"messages": frameworks.TEAM, "stop_reason": "x"}],

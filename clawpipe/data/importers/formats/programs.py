@@ -9,6 +9,7 @@ from clawpipe.data.importers.formats.chats.open_webui import is_open_webui, read
 from clawpipe.data.importers.formats.coding.aider import is_aider, read_aider
 from clawpipe.data.importers.formats.coding.copilot import is_copilot, is_copilot_cli, join_copilot_cli, read_copilot
 from clawpipe.data.importers.formats.coding.gemini_cli import is_gemini_cli, join_gemini_cli
+from clawpipe.data.importers.formats.coding.opencode import is_opencode, read_opencode
 from clawpipe.data.importers.formats.coding.openhands import (
     is_openhands,
     is_openhands_result,
@@ -111,6 +112,15 @@ AGENTS = (
         has_sessions=True,
         about="sessions of Copilot's CLI (`events.jsonl`), an event on each line",
         marks=("type", "data", "timestamp"),
+        tried="its schema",
+    ),
+    Format(
+        "opencode",
+        is_opencode,
+        read_opencode,
+        has_sessions=True,
+        about="sessions that `opencode export` writes: thoughts, calls with their results",
+        marks=("info", "messages"),
         tried="its schema",
     ),
     Format(
