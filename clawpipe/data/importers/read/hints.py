@@ -34,7 +34,10 @@ _WRITERS = {  # of records that are no conversations, by keys that stand togethe
     ("results", "versions", "config"): "a summary of an evaluation, without its samples",
 }
 _COMMON = frozenset(
-    ("id", "type", "messages", "content", "input", "output", "prompt", "timestamp", "data", "steps", "state", "chat")
+    (
+        *("id", "type", "messages", "content", "input", "output", "prompt", "timestamp", "data", "steps", "state", "chat"),
+        *("info", "parentId"),
+    )
 )
 FUNCTION = "--format file.py:NAME reads them by a function of yours"
 
