@@ -290,3 +290,11 @@ def test_messages_may_be_called_a_conversation():
         "20261127_1",
     )
     assert not is_chat({"conversation": "monday", "text": "x"})
+
+
+@pytest.mark.parametrize(("given", "kept"), [("0.5", None), ("hot", "hot"), (True, True)])
+def test_a_temperature_may_be_a_text_and_refuses_no_call(given, kept):
+    """Settings of traces are texts in some programs. One that is no number stays where it was."""
+    request = {"messages": [{"role": "user", "content": "2+2?"}], "temperature": given}
+    conversation = read_chat({"request": request, "response": {"choices": [{"message": {"content": "4"}}]}})
+    assert conversation.extra.get("request", {}).get("temperature") == kept

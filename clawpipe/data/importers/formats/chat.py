@@ -139,7 +139,7 @@ def _known(parts: tuple[Fields, Fields, Fields], is_row: bool, free_draw: bool) 
         model=_name([response, request, fields], ("model",)),
         turn_type=_name(holders, ("turn_type",)) or fields.peek("platform"),
         judgements=take_outcome(fields),
-        temperature=_first((request, fields), ("temperature",), int, float),
+        temperature=next((found for part in (request, fields) if (found := part.take_number("temperature")) is not None), None),
         free_draw=free_draw,
         tools=take_tools(fields, _TOOLS) or take_tools(request, _TOOLS),
     )
