@@ -637,3 +637,47 @@ def test_a_failed_span_leaves_the_others_of_its_line(tmp_path):
 def test_spans_of_anything_else_are_rejected(tmp_path):
     reading = written(tmp_path, {"resourceSpans": [{"scopeSpans": [{"spans": [OTHER]}]}]})
     assert reading.reasons() == {"no messages in its spans": 1}
+
+
+@pytest.mark.parametrize(("ended", "kinds"), [(None, ("side", "main")), ("end_turn", ("main", "main"))])
+def test_an_answer_of_claude_code_that_was_interrupted_was_cut(tmp_path, ended, kinds):
+    """One that says why it ended was whole."""
+    line = Claude()
+    asked = line.user(None, "Do it.")
+    cut = line.model(asked["uuid"], "msg_1", text("I will st"), ended=ended)
+    mark = line.user(cut["uuid"], [text("[Request interrupted by user]")])
+    other = line.user(mark["uuid"], "Do less.")
+    records = (asked, cut, mark, other, line.model(other["uuid"], "msg_2", text("Done."), ended="end_turn"))
+    [conversation] = written(tmp_path, *records).conversations
+    assert conversation.kinds == kinds
+
+
+def test_snapshots_of_codex_are_no_messages(tmp_path):
+    before, after = CODEX[:8], CODEX[8:]
+    [conversation] = written(tmp_path, *before, item("ghost_snapshot", ghost_commit={"id": "x"}), *after).conversations
+    [plain] = written(tmp_path, *CODEX).conversations
+    assert conversation.messages == plain.messages
+    assert any(line.get("payload", {}).get("type") == "ghost_snapshot" for line in conversation.extra["lines"])
+
+
+def test_what_a_server_ran_comes_before_what_it_says_then(tmp_path):
+    searched = item("web_search_call", status="completed", action={"type": "search", "query": "x"})
+    ran = item("code_interpreter_call", id="k", code="1", outputs=[{"type": "logs", "logs": "1"}])
+    [conversation] = written(tmp_path, *CODEX[:4], searched, ran, CODEX[10]).conversations
+    assert said(conversation)[3:] == [("assistant", ""), ("tool", ""), ("assistant", ""), ("tool", "1"), ("assistant", "One file.")]
+    assert (conversation.tool_calls, conversation.tool_errors) == (2, 0)
+
+
+def test_a_result_of_cline_names_the_id_of_its_call(tmp_path):
+    """Of models with the Responses API it keeps another id beside it."""
+    answer = [use("t1", command="ls") | {"call_id": "fc_1"}]
+    rows = cline(answer, {"role": "user", "content": result("t1", "a.txt")}, {"role": "assistant", "content": "One."})
+    [conversation] = written(tmp_path, *rows, name="api_conversation_history.json").conversations
+    assert [call.id for call in conversation.messages[1].tool_calls] == [conversation.messages[2].tool_call_id]
+
+
+def test_what_hermes_sent_from_elsewhere_is_context(tmp_path):
+    copied = {"role": "assistant", "content": "Your reminder.", "mirror": True, "mirror_source": "cron"}
+    lines = ({"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello."}, copied)
+    [conversation] = written(tmp_path, *lines).conversations
+    assert conversation.kinds == ("main", "side")

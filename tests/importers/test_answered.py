@@ -152,3 +152,42 @@ def test_a_user_beside_a_prompt_stays_a_name(tmp_path):
     [conversation] = read(tmp_path, {"prompt": "2+2?", "completion": "4", "user": "ann", "assistant": "gpt"}).conversations
     assert (said(conversation), conversation.user) == ([("user", "2+2?"), ("assistant", "4")], "ann")
     assert read(tmp_path, {"user": "ann", "model": ""}).reasons() == {"no known format": 1}
+
+
+def test_columns_may_spell_messages_as_texts(tmp_path):
+    asked, four = {"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}
+    rows = (
+        {"messages": json.dumps([asked, four]), "n": 1},
+        {"prompt": json.dumps([asked]), "completion": json.dumps(four), "n": 1},
+        {"input": json.dumps({"messages": [asked]}), "output": json.dumps({"choices": [{"message": four}]}), "n": 1},
+    )
+    for row in rows:
+        [conversation] = read(tmp_path, row).conversations
+        assert said(conversation) == [("user", "2+2?"), ("assistant", "4")]
+
+
+def test_an_answer_in_json_to_a_text_stays_a_text(tmp_path):
+    answer = json.dumps([{"role": "admin", "name": "ann"}])
+    [conversation] = read(tmp_path, {"prompt": "Who?", "completion": answer}).conversations
+    assert said(conversation)[-1] == ("assistant", answer)
+
+
+def test_a_user_and_a_model_beside_more_are_names(tmp_path):
+    assert not read(tmp_path, {"user": "ann", "model": "gpt-5", "cost": 0.1}).conversations
+    [conversation] = read(tmp_path, {"user": "2+2?", "model": "4", "system": "Count."}).conversations
+    assert said(conversation) == [("system", "Count."), ("user", "2+2?"), ("assistant", "4")]
+
+
+def test_texts_that_a_template_wrote_are_messages(tmp_path):
+    prompt = "<|im_start|>user\n2+2?<|im_end|>\n<|im_start|>assistant\n"
+    rows = (
+        {"prompt": prompt, "completion": "4<|im_end|>\n"},
+        {"text": f"{prompt}4<|im_end|>\n"},
+        {"request": {"prompt": prompt, "model": "m"}, "response": {"choices": [{"text": "4<|im_end|>"}]}},
+        {"request": {"messages": [{"role": "user", "content": "2+2?"}]}, "response": {"message": {"content": "4<|im_end|>"}}},
+    )
+    for row in rows:
+        [conversation] = read(tmp_path, row).conversations
+        assert said(conversation) == [("user", "2+2?"), ("assistant", "4")]
+    [pair] = read(tmp_path, {"prompt": prompt, "chosen": "4<|im_end|>", "rejected": "5<|im_end|>"}).preferences
+    assert [part.content for part in (*pair.prompt, *pair.chosen, *pair.rejected)] == ["2+2?", "4", "5"]

@@ -271,3 +271,30 @@ def test_whatever_is_written_is_read_back(messages):
 def test_what_is_no_conversation_is_refused(messages, reason):
     with pytest.raises(RefusedError, match=reason):
         read_chat({"messages": messages})
+
+
+def test_messages_may_be_called_a_conversation():
+    """As those of LMSYS and of WildChat are, and what Goose exports."""
+    said = [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]
+    row = {"conversation_id": "c1", "conversation": said, "turn": 1}
+    conversation = read_chat(row)
+    assert is_chat(row)
+    assert (conversation.messages, conversation.session) == ((Message("user", "2+2?"), Message("assistant", "4")), "c1")
+    call = {"type": "toolRequest", "id": "t", "toolCall": {"status": "success", "value": {"name": "ls", "arguments": {}}}}
+    result = {"type": "toolResponse", "id": "t", "toolResult": {"value": {"content": [{"type": "text", "text": "a"}]}}}
+    goose = {"id": "20261127_1", "working_dir": "/w", "message_count": 3}
+    parts = [{"role": "user", "content": "ls"}, {"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+    conversation = read_chat(goose | {"conversation": parts})
+    assert ([message.role for message in conversation.messages], conversation.session) == (
+        ["user", "assistant", "tool"],
+        "20261127_1",
+    )
+    assert not is_chat({"conversation": "monday", "text": "x"})
+
+
+@pytest.mark.parametrize(("given", "kept"), [("0.5", None), ("hot", "hot"), (True, True)])
+def test_a_temperature_may_be_a_text_and_refuses_no_call(given, kept):
+    """Settings of traces are texts in some programs. One that is no number stays where it was."""
+    request = {"messages": [{"role": "user", "content": "2+2?"}], "temperature": given}
+    conversation = read_chat({"request": request, "response": {"choices": [{"message": {"content": "4"}}]}})
+    assert conversation.extra.get("request", {}).get("temperature") == kept

@@ -207,3 +207,17 @@ def test_a_file_of_several_chats_is_an_array(tmp_path):
     reading = read(tmp_path)
     assert [one.session for one in reading.conversations] == ["c-1", "c-9"]
     assert reading.formats == {"chatgpt": 2}
+
+
+def test_code_that_open_webui_ran_is_a_call_with_its_output(tmp_path):
+    said = (
+        '<details type="code_interpreter" done="true" output="{&quot;stdout&quot;: &quot;4&quot;}">\n<summary>Analyzed</summary>\n'
+        "```python\nprint(2+2)\n```\n</details>\nIt is 4."
+    )
+    record = open_webui(
+        {"id": "u", "parentId": None, "role": "user", "content": "2+2?"},
+        {"id": "a", "parentId": "u", "role": "assistant", "content": said},
+        current="a",
+    )
+    call = 'code_interpreter({"code": "print(2+2)"})'
+    assert short(only(read(tmp_path, record)))[1:] == [("assistant", call), ("tool", '{"stdout": "4"}'), ("assistant", "It is 4.")]

@@ -365,3 +365,49 @@ def test_qwen_code_keeps_the_results_of_its_tools(tmp_path):
     conversation = only(read(tmp_path, *(base | line for line in lines)))
     assert [role for role, _ in short(conversation)] == ["user", "assistant", "tool", "assistant"]
     assert (conversation.messages[2].tool_call_id, conversation.tool_calls, conversation.kinds) == ("c1", 1, ("main", "main"))
+
+
+def opencode(*messages):
+    return {"info": {"id": "ses_1", "directory": "/w", "title": "t"}, "messages": list(messages)}
+
+
+def _tool(call, **state):
+    return {"type": "tool", "callID": call, "tool": "bash", "state": {"input": {"command": call}, **state}}
+
+
+STEPS = [
+    {"type": "step-start"},
+    {"type": "reasoning", "text": "hm"},
+    _tool("a", status="completed", output="1"),
+    _tool("b", status="error", error="denied"),
+    {"type": "step-finish", "reason": "tool-calls"},
+    {"type": "patch", "hash": "x"},
+    {"type": "step-start"},
+    {"type": "text", "text": "Done."},
+]
+OPENCODE = opencode(
+    {"info": {"role": "user"}, "parts": [{"type": "text", "text": "Go."}, {"type": "text", "text": "shown", "ignored": True}]},
+    {"info": {"role": "assistant", "modelID": "m", "finish": "stop"}, "parts": STEPS},
+)
+
+
+def test_a_session_of_opencode_has_its_steps(tmp_path):
+    conversation = only(read(tmp_path, OPENCODE))
+    calls = 'bash({"command": "a"}) bash({"command": "b"})'
+    assert short(conversation) == [
+        ("user", "Go."),
+        ("assistant", f"<think>\nhm\n</think> {calls}"),
+        ("tool", "1"),
+        ("tool", "denied"),
+        ("assistant", "Done."),
+    ]
+    assert (conversation.session, conversation.model, conversation.status) == ("ses_1", "m", "completed")
+    assert (conversation.tool_calls, conversation.tool_errors) == (2, 1)
+
+
+def test_opencode_marks_aborted_answers_and_summaries(tmp_path):
+    said = {"parts": [{"type": "text", "text": "I wi"}]}
+    cut = said | {"info": {"role": "assistant", "error": {"name": "MessageAbortedError"}}}
+    summary = said | {"info": {"role": "assistant", "summary": True, "finish": "stop"}}
+    conversation = only(read(tmp_path, opencode(*OPENCODE["messages"], summary, cut)))
+    assert (conversation.kinds, conversation.status) == (("main", "main", "side", "main"), "aborted")

@@ -177,3 +177,15 @@ def test_a_preference_without_one_of_its_sides_is_no_prompt(row, read_as, tmp_pa
     (tmp_path / "a.jsonl").write_text(json.dumps({"prompt": "p"} | row))
     reading = read_files([str(tmp_path)])
     assert [*reading.formats, *(one.reason for one in reading.refused)] == [read_as]
+
+
+def test_preferences_of_openai_and_of_an_arena():
+    asked, good, bad = said("user", "2+2?"), said("assistant", "4"), said("assistant", "5")
+    tuned = {"input": {"messages": [asked], "tools": [{"name": "f"}]}, "preferred_output": [good], "non_preferred_output": [bad]}
+    row = read_preference(tuned)
+    assert (row.prompt, row.chosen, row.rejected, bool(row.tools)) == ((ASKED,), (GOOD,), (BAD,), True)
+    arena = {"conversation_a": [asked, bad], "conversation_b": [asked, good], "winner": "model_b"}
+    row = read_preference(arena)
+    assert (row.prompt, row.chosen, row.rejected) == ((ASKED,), (GOOD,), (BAD,))
+    with pytest.raises(RefusedError, match="winner: neither side"):
+        read_preference(arena | {"winner": "tie"})

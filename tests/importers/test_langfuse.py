@@ -156,3 +156,24 @@ def test_a_trace_whose_generations_all_failed_is_rejected(tmp_path):
         "observations": [OBSERVATION | {"level": "ERROR"}],
     }
     assert read(tmp_path, trace).reasons() == {"a Langfuse record of a call that failed": 1}
+
+
+def test_exports_to_a_storage_are_observations(tmp_path):
+    """They spell names in snake case, and messages as texts."""
+    observation = {"id": "o", "type": "GENERATION", "trace_id": "t", "parent_observation_id": "", "provided_model_name": "m"}
+    sides = {"input": json.dumps([ASKED]), "output": json.dumps(FOUR)}
+    [conversation] = read(tmp_path, observation | sides).conversations
+    assert (said(conversation), conversation.model) == ([("user", "2+2?"), ("assistant", "4")], "m")
+    trace = {"id": "t", "timestamp": "2026", "user_id": "ann", "session_id": "s1"} | sides
+    [conversation] = read(tmp_path, trace).conversations
+    assert (said(conversation), conversation.user) == ([("user", "2+2?"), ("assistant", "4")], "ann")
+    span = observation | {"type": "SPAN", "input": '{"city": "Oslo"}', "output": "3"}
+    assert read(tmp_path, span).reasons() == {"a Langfuse observation of the kind SPAN, which is no answer of a model": 1}
+
+
+def test_a_single_score_of_a_trace_judges_it(tmp_path):
+    one, other = {"name": "user-feedback", "value": 0, "dataType": "BOOLEAN"}, {"name": "quality", "value": 0.5}
+    [conversation] = read(tmp_path, OBSERVATION | {"scores": [one, {"name": "tone", "value": None}]}).conversations
+    assert [score.value for score in conversation.judgements] == [0.0]
+    [conversation] = read(tmp_path, OBSERVATION | {"scores": [one, other]}).conversations
+    assert (conversation.judgements, conversation.extra["scores"]) == ((), [one, other])

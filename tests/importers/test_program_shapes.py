@@ -14,6 +14,7 @@ from clawpipe.data.importers.strict_json import RefusedError
 from tests.importers import test_chats as chats
 from tests.importers import test_coding_logs as coding
 from tests.importers import test_frameworks as frameworks
+from tests.importers import test_openclaw_sessions as openclaw
 from tests.importers import test_results as results
 from tests.importers import test_traces as traces
 
@@ -41,7 +42,9 @@ RECORDS = {
     "librechat": [{"conversationId": "c", "messages": chats.LIBRE, "options": {"promptPrefix": "p"}}],
     "gemini-cli": [coding.GEMINI | {"messages": [coding.ASKED, coding.CALLED, coding.ANSWERED]}, {"$set": {"lastUpdated": "2"}}],
     "copilot": [coding.vscode(response=[{"value": "a"}], vote=1, result={"metadata": ROUNDS | {"toolCallResults": {"c": {}}}})],
+    "opencode": [coding.OPENCODE],
     "openhands": coding.OPENHANDS,
+    "openclaw-session": [*openclaw.SESSION],
     "autogen": [{"messages": frameworks.TEAM, "stop_reason": "x"}],
     "langchain": [{"messages": frameworks.DUMPED}],
     "langchain-messages": frameworks.PLAIN,
@@ -96,7 +99,7 @@ def test_no_value_of_a_field_ends_the_run(name):
 
 def test_every_program_with_records_of_its_own_is_tried():
     tried_elsewhere = {"aider", "copilot-cli", "openhands-result", "inspect-sample", "smolagents-steps", "verifiers", "langfuse"}
-    benchmarks = {"bfcl", "bfcl-result", "toolbench", "xlam", "tau-bench", "tau2-bench", "swe-agent"}
+    benchmarks = {"bfcl", "bfcl-result", "toolbench", "xlam", "tau-bench", "tau2-bench", "swe-agent", "mini-swe-agent"}
     assert {name for name, known in FORMATS.items() if known.about} == {*RECORDS, *tried_elsewhere, *benchmarks}
 
 

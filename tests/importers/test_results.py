@@ -222,3 +222,15 @@ def test_rows_of_xlam_answer_with_calls(tmp_path):
     conversation = only(read(tmp_path, record))
     assert short(conversation) == [("user", "2 and 3?"), ("assistant", 'add({"a": 2}) add({"a": 3})')]
     assert json.loads(conversation.tools) == tools
+
+
+@pytest.mark.parametrize(
+    ("ended", "status"), [("Submitted", "completed"), ("LimitsExceeded", "partial"), ("RuntimeError", "aborted")]
+)
+def test_mini_swe_agent_ends_with_a_message_that_nobody_said(tmp_path, ended, status):
+    said = [{"role": "user", "content": "fix"}, {"role": "assistant", "content": "Done."}, {"role": "exit", "content": "diff"}]
+    info = {"exit_status": ended, "config": {"model": {"model_name": "m"}}}
+    record = {"trajectory_format": "mini-swe-agent-1.1", "info": info, "messages": said, "instance_id": "django-1"}
+    conversation = only(read(tmp_path, record, name="django-1.traj.json"))
+    assert short(conversation) == [("user", "fix"), ("assistant", "Done.")]
+    assert (conversation.session, conversation.model, conversation.status) == ("django-1", "m", status)

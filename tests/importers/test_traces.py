@@ -1,6 +1,7 @@
 """What programs that watch models write: users, sessions, both sides of a call, and what failed."""
 
 import hashlib
+import json
 
 import pytest
 
@@ -183,3 +184,94 @@ def test_scores_and_thumbs_are_judgements(tmp_path):
 
 def test_litellm_falls_back_to_the_user_of_the_key(tmp_path):
     assert only(read(tmp_path, LITELLM | {"end_user": ""})).user == "team"
+
+
+def test_a_row_of_litellms_database_is_a_call(tmp_path):
+    """Its columns `user` and `model` are no question and no answer."""
+    spent = {"request_id": "r", "call_type": "acompletion", "spend": 0.1, "user": "ann", "model": "m", "session_id": "s1"}
+    sides = {"messages": json.dumps([ASKED]), "response": json.dumps(CHOICES)}
+    sent = {"messages": {}, "response": CHOICES, "proxy_server_request": {"messages": [ASKED], "tools": [{"name": "f"}]}}
+    for row in (spent | sides, spent | sent):
+        conversation = only(read(tmp_path, row))
+        assert short(conversation) == [("user", "2+2?"), ("assistant", "4")]
+        assert (conversation.session, conversation.user, conversation.model) == ("s1", "ann", "m")
+    assert conversation.tools
+    unlogged = spent | {"messages": {}, "response": {}}
+    assert read(tmp_path, unlogged).reasons() == {"a call in LiteLLM's log without messages, or without an answer": 1}
+
+
+ITEMS = [
+    {"type": "reasoning", "summary": [{"type": "summary_text", "text": "sum"}]},
+    {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "4"}]},
+]
+CALLED = [
+    ASKED,
+    {"type": "function_call", "call_id": "c", "name": "add", "arguments": "{}"},
+    {"type": "function_call_output", "call_id": "c", "output": "4"},
+]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        LITELLM | {"call_type": "aresponses", "messages": CALLED, "response": {"status": "completed", "output": ITEMS}},
+        HELICONE | {"request_body": {"input": CALLED}, "response_body": {"status": "completed", "output": ITEMS}},
+        BRAINTRUST | {"input": CALLED, "output": ITEMS},
+        WEAVE | {"inputs": {"input": CALLED}, "output": {"output": ITEMS}},
+    ],
+)
+def test_traces_hold_calls_of_the_responses_api(tmp_path, record):
+    conversation = only(read(tmp_path, record))
+    thought = "<think>\nsum\n</think>\n4"
+    assert short(conversation) == [("user", "2+2?"), ("assistant", "add({})"), ("tool", "4"), ("assistant", thought)]
+    assert conversation.kinds == ("side", "main")
+
+
+def test_instructions_of_a_responses_call_are_its_system_message(tmp_path):
+    body = {"input": "2+2?", "instructions": "Count."}
+    conversation = only(read(tmp_path, HELICONE | {"request_body": body, "response_body": {"output": ITEMS}}))
+    assert short(conversation)[0] == ("system", "Count.")
+    later = HELICONE | {"request_body": body | {"previous_response_id": "r0"}, "response_body": {"output": ITEMS}}
+    assert read(tmp_path, later).reasons() == {"a response that goes on with one that only the server has": 1}
+
+
+def _otlp(*spans):
+    """Spans as a collector writes them: each attribute is a text, or an integer, which its JSON spells as a text."""
+    kinds = {str: "stringValue", int: "intValue"}
+    listed = [
+        {
+            "traceId": "t",
+            "attributes": [{"key": f"gen_ai.{key}", "value": {kinds[type(value)]: str(value)}} for key, value in span.items()],
+        }
+        for span in spans
+    ]
+    return {"resourceSpans": [{"scopeSpans": [{"spans": listed}]}]}
+
+
+def _parts(role, kind="text", **fields):
+    return {"role": role, "parts": [{"type": kind} | fields]}
+
+
+WORDS = json.dumps([_parts("user", content="2+2?")])
+CALL, RESULT = (
+    _parts("assistant", "tool_call", id="c", name="add", arguments={}),
+    _parts("tool", "tool_call_response", id="c", result="4"),
+)
+ANSWER = _parts("assistant", content="4")
+SPAN = {"operation.name": "chat", "input.messages": WORDS, "output.messages": json.dumps([ANSWER]), "request.temperature": 1}
+
+
+def test_a_whole_temperature_of_a_span_is_a_number(tmp_path):
+    assert short(only(read(tmp_path, _otlp(SPAN)))) == [("user", "2+2?"), ("assistant", "4")]
+
+
+def test_an_agents_span_with_results_is_one_conversation(tmp_path):
+    agent = SPAN | {"operation.name": "invoke_agent", "output.messages": json.dumps([CALL, RESULT, ANSWER])}
+    conversation = only(read(tmp_path, _otlp(agent)))
+    assert short(conversation) == [("user", "2+2?"), ("assistant", "add({})"), ("tool", "4"), ("assistant", "4")]
+    assert conversation.kinds == ("main", "main")
+
+
+def test_an_agents_span_repeats_the_calls_beside_it(tmp_path):
+    conversation = only(read(tmp_path, _otlp(SPAN | {"operation.name": "invoke_agent"}, SPAN)))
+    assert [one["refused"] for one in conversation.extra["spans"]] == ["a span of an agent, beside those of its calls"]

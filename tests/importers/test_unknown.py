@@ -121,6 +121,7 @@ def test_a_file_of_another_kind_is_one_refusal(tmp_path):
         "UTF-16 text": "q\n".encode("utf-16"),
         "a program": b"\x7fELF\x02\x01",
         "a binary file of an unknown kind": b"\x01\x02\x00\x00abc",
+        "a table of values between commas: convert it to Parquet or JSON Lines": b'prompt,"completion"\n2+2?,4\n',
         "a web page": b"<!DOCTYPE html>\n<html>\n</html>\n",
         "a Python pickle": pickle.dumps({"a": 1}, protocol=4),
         "a PDF document": b"%PDF-1.7\n...",
@@ -138,3 +139,15 @@ def test_records_below_a_heading_are_read(tmp_path):
     (tmp_path / "a.jsonl").write_text(f"# exported\n{chat}\n")
     reading = read_files([str(tmp_path)])
     assert (len(reading.conversations), reading.reasons()) == (1, {"not JSON": 1})
+
+
+def test_what_agents_print_lacks_what_was_asked():
+    printed = {
+        "type": "assistant",
+        "message": {"content": [{"type": "text", "text": "a"}]},
+        "parent_tool_use_id": None,
+        "session_id": "s",
+    }
+    shape = shape_of(printed, FORMATS.values())
+    assert "its files in ~/.claude/projects are read" in shape
+    assert "--map messages=" not in shape

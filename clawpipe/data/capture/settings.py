@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,11 @@ from clawpipe.core.store.home_settings import read_home_settings
 
 FILE = "sessions.yaml"
 IDLE_SECONDS = 3600.0  # after which a session has ended
+UNASKED = re.compile(  # beginnings of users' messages that agents write when nobody asked for anything
+    r"\s*(?:\[cron:|read heartbeat\.md|heartbeat(?: poll| check|$)|pre-compaction memory flush|\[(?:openclaw )?heartbeat"
+    r"|review the conversation above and)",  # Hermes' reviews of memory and skills, under the conversation's own session
+    re.IGNORECASE,
+)
 _Word = Annotated[str, Field(max_length=200, pattern=r"\S")]
 
 

@@ -261,7 +261,8 @@ def _call(parts: _Parts, fields: Fields, kind: str) -> bool:
     name = _name(fields, _NAMES)
     if name is None:
         return False
-    parts.speaks_on().calls.append(parts.call(name, _arguments(fields), _name(fields, _IDS), kind))
+    named = _name(fields, ("id", *_IDS) if kind == "tool_use" else _IDS)
+    parts.speaks_on().calls.append(parts.call(name, _arguments(fields), named, kind))
     return True
 
 

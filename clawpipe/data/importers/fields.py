@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import inf
 from typing import Any
 
 from clawpipe.core.basics.json_types import JsonObject
@@ -34,6 +35,18 @@ class Fields:
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             raise RefusedError(f"{self._where}{name}: not {' or '.join(kind.__name__ for kind in kinds)}")
         return value
+
+    def take_number(self, name: str) -> int | float | None:
+        """Take a number, also one that a text spells, as settings in traces do; a value of another kind stays, and is None."""
+        value = self._left.get(name)
+        try:
+            number = float(value) if isinstance(value, str) else value
+        except ValueError:
+            return None
+        if isinstance(number, bool) or not isinstance(number, int | float) or not -inf < number < inf:
+            return None
+        del self._left[name]
+        return number
 
     def says_null(self, name: str) -> bool:
         """Whether the record has this field, and null in it."""

@@ -62,6 +62,15 @@ def read_messages(given: Iterable[Any], where: str = "messages") -> ReadMessages
     return ReadMessages(tuple(reader.messages), reader.unknown, frozenset(reader.unread), frozenset(reader.muted), reader.failed)
 
 
+def are_messages(value: Any) -> bool:
+    """Whether a value is a list in which each object names who spoke, in one of the two ways of writing it."""
+    return isinstance(value, list) and bool(value) and all(isinstance(one, dict) and _speaks(one) for one in value)
+
+
+def _speaks(one: JsonObject) -> bool:
+    return any(isinstance(one.get(name), str) for name in ("role", "from"))
+
+
 def read_message(part: JsonObject, number: int = 0) -> Message:
     """Read one message; of several that it becomes, the first. `number` makes the ids of unnamed calls unique.
 

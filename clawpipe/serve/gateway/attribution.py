@@ -18,7 +18,7 @@ import orjson
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.data.capture.alarms import DERIVED
 from clawpipe.data.capture.records import TurnType
-from clawpipe.data.capture.settings import PLAIN, SessionSettings
+from clawpipe.data.capture.settings import PLAIN, UNASKED, SessionSettings
 from clawpipe.data.wire.histories import counts
 
 SESSION_HEADER = "x-session-id"
@@ -30,11 +30,6 @@ OWN_FIELDS = ("session_id", "parent_session_id", "turn_type", "session_done")  #
 _TRUE = ("1", "true", "yes", "on")
 _SUFFIX = re.compile(r":\d+\Z")  # a counter that OpenClaw adds to its session's id
 _ID = re.compile(r"[A-Za-z0-9_@.:+=-]{1,200}")
-_SIDE_TEXT = re.compile(
-    r"\s*(?:\[cron:|read heartbeat\.md|heartbeat(?: poll| check|$)|pre-compaction memory flush|\[heartbeat\]"
-    r"|review the conversation above and)",  # Hermes' reviews of memory and skills, under the conversation's own session
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True)
@@ -115,7 +110,7 @@ def _turn_type(headers: Mapping[str, str], body: JsonObject, settings: SessionSe
             return ("main" if settings.is_main(str(given)) else "side"), place
     last = next((one for one in reversed(body["messages"]) if _object(one).get("role") == "user"), {})
     text = _content(last)
-    return ("side" if _SIDE_TEXT.match(text) or settings.is_side(text) else "main"), DERIVED
+    return ("side" if UNASKED.match(text) or settings.is_side(text) else "main"), DERIVED
 
 
 def _content(message: JsonObject) -> str:

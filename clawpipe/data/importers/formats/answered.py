@@ -39,8 +39,9 @@ _ANSWERING = (
 _PAIRS = (  # of names that say something else alone
     *(("user", "assistant"), ("human", "assistant"), ("human", "bot"), ("user", "bot"), ("human", "gpt"), ("user", "ai")),
     *(("human", "ai"), ("q", "a"), ("inputs", "targets"), ("inputs", "outputs"), ("source", "target"), ("problem", "solution")),
-    *(("request", "reply"), ("task", "solution"), ("question", "solution"), ("context", "response"), ("user", "model")),
+    *(("request", "reply"), ("task", "solution"), ("question", "solution"), ("context", "response")),
 )
+_ALONE = ("user", "model")  # the owner of a call and what was called, in any row that says more
 _BELOW = ("input", "context")  # texts that belong to a request
 _LOGGED = ("choices", "candidates", "message", *ENDS)  # fields of a response of an API
 _SOUNDS = frozenset(
@@ -64,7 +65,8 @@ def _plainly_named(record: JsonObject) -> JsonObject:
     if any(name in record for name in _ASKING) and any(name in record for name in _ANSWERING):
         return record
     capitals = tuple((asking, answering) for asking in _ASKING for answering in _ANSWERING)
-    found = next((pair for pair in (*_PAIRS, *capitals) if _is_pair(record, [names.get(name) for name in pair])), None)
+    alone = (_ALONE,) if names.keys() <= {*_ALONE, "system"} else ()
+    found = next((pair for pair in (*_PAIRS, *capitals, *alone) if _is_pair(record, [names.get(name) for name in pair])), None)
     if found is None:
         return record
     renamed = {names[found[0]]: "prompt", names[found[1]]: "completion"}

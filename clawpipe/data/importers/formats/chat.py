@@ -24,7 +24,7 @@ from clawpipe.core.conversation.endings import ending_of_reason
 from clawpipe.core.conversation.messages import Message
 from clawpipe.data.importers.fields import Fields, as_list, take_tools
 from clawpipe.data.importers.formats.sharegpt import read_dialogue
-from clawpipe.data.importers.message import ROLES, ReadMessages, take_system
+from clawpipe.data.importers.message import ROLES, ReadMessages, are_messages, take_system
 from clawpipe.data.importers.names import SESSIONS, USERS
 from clawpipe.data.importers.outcome import take_outcome
 from clawpipe.data.importers.record import SIDE, Conversation, Judgement, Kind, Status, Tokens, all_main, counted, first_request
@@ -32,6 +32,7 @@ from clawpipe.data.importers.strict_json import Reasons, RefusedError
 from clawpipe.data.importers.untaught import ENDS
 from clawpipe.data.wire.arguments import parsed_object
 from clawpipe.data.wire.draw import changes_the_draw, sampling_settings
+from clawpipe.data.wire.marked import marked_dialogue, without_end
 
 _HEADERS = {"x-session-id": "session_id", "x-turn-type": "turn_type", "x-user-id": "user_id"}
 _MOVED, _IDS = "provider_specific_fields", ("token_ids", "prompt_token_ids")
@@ -57,8 +58,9 @@ class _Known(NamedTuple):
 
 def is_chat(record: JsonObject) -> bool:
     request = _object(record.get("request"))
-    has_messages = any(isinstance(part.get(name), list) for part in (record, request) for name in _MESSAGES)
-    return has_messages or (isinstance(request.get("prompt"), str) and "response" in record)
+    if any(isinstance(part.get(name), list) for part in (record, request) for name in _MESSAGES):
+        return True
+    return are_messages(record.get("conversation")) or (isinstance(request.get("prompt"), str) and "response" in record)
 
 
 def read_chat(record: JsonObject, session: str | None = None) -> list[Conversation]:
@@ -73,6 +75,8 @@ def read_chat(record: JsonObject, session: str | None = None) -> list[Conversati
     fields, free_draw = Fields(record), _is_free_draw(record)
     request = Fields(_object(fields.take("request", dict, str, default={})), "request.")
     given = _first((fields, request), _MESSAGES, list)
+    if given is None and are_messages(fields.peek("conversation")):
+        given = fields.take("conversation", list)
     if given is None and (given := _prompted(request)) is None:
         raise RefusedError("messages: missing")
     given = take_system(request, take_system(fields, given))
@@ -135,7 +139,7 @@ def _known(parts: tuple[Fields, Fields, Fields], is_row: bool, free_draw: bool) 
         model=_name([response, request, fields], ("model",)),
         turn_type=_name(holders, ("turn_type",)) or fields.peek("platform"),
         judgements=take_outcome(fields),
-        temperature=_first((request, fields), ("temperature",), int, float),
+        temperature=next((found for part in (request, fields) if (found := part.take_number("temperature")) is not None), None),
         free_draw=free_draw,
         tools=take_tools(fields, _TOOLS) or take_tools(request, _TOOLS),
     )
@@ -143,8 +147,11 @@ def _known(parts: tuple[Fields, Fields, Fields], is_row: bool, free_draw: bool) 
 
 def _prompted(request: Fields) -> list[JsonObject] | None:
     """Take the prompt of a request that has no messages, as what the user said."""
-    prompt = request.peek("prompt")
-    return [{"role": "user", "content": request.take("prompt", str)}] if isinstance(prompt, str) else None
+    if not isinstance(request.peek("prompt"), str):
+        return None
+    prompt = request.take("prompt", str)
+    said = marked_dialogue(prompt) or [("user", prompt)]
+    return [{"role": role, "content": words} for role, words in said]
 
 
 def _status(choice: Fields) -> Status | None:
@@ -221,8 +228,9 @@ def _answer(choice: Fields) -> JsonObject | None:
     if not choice:
         return None
     if isinstance(choice.peek("text"), str) and choice.peek("message") is None:
-        return {"content": choice.take("text", str)}
-    return {name: value for name, value in choice.take("message", dict).items() if name != "role"}
+        return {"content": without_end(choice.take("text", str))}
+    message = {name: value for name, value in choice.take("message", dict).items() if name != "role"}
+    return message | ({"content": without_end(message["content"])} if isinstance(message.get("content"), str) else {})
 
 
 def _headers(part: Fields) -> JsonObject:

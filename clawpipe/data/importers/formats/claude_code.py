@@ -27,6 +27,7 @@ _LINES = "lines"  # key of a message for the further fields of its lines
 _COMPACTED = "compact_boundary"
 _ENDED, _PARENT = "stop_reason", "parentUuid"
 _SYNTHETIC = "<synthetic>"  # the model name on messages of the program itself
+_INTERRUPTED = "[Request interrupted by user]"  # what follows an answer that was cut; one cut at its call is whole
 _INJECTED = ("<command-", "<local-command-", "<system-reminder>", "Caveat: ")  # prefixes of texts that no person typed
 
 
@@ -124,6 +125,9 @@ class _Thread:
 
     def _append(self, message: JsonObject, rest: JsonObject) -> None:
         message |= {_LINES: [rest]}
+        before = self._branch.messages[-1] if self._branch.messages else JsonObject()
+        if _is_interruption(message) and before.get("role") == "assistant" and before.get(_ENDED) is None:
+            before[_ENDED] = "interrupted"
         if message["role"] == "assistant" and (message.get("model") == _SYNTHETIC or rest.get("isApiErrorMessage") is True):
             self._branch.muted.add(len(self._branch.messages))
         self._branch.messages.append(message)
@@ -172,6 +176,11 @@ def _extend(before: JsonObject, message: JsonObject, rest: JsonObject) -> None:
 
 def _is_answer(message: JsonObject) -> bool:
     return any(isinstance(part, dict) and part.get("type") == "tool_result" for part in _parts(message.get("content")))
+
+
+def _is_interruption(message: JsonObject) -> bool:
+    texts = [part.get("text") if isinstance(part, dict) else part for part in _parts(message.get("content"))]
+    return message["role"] == "user" and texts == [_INTERRUPTED]
 
 
 def _parts(content: Any) -> list[Any]:

@@ -26,6 +26,8 @@ _INJECTED = (  # beginnings of texts that no person typed as a request
     *("<turn_aborted", "<user_shell_command", "<skill>", "<subagent_notification"),
 )
 
+_UNSAID = ("ghost_snapshot", "other")  # items of the program itself, which no model is shown
+
 
 def is_codex(record: JsonObject) -> bool:
     return isinstance(record.get("type"), str) and isinstance(record.get("payload"), dict) and "timestamp" in record
@@ -42,7 +44,7 @@ def join_codex(records: Sequence[JsonObject], _session: str) -> Iterator[Convers
     branches = list(branches_with_replies(_branches(records)))
     if not branches:
         raise RefusedError("no assistant message")
-    others = [record for record in records if record["type"] != "response_item"]
+    others = [record for record in records if record["type"] != "response_item" or record["payload"].get("type") in _UNSAID]
     session, instructions = meta.take("id", str, default=None), _instructions(meta)
     for number, branch in enumerate(branches):
         branch.messages[:0] = instructions
@@ -71,7 +73,7 @@ def _branches(records: Sequence[JsonObject]) -> Iterator[Branch]:
     for record in records:
         payload = record["payload"]
         if record["type"] == "response_item":
-            items.append(payload)
+            items += [] if payload.get("type") in _UNSAID else [payload]
         elif record["type"] == "compacted":
             yield _branch(items, known)
             items = _replaced(payload)

@@ -230,8 +230,10 @@ def join_transcript(records: Sequence[JsonObject], session: str) -> Iterator[Con
 def _without_mark(message: JsonObject) -> JsonObject:
     """Return a message without the mark that Cline and Roo put behind an answer which they stopped; it says why the answer ended.
 
-    An answer that they stopped at its call of a tool is whole.
+    An answer that they stopped at its call of a tool is whole. What Hermes sent from elsewhere and copied (`mirror`) is context.
     """
+    if message.get("mirror") is True:
+        return message | {"weight": 0}
     content = message.get("content") if message.get("role") == "assistant" else None
     listed = content if isinstance(content, list) else [content]
     parts = [part if isinstance(part, dict) else {"type": "text", "text": part} for part in listed]

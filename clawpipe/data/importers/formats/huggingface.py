@@ -1,6 +1,8 @@
 """Read rows of training datasets: preferences, and the questions and answers of Alpaca.
 
     {"prompt": ..., "chosen": ..., "rejected": ...}    a preference; without a prompt both sides hold the whole dialogue
+    {"input": {"messages": ...}, "preferred_output": ..., "non_preferred_output": ...}    the same for OpenAI's fine-tuning
+    {"conversation_a": ..., "conversation_b": ..., "winner": "model_a"}                   the same of a chatbot arena
     {"instruction": ..., "input": ..., "output": ...}  a question and its answer
 
 Each value is a text or a list of messages, as {role, content} or {from, value}; a side may be one such message. The prompt of a
@@ -19,17 +21,21 @@ from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.conversation.endings import CUT
 from clawpipe.core.conversation.messages import Message, Role
 from clawpipe.data.importers.fields import Fields, take_tools
-from clawpipe.data.importers.formats.sharegpt import read_dialogue
+from clawpipe.data.importers.formats.sharegpt import dialogue_in, read_dialogue
 from clawpipe.data.importers.message import ReadMessages, take_system, write_chat
 from clawpipe.data.importers.names import take_names
 from clawpipe.data.importers.outcome import take_outcome
 from clawpipe.data.importers.record import Conversation, Preference, all_main, counted, first_request
 from clawpipe.data.importers.strict_json import RefusedError
 from clawpipe.data.importers.untaught import CUT_SHORT, NO_CONTENT, NO_TEXT, reason_in, says_something
+from clawpipe.data.importers.values import object_of, without
+from clawpipe.data.wire.marked import without_end
 
 _REPLY_FIELDS = re.compile(r"(?:\A|\n\n)(Human|Assistant): ?")  # speakers in a text with a whole dialogue
 _ELSE = ("messages", "conversations", "completion")  # fields that mark a row as another format
 _SIDES = ("chosen", "rejected")
+_PREFERRED = ("preferred_output", "non_preferred_output")  # the sides of a row of OpenAI's fine-tuning
+_ARENA, _WINNERS = ("conversation_a", "conversation_b", "winner"), ("model_a", "model_b")
 _NAMES = {"session": "session_id", "user": "user_id"}
 _SCORES = (("score_chosen", "score_rejected"), ("chosen_score", "rejected_score"))
 
@@ -85,6 +91,8 @@ def with_system(fields: Fields, messages: tuple[Message, ...], unknown: list[Jso
 
 def is_preference(record: JsonObject) -> bool:
     """Whether a row is a preference. One without a side counts too, unless it has another format: it is broken, not a prompt."""
+    if any(all(name in record for name in names) for names in (_PREFERRED, _ARENA)):
+        return True
     sides = [any(isinstance(record.get(name), str | list | dict) for name in _names_of(side)[:2]) for side in _SIDES]
     named = [any(isinstance(record.get(name), str | list | dict) for name in _names_of(side)) for side in _SIDES]
     return all(named) or (any(sides) and not any(record.get(name) for name in _ELSE))
@@ -100,7 +108,7 @@ def read_preference(record: JsonObject) -> Preference:
     Raises:
         RefusedError: the sides are equal, or one of them is not an answer.
     """
-    fields = Fields(record)
+    fields = Fields(_with_sides(record))
     unknown: list[JsonObject] = []
     prompt = _prompt_beside(fields, unknown)
     chosen, rejected = (_whole_side(fields, name, unknown) for name in _SIDES)
@@ -117,6 +125,25 @@ def read_preference(record: JsonObject) -> Preference:
     tools = take_tools(fields)
     names = take_names(fields)
     return Preference(prompt, chosen, rejected, _margin(fields), tools, beside_messages(fields, unknown), **names)
+
+
+def _with_sides(record: JsonObject) -> JsonObject:
+    """Return a row of OpenAI's fine-tuning, or of an arena, with the names that other preferences have.
+
+    Raises:
+        RefusedError: neither side won.
+    """
+    if all(name in record for name in _PREFERRED):
+        request = object_of(record.get("input"))
+        sides = dict(zip(_SIDES, (record[name] for name in _PREFERRED), strict=True))
+        asked = {"prompt": request.get("messages"), "tools": request.get("tools")}
+        return without(record, "input", *_PREFERRED) | without(request, "messages", "tools") | asked | sides
+    if not all(name in record for name in _ARENA):
+        return record
+    if record["winner"] not in _WINNERS:
+        raise RefusedError("winner: neither side")
+    sides = [record[name] for name in _ARENA[:2]]
+    return without(record, *_ARENA[:2]) | dict(zip(_SIDES, sides if record["winner"] == _WINNERS[0] else sides[::-1], strict=True))
 
 
 def _system_of(prompt: tuple[Message, ...], shared: tuple[Message, ...]) -> list[Message]:
@@ -181,8 +208,10 @@ def _side(value: str | list[Any], where: str, unknown: list[JsonObject]) -> tupl
 
 def messages_of(value: str | list[Any], where: str, role: Role, unknown: list[JsonObject]) -> ReadMessages:
     """Return the messages of a value; further fields of messages are added to `unknown`."""
+    value = value if isinstance(value, list) else dialogue_in(value) or value
     if isinstance(value, str):
-        return ReadMessages(_dialogue(value) or (Message(role, value),), [])
+        alone = Message(role, without_end(value) if role == "assistant" else value)
+        return ReadMessages(_dialogue(value) or (alone,), [])
     read = read_dialogue(value, where)
     unknown.extend({"of": where} | part for part in read.unknown)
     return read

@@ -8,7 +8,6 @@ joined by session and turn. The records hold neither tokens nor log-probs nor th
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,10 +21,10 @@ from clawpipe.data.importers.message import read_message, read_messages
 from clawpipe.data.importers.record import SIDE, Conversation, Judgement, Kind, Origin, counted, first_request
 from clawpipe.data.importers.strict_json import RefusedError
 from clawpipe.data.importers.toolcalls import split_calls
+from clawpipe.data.wire.marked import without_end
 from clawpipe.data.wire.thoughts import with_opening
 
 _JUDGED = ("votes", "accepted", "score", "hint", "hints")
-_END = re.compile(r"(?:<\|(?:im_end|eot_id|end|endoftext)\|>\s*)+\Z")
 _LEAST_HINT = 10  # characters; a shorter text is not a hint
 
 
@@ -121,7 +120,7 @@ def read_judge(record: JsonObject) -> JudgeRecord:
 
 def _without_markup(response: Message, prompt: str, turn: int) -> Message:
     """Remove the chat template's markup: an end token, calls in the text, and a thought tag that is in the prompt."""
-    content = _END.sub("", response.content)
+    content = without_end(response.content)
     text, spelled = split_calls(with_opening(content, prompt), turn)
     calls = response.tool_calls
     unread = [call for call in spelled if call.malformed or not calls] if len(spelled) > len(calls) else []

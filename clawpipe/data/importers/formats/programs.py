@@ -9,6 +9,7 @@ from clawpipe.data.importers.formats.chats.open_webui import is_open_webui, read
 from clawpipe.data.importers.formats.coding.aider import is_aider, read_aider
 from clawpipe.data.importers.formats.coding.copilot import is_copilot, is_copilot_cli, join_copilot_cli, read_copilot
 from clawpipe.data.importers.formats.coding.gemini_cli import is_gemini_cli, join_gemini_cli
+from clawpipe.data.importers.formats.coding.opencode import is_opencode, read_opencode
 from clawpipe.data.importers.formats.coding.openhands import (
     is_openhands,
     is_openhands_result,
@@ -24,9 +25,10 @@ from clawpipe.data.importers.formats.frameworks.smolagents import (
     join_smolagents,
     read_smolagents,
 )
+from clawpipe.data.importers.formats.openclaw_sessions import is_openclaw_session, join_openclaw_session
 from clawpipe.data.importers.formats.results.atif import is_atif, read_atif
 from clawpipe.data.importers.formats.results.inspect_logs import is_inspect, is_inspect_sample, read_inspect, read_inspect_sample
-from clawpipe.data.importers.formats.results.swe_agent import is_swe_agent, read_swe_agent
+from clawpipe.data.importers.formats.results.swe_agent import is_mini_swe_agent, is_swe_agent, read_mini_swe_agent, read_swe_agent
 from clawpipe.data.importers.formats.results.tau import is_tau, is_tau2, read_tau, read_tau2
 from clawpipe.data.importers.formats.results.tool_benchmarks import (
     is_bfcl_item,
@@ -86,6 +88,15 @@ CHATS = (
 )
 AGENTS = (
     Format(
+        "openclaw-session",
+        is_openclaw_session,
+        join=join_openclaw_session,
+        has_sessions=True,
+        about="sessions of OpenClaw and of pi: branches, compactions; replies to heartbeats and cron jobs are side turns",
+        marks=("type", "id", "parentId", "timestamp"),
+        tried="its schema",
+    ),
+    Format(
         "copilot",
         is_copilot,
         read_copilot,
@@ -101,6 +112,15 @@ AGENTS = (
         has_sessions=True,
         about="sessions of Copilot's CLI (`events.jsonl`), an event on each line",
         marks=("type", "data", "timestamp"),
+        tried="its schema",
+    ),
+    Format(
+        "opencode",
+        is_opencode,
+        read_opencode,
+        has_sessions=True,
+        about="sessions that `opencode export` writes: thoughts, calls with their results",
+        marks=("info", "messages"),
         tried="its schema",
     ),
     Format(
@@ -162,7 +182,7 @@ TRACES = (
         is_litellm,
         read_litellm,
         has_sessions=True,
-        about="LiteLLM's `StandardLoggingPayload`, with user and trace",
+        about="LiteLLM's `StandardLoggingPayload` and rows of its `LiteLLM_SpendLogs`, with user and session",
         marks=("call_type", "messages", "response", "model_parameters"),
         tried="its schema",
     ),
@@ -216,7 +236,7 @@ TRACES = (
         is_langfuse,
         read_langfuse,
         has_sessions=True,
-        about="traces and generations of Langfuse with messages, or texts, in `input` and `output`",
+        about="traces and generations of Langfuse with messages, or texts, in `input` and `output`, also exported to a storage",
         marks=("traceId", "type", "input", "output"),
         tried="its library",
     ),
@@ -301,6 +321,15 @@ RESULTS = (
         alone(read_swe_agent),
         about="SWE-agent's `.traj` files",
         marks=("history", "trajectory"),
+        tried="its schema",
+    ),
+    Format(
+        "mini-swe-agent",
+        is_mini_swe_agent,
+        read_mini_swe_agent,
+        has_sessions=True,
+        about="mini-SWE-agent's `.traj.json` files, and how the attempts ended",
+        marks=("trajectory_format", "messages", "info"),
         tried="its schema",
     ),
 )

@@ -9,6 +9,7 @@ as the Agents SDK keeps them, are read as a transcript (hermes.py).
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -20,8 +21,11 @@ from clawpipe.data.importers.strict_json import RefusedError
 
 _CALL, _OUTPUT = "_call", "_call_output"
 _REPLIES = ("reasoning", "function_call", "custom_tool_call", "tool_search_call")
+_SERVED = ("web_search_call", "file_search_call", "code_interpreter_call")  # which the server answers before the model goes on
+_RESULTS = ("results", "outputs")
 _BESIDE = ("compaction", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response")  # items that nobody says
 _ELSEWHERE = "item_reference"
+GOES_ON = "a response that goes on with one that only the server has"
 _KEPT_THERE = ("previous_response_id", "conversation")  # fields of a call whose input lacks what was said before
 
 
@@ -71,8 +75,8 @@ def read_responses(record: JsonObject) -> Iterator[Conversation]:
         RefusedError: the record is not a conversation, or goes on with one that only the server has.
     """
     request, response = (dict(_part(record, name)) for name in ("request", "response"))
-    if any(part.get(name) for part in (request, response) for name in _KEPT_THERE) or _goes_on(record):
-        raise RefusedError("a response that goes on with one that only the server has")
+    if any(part.get(name) for part in (request, response) for name in _KEPT_THERE) or goes_on(record):
+        raise RefusedError(GOES_ON)
     rest = {name: value for name, value in record.items() if name not in ("request", "response", "input", "output", "instructions")}
     given = request.get("input", record.get("input")) or []
     instructions = request.pop("instructions", None) or record.get("instructions")
@@ -88,11 +92,21 @@ def read_responses(record: JsonObject) -> Iterator[Conversation]:
     yield from read_chat(rest | {"request": request, "response": response | {"choices": [choice]}})
 
 
-def _goes_on(record: JsonObject) -> bool:
+def goes_on(record: JsonObject) -> bool:
     """Whether a call whose fields stand side by side goes on with one on the server; a log may have a `conversation` of its own."""
     conversation = record.get("conversation")
     named = isinstance(conversation, str) and conversation.startswith("conv_")
     return bool(record.get("previous_response_id") or named or (isinstance(conversation, dict) and conversation.get("id")))
+
+
+def answer_of(response: JsonObject) -> JsonObject | None:
+    """Return a response of this API as one of the chat API; None if it is none, or holds more than one message of the model."""
+    output = response.get("output")
+    if not isinstance(output, list) or not output or not all(map(_is_item, output)):
+        return None
+    answer = list(messages_of(output))
+    rest = {name: value for name, value in response.items() if name != "output"}
+    return rest | {"choices": [{"message": answer[0]} | _end(rest, output)]} if len(answer) == 1 else None
 
 
 def _end(response: JsonObject, output: Iterable[Any]) -> JsonObject:
@@ -133,13 +147,25 @@ def _reply(item: JsonObject) -> list[Any] | None:
     if isinstance(kind, str) and kind.endswith(_CALL):  # a tool that the server runs
         if isinstance(item.get("name"), str):
             return list(_called(item))
-        arguments = {name: value for name, value in item.items() if name not in ("type", "id", "call_id", "status")}
-        call = {"type": "function_call", "name": kind.removesuffix(_CALL), "call_id": item.get("call_id") or item.get("id")}
-        return [call | {"arguments": item["action"] if isinstance(item.get("action"), dict) else arguments}]
+        return list(_served(item, kind))
     if item.get("role") == "assistant" and not item.get("tool_calls"):
         content = item.get("content")
         return list(content) if isinstance(content, list) else [content or ""]
     return None
+
+
+def _served(item: JsonObject, kind: str) -> Iterator[JsonObject]:
+    """Yield a call of a tool of the API, and its result if the server answered it: empty where the item does not hold it."""
+    beside = ("type", "id", "call_id", "status", *_RESULTS)
+    arguments = {name: value for name, value in item.items() if name not in beside}
+    call_id = item.get("call_id") or item.get("id") or f"{kind}_{hashlib.sha256(repr(item).encode()).hexdigest()[:8]}"
+    known = {"call_id": call_id, "arguments": item["action"] if isinstance(item.get("action"), dict) else arguments}
+    yield {"type": "function_call", "name": kind.removesuffix(_CALL)} | known
+    if kind in _SERVED:
+        found: Any = next((item[name] for name in _RESULTS if item.get(name)), "")
+        logs = [part["logs"] for part in found if isinstance(part, dict) and isinstance(part.get("logs"), str)]
+        found = "\n".join(logs) if logs and len(logs) == len(found) else found
+        yield {"type": "function_call_output", "call_id": call_id, "output": found, "is_error": item.get("status") == "failed"}
 
 
 def _called(item: JsonObject) -> Iterator[JsonObject]:

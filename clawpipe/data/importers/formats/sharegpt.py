@@ -16,9 +16,15 @@ from clawpipe.data.importers.fields import Fields, as_list
 from clawpipe.data.importers.message import CALLERS, ROLES, ReadMessages, read_messages, spelled_calls, take_muted
 from clawpipe.data.importers.strict_json import Reasons, RefusedError
 from clawpipe.data.importers.toolcalls import split_calls
+from clawpipe.data.wire.marked import marked_dialogue, without_end
 from clawpipe.data.wire.spelled import tagged
 
 _RESPONSE = tagged("tool_response")
+
+
+def dialogue_in(text: str) -> list[JsonObject]:
+    """Return the turns in a text that a chat template wrote; none for any other text."""
+    return [{"from": speaker, "value": words} for speaker, words in marked_dialogue(text)]
 
 
 def read_dialogue(given: list[Any], where: str) -> ReadMessages:
@@ -60,7 +66,7 @@ class _Turns:
         elif role == "tool":
             self.messages += _answers(value, self._pending)
         elif role == "assistant":
-            text, calls = split_calls(value, number)
+            text, calls = split_calls(without_end(value), number)
             self._pending = tuple(calls)
             self.messages.append(Message("assistant", text, self._pending))
         else:

@@ -54,6 +54,6 @@ FORMATS: dict[str, Format] = {  # tried in this order
     )
 }
 FAMILIES: dict[str, tuple[str, ...]] = {  # names for several of them
-    "openclaw": ("openclaw-turn", "openclaw-judge"),
+    "openclaw": ("openclaw-turn", "openclaw-judge", "openclaw-session"),
     "hf": ("hf-preference", "hermes", "chat", "alpaca", "hf-completion", "hf-prompt"),
 }

@@ -5,7 +5,9 @@
 
 Messages come from the attributes `gen_ai.input.messages` and `gen_ai.output.messages` of the span or of its events, or from the
 numbered attributes of OpenLLMetry (`gen_ai.prompt.0.content`, `gen_ai.completion.0.tool_calls.0.name`; a tool on offer is
-`llm.request.functions.0.name`). Each output message is an answer; the input is context. A span that failed is refused.
+`llm.request.functions.0.name`). Each output message is an answer; the input is context.
+The output of an agent's span that holds results of tools goes on with its input. Beside the calls of its model such a span repeats
+these, and is left out. A span that failed is refused.
 """
 
 from __future__ import annotations
@@ -28,11 +30,13 @@ _NUMBERED = re.compile(r"(gen_ai\.prompt|gen_ai\.completion|llm\.request\.functi
 _CALLS = ("tool_calls", "function_call", "tool_call_id")  # fields of a numbered message that are read
 _CALLING = re.compile("tool|function")  # in names of fields that say what a message calls or answers
 _ASKED, _ANSWERED, _TOOLS = "gen_ai.prompt", "gen_ai.completion", "llm.request.functions"
+_WHOLE = re.compile(r"-?\d{1,19}")
 _FAILED = re.compile(r"(STATUS_?CODE[._])?(ERROR|2)", re.IGNORECASE)
 _SESSIONS = ("gen_ai.conversation.id", "session.id")
 _USERS = ("user.id", "enduser.id")
 _MODELS = ("gen_ai.response.model", "gen_ai.request.model")
 _VALUES = ("stringValue", "intValue", "doubleValue", "boolValue")
+_AGENTS = ("invoke_agent", "invoke_workflow")
 
 
 def is_telemetry(record: JsonObject) -> bool:
@@ -47,7 +51,18 @@ def read_telemetry(record: JsonObject) -> list[Conversation]:
     """
     spans = _spans(record) if "resourceSpans" in record else [record]
     speaking_first = sorted(spans, key=lambda span: not _has_messages(_attributes(span)))
-    return read_each(speaking_first, lambda span: read_chat(_as_log(span)), "spans")
+    called = {span.get("traceId") for span in spans if _has_messages(_attributes(span)) and not _is_agent(span)}
+
+    def read(span: JsonObject) -> list[Conversation]:
+        if _is_agent(span) and span.get("traceId") in called:
+            raise RefusedError("a span of an agent, beside those of its calls")
+        return read_chat(_as_log(span))
+
+    return read_each(speaking_first, read, "spans")
+
+
+def _is_agent(span: JsonObject) -> bool:
+    return _attributes(span).get("gen_ai.operation.name") in _AGENTS
 
 
 def span_failed(span: JsonObject, error: Any) -> bool:
@@ -94,6 +109,8 @@ def _value(value: Any) -> Any:
         return [_value(part) for part in _listed(array.get("values"))]
     if isinstance(pairs := value.get("kvlistValue"), dict):
         return _plain(pairs.get("values"))
+    if isinstance(value.get("intValue"), str):  # as JSON of the protocol spells 64 bits
+        return int(value["intValue"]) if _WHOLE.fullmatch(value["intValue"]) else value["intValue"]
     return next((value[name] for name in _VALUES if name in value), value)
 
 
@@ -118,18 +135,20 @@ def _as_log(span: JsonObject) -> JsonObject:
     taken = (_INPUT, _OUTPUT, "gen_ai.system_instructions", "gen_ai.tool.definitions", *_SESSIONS, *_USERS)
     kept = {name: value for name, value in attributes.items() if name not in taken and not _NUMBERED.fullmatch(name)}
     rest = {name: value for name, value in span.items() if name not in ("attributes", "events") and "gen_ai." not in name}
-    return {name: value for name, value in named.items() if value} | {
-        "request": {
-            "messages": asked,
-            "system": system if isinstance(system, str | list) else None,
-            "tools": attributes.get("gen_ai.tool.definitions") or [_tool(one) for one in _numbered(attributes, _TOOLS)],
-            "temperature": attributes.get("gen_ai.request.temperature"),
-        },
+    known = {name: value for name, value in named.items() if value} | {"span": rest | {"attributes": kept}}
+    request = {
+        "system": system if isinstance(system, str | list) else None,
+        "tools": attributes.get("gen_ai.tool.definitions") or [_tool(one) for one in _numbered(attributes, _TOOLS)],
+        "temperature": attributes.get("gen_ai.request.temperature"),
+    }
+    if any(answer.get("role") not in (None, "assistant") for answer in answers):
+        return known | request | {"messages": [*(one | {"weight": 0} for one in asked), *answers]}
+    return known | {
+        "request": request | {"messages": asked},
         "choices": [
             {"message": answer, "finish_reason": str(answer.get("finish_reason") or reason or "")}
             for answer, reason in zip_longest(answers, _listed(_parsed_value(attributes.get(_REASONS)))[: len(answers)])
         ],
-        "span": rest | {"attributes": kept},
     }
 
 

@@ -18,13 +18,26 @@ _ASKS = ("prompt", "question", "ask", "message", "query", "instruction", "input"
 _SOUNDS_ASKED = frozenset(("prompt", "question", "query", "instruction", "problem"))
 _WRITERS = {  # of records that are no conversations, by keys that stand together in few others
     ("ts", "say"): "what Cline shows its user: its api_conversation_history.json is read",
+    (
+        "parent_tool_use_id",
+        "session_id",
+    ): "what Claude Code printed, without the request: its files in ~/.claude/projects are read",
+    (
+        "subtype",
+        "session_id",
+        "permissionMode",
+    ): "what Claude Code printed, without the request: its files in ~/.claude/projects are read",
+    ("type", "item"): "what `codex exec --json` printed, without the request: its files in ~/.codex/sessions are read",
     ("id", "agent", "workspace"): "the state of an OpenHands conversation: its folder events is read",
     ("id", "ground_truth"): "an answer of the Berkeley Function Calling Leaderboard, without its question",
     ("kind", "v"): "a log of changes of VS Code: its chats are read as `Chat: Export Chat` writes them",
     ("results", "versions", "config"): "a summary of an evaluation, without its samples",
 }
 _COMMON = frozenset(
-    ("id", "type", "messages", "content", "input", "output", "prompt", "timestamp", "data", "steps", "state", "chat")
+    (
+        *("id", "type", "messages", "content", "input", "output", "prompt", "timestamp", "data", "steps", "state", "chat"),
+        *("info", "parentId"),
+    )
 )
 FUNCTION = "--format file.py:NAME reads them by a function of yours"
 
@@ -53,8 +66,9 @@ def shape_of(record: JsonObject, formats: Iterable[Known] = ()) -> str:
     more = f" and {len(record) - _SHOWN} more" if len(record) > _SHOWN else ""
     keys = f"keys: {', '.join(shown)}{more}" if record else "no keys"
     writer = next((name for marks, name in _WRITERS.items() if all(mark in record for mark in marks)), None)
-    says = f"looks like {writer}" if writer else _nearest(record, formats)
-    return "; ".join(filter(None, [keys, says, _inside(record, formats) or _words_for(record)]))
+    if writer:
+        return f"{keys}; looks like {writer}; {FUNCTION}"
+    return "; ".join(filter(None, [keys, _nearest(record, formats), _inside(record, formats) or _words_for(record)]))
 
 
 def _inside(record: JsonObject, formats: Iterable[Known]) -> str | None:

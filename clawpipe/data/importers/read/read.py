@@ -21,6 +21,7 @@ from clawpipe.data.importers.read.hints import shape_of
 from clawpipe.data.importers.read.joining import Check, Joining, Turn
 from clawpipe.data.importers.read.mapping import Mapping as FieldMapping
 from clawpipe.data.importers.read.reading import Reading, Record, Refusal
+from clawpipe.data.importers.read.spelled_columns import unspelled_columns
 from clawpipe.data.importers.read.spread import AFTER_A_GAP, Spread, by_session, session_of, split_at_gap
 from clawpipe.data.importers.read.user import AUTO, formats_of
 from clawpipe.data.importers.record import Conversation, Origin, Preference, Prompt
@@ -245,7 +246,8 @@ class Reader:
             raise RefusedError(line.fault)
         if not line.whole:
             raise RefusedError("line too long")
-        record = self._mapping.applied(parse_object(line.data)) if self._mapping else parse_object(line.data)
+        parsed = parse_object(line.data)
+        record = unspelled_columns(self._mapping.applied(parsed) if self._mapping else parsed)
         known = next((known for known in self._allowed if known.fits(record)), None)
         if known is None:
             self.reading.count_unknown(shape_of(record, self._allowed))

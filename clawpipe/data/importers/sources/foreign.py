@@ -34,6 +34,7 @@ _MAGIC = {
 }
 _JSON = re.compile(rb"^\s*[\[{]", re.MULTILINE)  # a line that may hold a record
 _HEADING = re.compile(rb"^#{1,6} \S", re.MULTILINE)
+_CSV = re.compile(rb"[\w\"'.-]+(?:,[\w\"'.-]+)+\r?\n")  # a line with the names of columns
 _HTML = re.compile(rb"\s*<(?:!doctype html|html|\?xml)", re.IGNORECASE)
 _ZIP, _ENCRYPTED, _FLAGS = b"PK\x03\x04", 1, 6
 _OFFICE = (b"word/", b"xl/", b"[Content_Types].xml")
@@ -71,4 +72,6 @@ def _text(head: bytes) -> str | None:
         return "a web page"
     if b"\0" in head or len(head) - len(head.translate(None, _CONTROLS)) > _FEW * len(head):
         return "a binary file of an unknown kind"
+    if _CSV.match(head):
+        return "a table of values between commas: convert it to Parquet or JSON Lines"
     return "Markdown, not JSON Lines" if _HEADING.search(head) else None

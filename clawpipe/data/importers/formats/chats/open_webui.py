@@ -18,6 +18,7 @@ from clawpipe.data.importers.values import name_of, object_of, objects_of, text_
 
 _DETAILS = re.compile(r'<details\s+type="(reasoning|tool_calls|code_interpreter)"([^>]*)>(.*?)</details>\s*', re.DOTALL)
 _ATTRIBUTE = re.compile(r'(\w+)="([^"]*)"')
+_FENCED = re.compile(r"```\w*\n(.*?)\n?```", re.DOTALL)
 _SUMMARY = re.compile(r"\s*<summary>.*?</summary>\s*", re.DOTALL)
 
 
@@ -90,6 +91,11 @@ def _add_details(turns: Turns, kind: str, attributes: str, body: str) -> None:
             turns.answer(unspelled_text(fields["result"]), fields.get("id"), fields.get("name"))
         return
     text = html.unescape(_SUMMARY.sub("", body, count=1)).strip()
+    if kind == "code_interpreter":
+        found = _FENCED.fullmatch(text)
+        turns.call(kind, {"code": found[1] if found else text})
+        turns.answer(unspelled_text(html.unescape(dict(_ATTRIBUTE.findall(attributes)).get("output", ""))))
+        return
     turns.think("\n".join(line.removeprefix(">").removeprefix(" ") for line in text.splitlines()))
 
 

@@ -1,19 +1,26 @@
-"""Read trajectories of SWE-agent, `.traj`: one object in a file, with the messages in `history`.
+"""Read trajectories of SWE-agent, `.traj`, and of mini-SWE-agent, `.traj.json`: one object in a file.
 
     {"environment": ..., "trajectory": [...], "history": [{"role", "content", "thought", "action"}, ...], "info": {"exit_status"}}
 
+    {"trajectory_format": "mini-swe-agent-1.1", "messages": [...], "info": {"exit_status", "config"}, "instance_id"}
+
 A demonstration (`is_demo`) is context. `trajectory` repeats the messages as actions and observations, and stays in `extra`.
+mini-SWE-agent ends with a message of the role `exit`, which nobody says.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.data.importers.fields import Fields, as_list, take_tools
+from clawpipe.data.importers.formats.chat import read_chat
 from clawpipe.data.importers.message import read_messages
 from clawpipe.data.importers.outcome import take_outcome
 from clawpipe.data.importers.record import Conversation, Status, counted, first_request, main_but_muted
+from clawpipe.data.importers.values import name_of, object_of, text_of, without
 
 _MARKS = ("message_type", "agent", "thought", "action")
 _ENDS: dict[str, Status] = {
@@ -22,6 +29,8 @@ _ENDS: dict[str, Status] = {
     "exit_context": "truncated",
     "early_exit": "aborted",
 }
+_MINI = "mini-swe-agent"
+_MINI_ENDS: dict[str, Status] = {"Submitted": "completed", "LimitsExceeded": "partial"}
 
 
 def is_swe_agent(record: JsonObject) -> bool:
@@ -72,3 +81,23 @@ def _request(messages: Any, unknown: list[JsonObject]) -> str:
     """Return the first user message that is not part of a demonstration."""
     shown = {part["message"] for part in unknown if part.get("is_demo") is True}
     return first_request([message for place, message in enumerate(messages) if place not in shown] or messages)
+
+
+def is_mini_swe_agent(record: JsonObject) -> bool:
+    return str(record.get("trajectory_format")).startswith(_MINI) and isinstance(record.get("messages"), list)
+
+
+def read_mini_swe_agent(record: JsonObject) -> Iterator[Conversation]:
+    """Yield the conversation of an attempt of mini-SWE-agent.
+
+    Raises:
+        RefusedError: the record is not a conversation.
+    """
+    listed = [message for message in as_list(record["messages"], "messages") if message.get("role") != "exit"]
+    info = object_of(record.get("info"))
+    model = text_of(object_of(object_of(info.get("config")).get("model")).get("model_name"))
+    known = {"session_id": name_of(record, "instance_id"), "model": model}
+    rest = without(record, "messages", "instance_id")
+    ended = text_of(info.get("exit_status"))
+    for conversation in read_chat({name: value for name, value in known.items() if value} | {"messages": listed, "export": rest}):
+        yield replace(conversation, status=_MINI_ENDS.get(ended, "aborted") if ended else None)

@@ -3,6 +3,9 @@
     {"type": "GENERATION", "traceId", "sessionId", "model", "input": [messages], "output": {message}}    an observation
     {"id", "timestamp", "sessionId", "userId", "input", "output", "observations": [...]}                 a trace
 
+Exports to a storage spell names in snake case (`trace_id`). A single one of the `scores` that is a number, true or false
+scores the conversation; of several nobody knows which one counts.
+
 One with messages, or texts, in `input` and `output` is read as a log of a request and its response. A trace is read by its own
 input and output; where these are neither, by the generations among its observations.
 """
@@ -17,12 +20,13 @@ from clawpipe.data.importers.values import objects_of
 
 _SPEAKING = ("GENERATION", "AGENT")
 _KINDS = (*_SPEAKING, "SPAN", "EVENT", "TOOL", "CHAIN", "RETRIEVER", "EVALUATOR", "EMBEDDING", "GUARDRAIL")
-_NAMES = {"sessionId": "session_id", "userId": "user_id"}
+_NAMES = {"sessionId": "session_id", "userId": "user_id", "provided_model_name": "model"}
+_PLACES = ("traceId", "trace_id", "sessionId", "parentObservationId", "parent_observation_id")
 
 
 def is_langfuse(record: JsonObject) -> bool:
     kind, has_sides = record.get("type"), "input" in record and "output" in record
-    is_observation = kind in _KINDS and any(name in record for name in ("traceId", "sessionId", "parentObservationId"))
+    is_observation = kind in _KINDS and any(name in record for name in _PLACES)
     return has_sides and (is_observation or (isinstance(record.get("observations"), list) and "timestamp" in record))
 
 
@@ -45,7 +49,14 @@ def read_langfuse(record: JsonObject) -> list[Conversation]:
     if asked is None or answer is None:
         raise RefusedError("a Langfuse record without messages in its input and output")
     rest = {_NAMES.get(name, name): value for name, value in record.items() if name not in ("input", "output", "type")}
-    return read_log("a Langfuse record", rest | {"request": asked, "response": answer})
+    return read_log("a Langfuse record", rest | _scored(rest) | {"request": asked, "response": answer})
+
+
+def _scored(rest: JsonObject) -> JsonObject:
+    """Return the score of a record that has a single one with a number or a truth value; nothing for any other record."""
+    values = [one.get("value") for one in objects_of(rest.get("scores"))]
+    found = [float(value) for value in values if isinstance(value, int | float)]
+    return {"score": found[0], "scores": None, "export": {"scores": rest["scores"]}} if len(found) == 1 else {}
 
 
 def _failed(record: JsonObject) -> bool:

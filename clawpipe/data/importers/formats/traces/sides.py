@@ -1,7 +1,7 @@
 """Calls of a model in foreign records: the two sides of a call, what was asked and what was answered, as a log of the chat API.
 
 Programs that watch models keep what a client sent and what it got back, in whatever form the library of the client had: messages of
-the chat API, of LangChain, a text, a response with choices, a list with one message.
+the chat API, of LangChain, a text, a response with choices, a list with one message, items of the Responses API.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from typing import Any
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.data.importers.formats.chat import read_chat
 from clawpipe.data.importers.formats.frameworks.langchain import is_message, message_of
+from clawpipe.data.importers.formats.responses import GOES_ON, answer_of, goes_on, is_item, messages_of
 from clawpipe.data.importers.record import Conversation
 from clawpipe.data.importers.strict_json import RefusedError
-from clawpipe.data.importers.values import object_of, unspelled
+from clawpipe.data.importers.values import object_of, unspelled, without
 from clawpipe.data.wire.thoughts import spoken
 
 _BLANKED = ("redacted-by-litellm", "__REDACTED__")  # what LiteLLM and OpenInference write where texts are not to be logged
@@ -30,24 +31,36 @@ def asked_of(given: Any) -> JsonObject | None:
     if isinstance(value, str) and value:
         return {"messages": [{"role": "user", "content": value}]}
     if isinstance(value, dict):
-        if isinstance(value.get("contents"), list):
-            return value
-        found = next((asked for name in _INNER if name in value and (asked := asked_of(value[name]))), None)
-        return {name: part for name, part in value.items() if name not in _INNER} | found if found else None
+        return _request_in(value)
     listed = value[0] if isinstance(value, list) and len(value) == 1 and isinstance(value[0], list) else value
-    messages = [_message(part) for part in listed] if isinstance(listed, list) else []
+    messages = [_message(part) for part in _spoken(listed)] if isinstance(listed, list) else []
     return {"messages": messages} if messages and all(messages) else None
+
+
+def _request_in(value: JsonObject) -> JsonObject | None:
+    """Return an object with the messages of a request; None if it holds none."""
+    if isinstance(value.get("contents"), list):
+        return value
+    found = next((asked for name in _INNER if name in value and (asked := asked_of(value[name]))), None)
+    if found is None:
+        return None
+    system = {"system": value["instructions"]} if isinstance(value.get("instructions"), str) else {}
+    return without(value, *_INNER, *(("instructions",) if system else ())) | system | found
 
 
 def answered_of(given: Any) -> JsonObject | None:
     """Return a response with the message of an output: a text, an object, or a list with one, perhaps as a JSON text."""
     value = unspelled(given)
+    if isinstance(value, list) and (response := answer_of({"output": value})):
+        return response
     if isinstance(value, list) and len(value) == 1:
         return {"choices": value} if "message" in object_of(value[0]) else answered_of(value[0])
     if isinstance(value, str) and value:
         return {"message": {"content": value}}
     if not isinstance(value, dict):
         return None
+    if response := answer_of(value):
+        return response
     if "generations" in value:
         return _generated(value["generations"])
     if message := _message(value):
@@ -60,6 +73,12 @@ def answered_of(given: Any) -> JsonObject | None:
         return answered_of(messages[-1])
     inner = [value[name] for name in _OUTER if name in value]
     return answered_of(inner[0]) if inner else None
+
+
+def _spoken(listed: list[Any]) -> list[Any]:
+    """Return the messages of a list; where it holds items of the Responses API, those that they are of."""
+    is_items = all(isinstance(one, dict) for one in listed) and any(map(is_item, listed))
+    return list(messages_of(listed)) if is_items else listed
 
 
 def _message(value: Any) -> JsonObject | None:
@@ -107,8 +126,10 @@ def read_log(who: str, record: JsonObject) -> list[Conversation]:
     """Read the log of a request and its response.
 
     Raises:
-        RefusedError: it is no conversation, or its texts were blanked before it was logged.
+        RefusedError: it is no conversation, goes on with one that only a server has, or its texts were blanked.
     """
+    if any(goes_on(object_of(record.get(name))) for name in ("request", "response")):
+        raise RefusedError(GOES_ON)
     found = read_chat(record)
     if any(spoken(message.content) in _BLANKED for conversation in found for message in conversation.messages):
         raise RefusedError(f"{who} whose texts were blanked")
