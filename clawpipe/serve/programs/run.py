@@ -102,8 +102,8 @@ def _placed(sandbox: Sandbox, command: Sequence[str], names: Mapping[str, str] |
 
 
 def _judged(sandbox: Sandbox, program: Program, truth: str, prompt: str) -> JsonObject:
-    """Return what the program that judges says: by a JSON object with `value` or `success` in its last line, or by its exit code, of
-    which 0 is success.
+    """Return what the program that judges says: by a JSON object with `value` or `success` in its last line, or by its exit code,
+    of which 0 is success.
 
     One that does not fit beside what was left, as on a disk that is full, says that it is no success.
     """
