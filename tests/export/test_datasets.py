@@ -55,11 +55,11 @@ PROMPTS = [{"prompt": "What is the time?", "user_id": "ann"}]
 class Desk:
     """A home into which rows were read."""
 
-    def __init__(self, folder: Path, rows: list[dict] | bytes) -> None:
+    def __init__(self, folder: Path, rows: list[dict] | bytes, **said) -> None:
         self.home, file = Home(folder / "home"), folder / "rows.jsonl"
         folder.mkdir()
         file.write_bytes(rows if isinstance(rows, bytes) else b"".join(json.dumps(row).encode() + b"\n" for row in rows))
-        self.done = ingest(self.home, [str(file)], Options(policy_version="p1"))
+        self.done = ingest(self.home, [str(file)], Options(policy_version="p1", **said))
         self.store = open_store(self.home)
 
     def exported(self, name: str, form: str) -> tuple[bytes, Counter[str]]:
@@ -105,6 +105,13 @@ def test_groups_come_back_with_tokens_scores_and_logprobs(tmp_path):
     after = Desk(tmp_path / "b", lines)
     columns = ("messages", "token_ids", "loss_mask", "logprobs")
     assert after.rows("trajectories", *columns) == before.rows("trajectories", *columns)
+
+
+def test_an_exported_group_says_its_temperature(tmp_path):
+    """Atropos' rows have no other place for it, and no ratio can be taken without it."""
+    group = {name: value for name, value in GROUP.items() if name != "generation_params"}
+    desk = Desk(tmp_path / "a", [group], temperature=0.7, logprobs="tempered")
+    assert json.loads(desk.exported("trajectories", "atropos")[0])["generation_params"] == {"temperature": 0.7}
 
 
 LOOK = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}

@@ -206,7 +206,8 @@ async def healthy(_: web.Request) -> web.Response:
 async def models(_: web.Request) -> web.Response:
     if told.lora:
         loaded = [{"id": name, "object": "model", "parent": "base-model", "root": path} for name, path in adapters.items()]
-        return web.json_response({"object": "list", "data": [{"id": "base-model", "object": "model"}, *loaded]})
+        base = {"id": "base-model", "object": "model", "max_model_len": 4096}
+        return web.json_response({"object": "list", "data": [base, *loaded]})
     return web.json_response({"object": "list", "data": [{"id": "agent", "object": "model"}]})
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from clawpipe.serve.gateway.adapters import _answer_unseen
 from clawpipe.serve.gateway.answers import ClientOptions, Collected, stripped
 from clawpipe.serve.gateway.events import events, is_done
+from clawpipe.serve.gateway.exchange import Exchange
 from clawpipe.serve.gateway.forms import CollectedText
 from clawpipe.serve.gateway.responses import CollectedResponse
 from clawpipe.serve.gateway.secret import Secret
@@ -543,3 +544,18 @@ def test_no_engine_makes_the_gateway_fail(kind, bodies):
     for body in bodies:
         if isinstance(body, dict):
             assert stripped(body, OPTIONS) is None or json.dumps(body)
+
+
+def test_a_header_of_the_engine_may_hold_any_bytes():
+    """aiohttp decodes them as UTF-8, and keeps other bytes as half surrogates."""
+    sent: list[dict] = []
+
+    async def send(message):
+        sent.append(message)
+
+    async def run():
+        exchange = Exchange({"method": "POST", "path": "/v1/chat/completions", "headers": []}, send, send)
+        await exchange.start(200, {"x-ratelimit-note": "\u2013\udcff"})
+
+    asyncio.run(run())
+    assert (b"x-ratelimit-note", b"\xe2\x80\x93\xff") in sent[0]["headers"]

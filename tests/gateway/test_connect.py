@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import httpx
 import pytest
 import yaml
 
 from clawpipe.cli import main
+from clawpipe.serve.agents.connection import check_connection
 
 KEY = "sk-a-test-key-of-the-gateway"
 BEFORE = '{\n  "gateway": {"port": 18789}\n}\n'
@@ -66,6 +68,19 @@ def test_write_makes_hermes_config_once(gateway, homes, connect):
     block = yaml.safe_load((homes / ".hermes/config.yaml").read_text())["model"]
     assert block == {"provider": "custom", "base_url": url, "default": "agent", "api_key": KEY}
     assert connect("hermes", "--url", url, "--model", "agent", "--write")["changed"] is False
+
+
+@pytest.mark.parametrize("said", ["max_model_len", "context_length", "max_input_tokens"])
+def test_a_window_is_read_by_every_servers_name(monkeypatch, said):
+    """vLLM's, that of `clawpipe serve` and OpenRouter, Anthropic's; an adapter has its base's."""
+    cards = [{"id": "base", said: 2048}, {"id": "adapter", "parent": "base"}, {"id": "silent"}]
+
+    def answer(method: str, url: str, **_):
+        return httpx.Response(200, json={"data": cards}, headers={"x-clawpipe-captured": "off"})
+
+    monkeypatch.setattr(httpx, "request", answer)
+    names = ("base", "adapter", "silent")
+    assert [check_connection("http://gateway/v1", name, "key").context for name in names] == [2048, 2048, None]
 
 
 def refused(homes: Path, told: dict, error: str) -> str:

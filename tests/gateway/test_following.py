@@ -65,7 +65,9 @@ def test_new_sessions_get_a_promoted_version_and_old_ones_stay(start, start_fake
         assert answered(gateway, "young") == ("1", adapter)  # an engine that was started anew loads it again
         assert gateway.post("/v1/sessions/old/done", {}).status_code == 200
         assert answered(gateway, "old") == ("1", adapter)
-        assert [card["id"] for card in gateway.get("/v1/models").json()["data"]] == [NAME, "base-model", adapter]
+        cards = gateway.get("/v1/models").json()["data"]
+        assert [card["id"] for card in cards] == [NAME, "base-model", adapter]
+        assert cards[0]["max_model_len"] == 4096  # that of the engine's model
         assert gateway.get(f"/v1/models/{NAME}").json()["id"] == NAME
         assert gateway.get("/v1/models/unknown").status_code == 404
     turns = [turn for turn in gateway.turns() if turn.session == "young"]

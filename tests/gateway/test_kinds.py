@@ -11,7 +11,7 @@ import pytest
 from clawpipe.core.system.ports import free_port
 from clawpipe.data.wire.draw import NEUTRAL
 from clawpipe.serve.gateway.capabilities import UNKNOWN, Capabilities
-from clawpipe.serve.gateway.turns import _kind
+from clawpipe.serve.gateway.turns import _kind, _temperature
 from clawpipe.serve.gateway.upstream import Upstream
 from tests.gateway.engine import Engine
 
@@ -203,3 +203,9 @@ def test_doubt_changes_nothing_until_the_engine_has_answered():
             assert len(engine.asked) == 3  # it was asked just now
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(("asked", "recorded"), [(None, 0.6), (1, 1.0), ("0.7", 0.7), (True, 1.0), ("warm", None), ([1], None)])
+def test_a_temperature_is_read_as_engines_read_it(asked, recorded):
+    """vLLM takes a text for a number; the engine's default is not what was drawn at."""
+    assert _temperature(asked, 0.6) == recorded

@@ -232,6 +232,18 @@ def test_a_program_judges_what_is_left_behind(play: Play, program, tasks: Path, 
     assert (outcome.value, outcome.success, outcome.reason) == (0.5, False, "half")
 
 
+@pytest.mark.parametrize(
+    ("said", "value"), [({"success": False}, 0.0), ({"success": True}, 1.0), ({"value": 50}, 0.0), ({"value": -1}, 0.0)]
+)
+def test_a_check_that_ends_well_need_not_say_success(play: Play, program, tmp_path: Path, said, value):
+    """What its last line says counts, also without a value, and where that is none from 0 to 1."""
+    check = tmp_path / "check.py"
+    check.write_text(f"print({json.dumps(json.dumps(said))})")
+    [row] = play(program('ask([user("Hi.")], max_tokens=1)'), check=[sys.executable, str(check)])
+    verdict = json.loads(row["verdict"])["check"]
+    assert (verdict["value"], verdict["success"], "50" in verdict["reason"]) == (value, value == 1, said == {"value": 50})
+
+
 def test_a_check_that_does_not_fit_beside_it_is_no_success(play: Play, program, tmp_path: Path):
     check = tmp_path / "check.py"
     check.write_text("")

@@ -40,6 +40,14 @@ def test_tokens_and_logprobs_are_those_of_the_engine(ask, engine, prompt, tokeni
     assert answer.usage.total_tokens == len(prompt) + len(ids)
 
 
+@pytest.mark.parametrize("heat", [1e-6, 1e-38, 5e-324])
+def test_a_temperature_of_almost_nothing_is_greedy(ask, heat):
+    """A float32 cannot hold a logit divided by the least of them."""
+    fields = {"max_completion_tokens": 5, "logprobs": True, "top_logprobs": 3, "extra_body": {"return_token_ids": True}}
+    cold, none = (ask(temperature=one, **fields).choices[0] for one in (heat, 0))
+    assert (cold.message, cold.logprobs) == (none.message, none.logprobs)
+
+
 def test_rivals_are_the_likeliest_tokens_of_the_vocabulary(ask, engine, prompt, tokenizer):
     [entry] = ask(temperature=0, max_completion_tokens=1, logprobs=True, top_logprobs=20).choices[0].logprobs.content
     every = sorted((engine.score([*prompt, token], len(prompt))[0] for token in range(len(tokenizer))), reverse=True)

@@ -57,6 +57,8 @@ CHANGING = [
     {"top_p": "0.9"},
     {"top_p": "most of it"},
     {"a_sampler_of_next_year": 0.5},
+    {"temperature": 1e-8},  # drawn at 0.01 by vLLM, greedily by others
+    {"temperature": "warm"},
 ]
 FREE = [
     {},
@@ -64,6 +66,8 @@ FREE = [
     {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "typical_p": 1},
     {"top_p": None, "response_format": None, "tool_choice": None, "guided_json": None},
     {"top_p": "1.0"},
+    {"temperature": 0},
+    {"temperature": "0.7"},
     {"logit_bias": {}},
     {"logit_bias": {"5": 0}},
     {"response_format": {"type": "text"}},

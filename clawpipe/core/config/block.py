@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Iterator
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 from urllib.parse import urlsplit
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from clawpipe.core.basics.json_types import Options
 
@@ -35,10 +37,33 @@ def plain_url(url: str, keys: str) -> str:
     return url
 
 
+def _is_number(annotation: Any) -> bool:
+    """Whether a field takes numbers and no switches."""
+    kinds = set(_kinds(annotation))
+    return bool(kinds & {int, float}) and bool not in kinds
+
+
+def _kinds(annotation: Any) -> Iterator[Any]:
+    if get_origin(annotation) is Annotated:
+        yield from _kinds(get_args(annotation)[0])
+    elif get_origin(annotation) in (Union, UnionType):
+        yield from (kind for one in get_args(annotation) for kind in _kinds(one))
+    else:
+        yield annotation
+
+
 class Block(BaseModel):
-    """A block of settings: immutable; unknown keys, infinities and NaN are errors."""
+    """A block of settings: immutable; unknown keys, infinities, NaN, and switches in place of numbers are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_no_switch(cls, value: Any, info: ValidationInfo) -> Any:
+        """Pydantic takes true for 1, also as a learning rate; YAML says it in many words, such as `on`."""
+        if isinstance(value, bool) and info.field_name and _is_number(cls.model_fields[info.field_name].annotation):
+            raise ValueError(f"a number is needed, and {str(value).lower()} is none")
+        return value
 
     def result_fields(self) -> frozenset[str]:
         """Return the fields that can change a result; the others are in no step's key and no night's name."""

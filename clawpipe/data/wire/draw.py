@@ -50,7 +50,7 @@ _HARMLESS = frozenset(
         # what is asked, and how long and how often it is answered
         *("model", "models", "messages", "prompt", "input", "system", "instructions", "tools", "functions", "documents", "suffix"),
         *("n", "candidate_count", "max_tokens", "max_completion_tokens", "max_output_tokens", "max_new_tokens", "num_predict"),
-        *("stop", "stop_sequences", "stop_token_ids", "include_stop_str_in_output", "seed", "temperature", "truncation"),
+        *("stop", "stop_sequences", "stop_token_ids", "include_stop_str_in_output", "seed", "truncation"),
         *("reasoning_effort", "reasoning", "thinking", "enable_thinking", "verbosity", "modalities", "audio", "prediction"),
         *("parallel_tool_calls", "web_search_options", "previous_response_id", "conversation", "background", "think"),
         # how the prompt is written
@@ -78,6 +78,7 @@ _HOLDERS = (  # objects in which clients of other libraries put the same setting
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
+_COLDEST = 0.01  # temperature at which every engine draws as it is told
 _ELSEWHERE = ("text", "format", "regex", "grammar")  # names that records of other kinds give to other things
 _NEUTRAL_DEFAULTS: Mapping[str, Any] = {}
 
@@ -127,7 +128,7 @@ def _changes(name: str, value: Any, settings: Mapping[str, Any]) -> bool:
         return False
     if name in _RANGES:
         low, high = _RANGES[name]
-        return not low <= _number(value) <= high
+        return not low <= number_of(value) <= high
     if name in _GRAMMARS:
         return value is not False
     if name in _SWITCHES:
@@ -135,7 +136,7 @@ def _changes(name: str, value: Any, settings: Mapping[str, Any]) -> bool:
     return _RULES[name](value, settings) if name in _RULES else True
 
 
-def _number(value: Any) -> float:
+def number_of(value: Any) -> float:
     """Return a number, also of a text that engines take for one; NaN, which is in no range, for anything else."""
     try:
         return float(value)
@@ -160,12 +161,14 @@ def _is_format(form: Any) -> bool:
 
 
 _RULES = {
+    # vLLM draws at 0.01 for anything below it, and others take the likeliest token, so nobody knows what was drawn from.
+    "temperature": lambda heat, _: not (number_of(heat) == 0 or number_of(heat) >= _COLDEST),
     "tool_choice": lambda choice, _: _is_forced(choice),
     "function_call": lambda choice, _: _is_forced(choice),
     "response_format": lambda form, _: _is_format(form),
     "format": lambda form, _: _is_format(form),
     "text": lambda text, _: isinstance(text, Mapping) and _is_format(text.get("format")),
-    "logit_bias": lambda bias, _: any(map(_number, bias.values())) if isinstance(bias, Mapping) else bool(bias),
-    "best_of": lambda count, settings: _number(count) > _number(settings.get("n", 1)),
+    "logit_bias": lambda bias, _: any(map(number_of, bias.values())) if isinstance(bias, Mapping) else bool(bias),
+    "best_of": lambda count, settings: number_of(count) > number_of(settings.get("n", 1)),
     "do_sample": lambda sampled, _: not sampled,
 }

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from clawpipe.data.wire.dialects.models import window_of
 from clawpipe.errors import BusyError, ClawpipeError, ConfigError
 
 KEY_VARIABLE = "CLAWPIPE_API_KEY"
@@ -108,13 +109,13 @@ def _message(reply: httpx.Response) -> str:
 
 
 def _models(reply: httpx.Response) -> dict[str, int | None]:
-    """Return the context length of each listed model by its id; None where the engine does not state it (vLLM does)."""
+    """Return the window of each listed model by its id; None where the engine does not say it. An adapter has that of its base."""
     try:
         rows = [row for row in reply.json()["data"] if isinstance(row["id"], str)]
     except (ValueError, LookupError, TypeError):
         return {}
-    windows = {row["id"]: row.get("max_model_len") for row in rows}
-    return {name: window if isinstance(window, int) and window > 0 else None for name, window in windows.items()}
+    windows = {row["id"]: window_of(row) for row in rows}
+    return {row["id"]: windows[row["id"]] or windows.get(str(row.get("parent"))) for row in rows}
 
 
 def _only(listed: list[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 
@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.data.capture.records import Done, Record
 from clawpipe.data.capture.settings import PLAIN, SessionSettings
-from clawpipe.data.wire.dialects.models import in_form
+from clawpipe.data.wire.dialects.models import in_form, window_of
 from clawpipe.serve.gateway.adapters import Following
 from clawpipe.serve.gateway.answering import WhenFull
 from clawpipe.serve.gateway.attribution import safe_id
@@ -166,8 +166,8 @@ class Gateway:
                 await pass_error(exchange, reply, self._upstreams.secret)
                 return
         if self._following and exchange.path == _MODELS:
-            listed = body.get("data")
-            body |= {"data": [self._own_card(), *(listed if isinstance(listed, list) else [])]}
+            cards = body["data"] if isinstance(body.get("data"), list) else []
+            body |= {"data": [self._own_card() | _window(cards), *cards]}
         await exchange.respond_json(in_form(body, exchange.headers), headers=passed_on(reply, self._upstreams.secret))
 
     async def _own_model(self, exchange: Exchange, _: Key) -> None:
@@ -233,6 +233,12 @@ async def _object(reply: Reply) -> JsonObject | None:
     except (aiohttp.ClientError, TimeoutError) as error:
         raise unavailable(error) from None
     return body if isinstance(body, dict) else None
+
+
+def _window(cards: Sequence[object]) -> JsonObject:
+    """Return the field that says the window of an engine's model, which its adapters share; none if the engine does not say it."""
+    found = (window_of(card) for card in cards if isinstance(card, dict))
+    return next(({"max_model_len": window} for window in found if window), {})
 
 
 def _named(path: str) -> str:

@@ -84,7 +84,8 @@ class Exchange:
         self.status = status
         told = headers.get(REQUEST_ID) or headers.get(ANTHROPIC_ID) or self.id
         named = {**headers, **id_headers(self.path, self.id if self.id == self._own_id else told)}
-        listed = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in named.items()]
+        # As aiohttp has decoded those of the engine, which may hold any bytes.
+        listed = [(name.encode(), value.encode("utf-8", "surrogateescape")) for name, value in named.items()]
         await self._send({"type": "http.response.start", "status": status, "headers": listed})
 
     async def send(self, data: bytes, more: bool = True) -> None:

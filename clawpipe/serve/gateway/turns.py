@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.data.capture.records import Ending, LogprobsKind, Turn
 from clawpipe.data.wire.dialects.writing import Writer
-from clawpipe.data.wire.draw import changes_the_draw
+from clawpipe.data.wire.draw import changes_the_draw, number_of
 from clawpipe.serve.gateway.adapters import AdapterVersion
 from clawpipe.serve.gateway.answers import ClientOptions, Collected
 from clawpipe.serve.gateway.attribution import Attribution
@@ -70,7 +72,7 @@ def turn_of(asked: Asked, reply: Reply, collected: Collected, ending: Ending) ->
     """Return the record of a turn."""
     whose, capabilities = asked.whose, asked.upstream.found.current(asked.model, asked.capabilities)
     no_tokens = collected.no_tokens() if capabilities.tokens else capabilities.why
-    said, temperature = reply.headers.get(KIND_HEADER), asked.body.get("temperature")
+    said = reply.headers.get(KIND_HEADER)
     defaults, default = (_NEUTRAL, 1.0) if said in KINDS else (capabilities.defaults, capabilities.temperature)
     identity = asked.version.headers if asked.version else reply.headers
     version, digest, policy = (identity.get(name) or None for name in IDENTITY)
@@ -95,13 +97,21 @@ def turn_of(asked: Asked, reply: Reply, collected: Collected, ending: Ending) ->
         prompt_token_ids=collected.prompt if no_tokens is None else None,
         no_tokens=no_tokens,
         logprobs_kind=_kind(replace(asked, capabilities=capabilities), said, defaults) if no_tokens is None else "none",
-        temperature=float(temperature) if isinstance(temperature, int | float) else default,
+        temperature=_temperature(asked.body.get("temperature"), default),
         usage=collected.usage,
         policy_version=policy,
         model_version=version,
         digest=digest,
         api=asked.form.api,
     )
+
+
+def _temperature(asked: Any, default: float | None) -> float | None:
+    """Return the temperature that a request names, also in a text that engines take for a number; None if it is neither."""
+    if asked is None:
+        return default
+    value = number_of(asked)
+    return value if math.isfinite(value) else None
 
 
 def _kind(asked: Asked, said: str | None, engine_defaults: JsonObject | None = _NEUTRAL) -> LogprobsKind:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -103,7 +102,8 @@ def _placed(sandbox: Sandbox, command: Sequence[str], names: Mapping[str, str] |
 
 
 def _judged(sandbox: Sandbox, program: Program, truth: str, prompt: str) -> JsonObject:
-    """Return what the program that judges says: a JSON object with `value`, in its last line, or by its exit code: 0 is success.
+    """Return what the program that judges says: by a JSON object with `value` or `success` in its last line, or by its exit code,
+    of which 0 is success.
 
     One that does not fit beside what was left, as on a disk that is full, says that it is no success.
     """
@@ -115,13 +115,23 @@ def _judged(sandbox: Sandbox, program: Program, truth: str, prompt: str) -> Json
     result = sandbox.exec(argv, env={"CLAWPIPE_ANSWER": answer, "CLAWPIPE_TASK": prompt})
     lines = result.stdout.decode(errors="replace").strip().splitlines()
     said = _object(lines[-1]) if lines and result.code == 0 else {}
-    value = said.get("value")
-    if isinstance(value, int | float) and math.isfinite(value) and 0 <= value <= 1:
-        success = said.get("success", value >= 1)
-        return {"value": float(value), "success": success is True, "reason": str(said.get("reason", ""))[:_SHOWN]}
+    if said.keys() & {"value", "success"}:
+        return _said(said)
     right = result.code == 0
     reason = "" if right else f"the check ended with {result.ended or result.code}"
     return {"value": float(right), "success": right, "reason": reason}
+
+
+def _said(said: JsonObject) -> JsonObject:
+    """Return a verdict that a program wrote. A value that is no number from 0 to 1 is no success: nobody knows what it means."""
+    value = said.get("value")
+    if value is None:
+        value = float(said.get("success") is True)
+    if not isinstance(value, int | float) or not 0 <= value <= 1:
+        reason = f"the check says {json.dumps(value)[: _SHOWN // 2]}, which is no value from 0 to 1"
+        return {"value": 0.0, "success": False, "reason": reason}
+    success = said.get("success", value >= 1)
+    return {"value": float(value), "success": success is True, "reason": str(said.get("reason", ""))[:_SHOWN]}
 
 
 def _object(line: str) -> JsonObject:

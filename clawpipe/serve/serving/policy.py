@@ -34,6 +34,7 @@ from clawpipe.serve.serving.tokens import TextStream, TokenSpelling
 from clawpipe.serve.serving.turn import Plain, Reading, Rules, Turn, WithTools
 
 _CANARY, _CANARY_TOKENS = "Hello! Who are you?", 8
+_COLDEST = 1e-5  # lower temperatures are greedy, as at vLLM; at some a float32 cannot hold a logit divided by them
 _RENDERERS = 8  # one per set of tools; each copies the tokenizer
 
 
@@ -209,8 +210,9 @@ class ServedPolicy:
         )
 
     def _sampling(self, request: SamplingFields, limit: int) -> TurnSampling:
+        heat = 1.0 if request.temperature is None else request.temperature
         return TurnSampling(
-            temperature=1.0 if request.temperature is None else request.temperature,
+            temperature=heat if heat >= _COLDEST else 0.0,
             max_new_tokens=limit,
             stop_ids=self.ends,
             top_p=1.0 if request.top_p is None else request.top_p,

@@ -11,7 +11,7 @@ Of /v1/chat/completions:
 | `parallel_tool_calls` | `false`: the turn ends with its first call |
 | `stream`, `stream_options.include_usage` | yes |
 | `max_completion_tokens`, `max_tokens` | one of them; with the prompt it must fit the context. Without: all that is left of the context |
-| `temperature`, `top_p`, `top_k`, `min_p`, `seed` | exact. The defaults are 1, 1, off, 0 and a random seed. The same request with the same seed and `system_fingerprint` gives the same turn, whoever else asks |
+| `temperature`, `top_p`, `top_k`, `min_p`, `seed` | exact; a temperature below 0.00001 is 0, greedy. The defaults are 1, 1, off, 0 and a random seed. The same request with the same seed and `system_fingerprint` gives the same turn, whoever else asks |
 | `presence_penalty`, `frequency_penalty`, `repetition_penalty`, `logit_bias` | as vLLM computes them |
 | `n` | up to 32 answers; the prompt is computed once. Choice i is the answer to the seed + i |
 | `stop` | up to 64 strings of up to 256 characters; the first that is complete ends the turn; found in the policy's own text, that of a call included |

@@ -92,7 +92,7 @@ def write_atropos(rows: Sequence[Conversation]) -> JsonObject:
     tokens = [part for row in rows if (part := tokens_of(row))]
     extras = [row.extra for row in rows]
     shared = {name: value for name, value in extras[0].items() if name not in (*_KEPT, *_OWN)}
-    return shared | {
+    return {**_sampled_at(rows), **shared} | {
         "tokens": [list(part.ids) for part in tokens],
         "masks": [[token if kept else _IGNORED for token, kept in zip(part.ids, part.mask, strict=True)] for part in tokens],
         "scores": [row.judgements[0].value for row in rows],
@@ -103,6 +103,17 @@ def write_atropos(rows: Sequence[Conversation]) -> JsonObject:
         "images": extras[0].get(_OF_GROUP) or _any([extra.get("images") for extra in extras], None),
         **{name: _all([extra.get(name) for extra in extras]) for name in _OF_TOKENS},
     }
+
+
+def _sampled_at(rows: Sequence[Conversation]) -> JsonObject:
+    """Return the field that says at which temperature all rows were drawn; none where that is not one that their log-probs have."""
+    heats = {row.tokens.temperature if row.tokens else None for row in rows}
+    kinds = {(row.row or {}).get("logprobs_kind") for row in rows}
+    return (
+        {"generation_params": {"temperature": heats.pop()}}
+        if len(heats) == 1 and None not in heats and kinds == {"tempered"}
+        else {}
+    )
 
 
 def tokens_of(row: Conversation) -> Tokens | None:

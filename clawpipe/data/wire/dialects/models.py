@@ -28,8 +28,14 @@ def _is_card(given: Any) -> TypeGuard[JsonObject]:
     return isinstance(given, dict) and isinstance(given.get("id"), str)
 
 
+def window_of(card: JsonObject) -> int | None:
+    """Return how many tokens a model's window has; None if its card does not say."""
+    said = (card.get(name) for name in _CONTEXTS)
+    return next((one for one in said if type(one) is int and one > 0), None)
+
+
 def _card(card: JsonObject) -> JsonObject:
-    context = next((card[name] for name in _CONTEXTS if isinstance(card.get(name), int)), None)
+    context = window_of(card)
     of_service = {"capabilities": None, "deprecated_at": None, "retires_at": None, "line": None, "max_tokens": context}
     named = {"type": "model", "id": card["id"], "display_name": card["id"], "created_at": _time(card.get("created"))}
     return {**named, "lifecycle": "active", "max_input_tokens": context, **of_service}
