@@ -24,6 +24,7 @@ from clawpipe.play.judging.judge_prompt import turn_prompt
 from clawpipe.play.judging.votes import Vote, VoteStore
 from clawpipe.record.lineage.exposure import exposure
 from clawpipe.record.removal.forget import forget
+from clawpipe.record.reviews.open import every_decision, open_decisions
 
 DAY = datetime.date(2031, 5, 4)
 ANN, SESSION = Subject(user="ann"), Subject(session="sess-a")
@@ -245,6 +246,29 @@ def test_a_try_that_was_killed_is_finished_by_the_next(filled, monkeypatch):
     forget(filled.home, ANN, today=DAY)
     assert left(filled) == EACH
     assert filled.holding(filled.ann) == []
+
+
+def test_a_kill_when_the_rows_are_gone_leaves_nothing_else(filled, monkeypatch):
+    """Only the rows say which lines of logs, votes and decisions are theirs."""
+    votes, decisions = VoteStore.of(filled.home), open_decisions(filled.home)
+    votes.add(vote(0, "a2", "turn of hers", "She keeps a Brontosaurus"))
+    decisions.decide("a2", "rejected", "bob", seen=0, reason="her Brontosaurus again")
+    votes.close(), decisions.close()
+    log = filled.home.root / "logs" / "judge.log"
+    log.parent.mkdir(exist_ok=True)
+    log.write_text(f"begin\n{filled.ann}\n")
+
+    def die(name, detail=""):
+        if name == "forget.after_removal":
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("clawpipe.core.system.faults.kill_point", die)
+        with pytest.raises(KeyboardInterrupt):
+            forget(filled.home, ANN, today=DAY)
+    forget(filled.home, ANN, today=DAY)
+    assert filled.holding(filled.ann, "Brontosaurus") == []
+    assert every_decision(filled.home) == []
 
 
 def test_a_damaged_dataset_is_removed(filled):

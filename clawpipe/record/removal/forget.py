@@ -1,8 +1,8 @@
 """Forget a session, a user or rows: rewrite every dataset without its rows, delete the old bytes, and report the models trained on
 them.
 
-The order makes a kill harmless: the tombstone is written first, new datasets are complete before old ones are deleted, and another
-run does the rest.
+The order makes a kill harmless: the tombstone is written first, new datasets are complete before old ones are deleted, these are
+deleted when nothing else is left that is found by their rows, and another run does the rest.
 """
 
 from __future__ import annotations
@@ -131,22 +131,17 @@ def _forget(home: Home, store: Store, subject: Subject, dry_run: bool, date: str
     _mark_models(home, read_tombstones(home), subject, date)
     note_replaced(store, taken)
     faults.kill_point("forget.before_removal")
-    for ref in (*(hit.ref for hit in exposed.findings.hits), *exposed.findings.damaged):
-        store.remove(ref)
-    store.sweep()
     stone = read_tombstones(home).stone(subject)
     assert stone is not None
     paths = pattern_of([subject.id, *map(session_of, exposed.findings.sessions)], joints="")
     reports = _clean(home, store, paths, stone.replaced, bool(exposed.findings.hits))
     logs = clean_logs(home, traces)
-    pictures = unused_screenshots(home, store)
-    for picture in pictures:
-        picture.unlink(missing_ok=True)
     if votes:
         VoteStore.of(home).remove(votes)
     if reviews:
         open_decisions(home).remove({one.row_id for one in reviews})
     held = [str(path) for path in forget_captured(home, captured)]
+    pictures = _remove_rows(home, store, exposed.findings)
     left = list(dict.fromkeys([*held, *remains_of(home, traces), *_shared_remains(store, subject)]))
     done = {
         "forgotten": stone.date,
@@ -157,6 +152,22 @@ def _forget(home: Home, store: Store, subject: Subject, dry_run: bool, date: str
         "still_held": left,
     }
     return Forgetting.model_validate(report | done)
+
+
+def _remove_rows(home: Home, store: Store, found: Findings) -> list[Path]:
+    """Remove the datasets with the rows, and what only these refer to. Returns the removed screenshots.
+
+    This comes last: what lies outside of the store is found by the rows, also after a kill.
+    """
+    for ref in (*(hit.ref for hit in found.hits), *found.damaged):
+        store.remove(ref)
+    faults.kill_point("forget.after_removal")
+    store.sweep()
+    drop_dead_records(home)
+    pictures = unused_screenshots(home, store)
+    for picture in pictures:
+        picture.unlink(missing_ok=True)
+    return pictures
 
 
 def _of_one_key(subject: Subject, keys: set[str], others: bool) -> Subject:
@@ -235,7 +246,7 @@ def _mark_models(home: Home, stones: Tombstones, subject: Subject, date: str) ->
 
 
 def _clean(home: Home, store: Store, ids: str, taken: Mapping[str, str], found: bool) -> list[str]:
-    """Clean the files outside of the store: rewrite reports and records, delete unfinished work. Returns the nights with new
+    """Clean the files outside of the store: rewrite reports and logs of ingest, delete unfinished work. Returns the nights with new
     reports.
 
     Args:
@@ -246,8 +257,7 @@ def _clean(home: Home, store: Store, ids: str, taken: Mapping[str, str], found: 
         found: whether there were rows.
     """
     if found:
-        clear(home.work, ignore_errors=True)  # shards and checkpoints of rows that are gone; what stays is told
-    drop_dead_records(home)
+        clear(home.work, ignore_errors=True)  # shards and checkpoints of rows that go; what stays is told
     _clean_ingest_state(home, ids, taken)
     nights = [night for night in list_nights(home) if any(old.encode() in _journal(home, night) for old in taken)]
     return [night for night in nights if _write_report(home, store, night)]
