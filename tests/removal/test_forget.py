@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import errno
 import json
 
 import pyarrow.parquet as pq
@@ -277,6 +278,20 @@ def test_a_damaged_dataset_is_removed(filled):
     [result] = forget(filled.home, ANN, today=DAY)
     assert result.damaged == [f"scores/{filled.refs['scores'].digest}"]
     assert not Store(filled.home.store).path(filled.refs["scores"]).exists()
+
+
+@pytest.mark.parametrize("place", ["artifacts.sha256_once", "artifacts.read_manifest"])
+def test_what_this_user_may_not_read_is_not_taken_for_damaged(filled, monkeypatch, place):
+    """After `sudo clawpipe ingest`, say."""
+
+    def refused(path):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(f"clawpipe.core.store.{place}", refused)
+    with pytest.raises(PermissionError):
+        forget(filled.home, ANN, today=DAY)
+    monkeypatch.undo()
+    assert len(filled.rows("trajectories")) == 8
 
 
 def test_homes_of_sweeps_forget_as_well(filled):
