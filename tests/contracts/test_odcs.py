@@ -23,7 +23,7 @@ def test_every_dataset_has_a_contract():
     assert contract_names() == DATASETS
 
 
-def test_folders_that_python_makes_beside_contracts_are_not_opened(tmp_path, monkeypatch):
+def test_folders_of_python_beside_contracts_are_not_opened(tmp_path, monkeypatch):
     for name in ("scores", "__pycache__"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "v1.odcs.yaml").touch()
