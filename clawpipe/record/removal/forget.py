@@ -218,6 +218,8 @@ def _note(home: Home, store: Store, subject: Subject, exposed: Exposed, date: st
     stones, found = read_tombstones(home), exposed.findings
     sessions = tuple(sorted(stones.digest("session", one) for one in found.sessions - {subject.session, subject.name}))
     rows = found.trajectories | found.pairs | found.items if subject.names_rows else set[str]()
+    if subject.kind == "trajectory":
+        rows = {*rows, subject.id}  # it may be read later
     stone = Tombstone(
         kind=subject.kind,
         digest=stones.digest(subject.kind, subject.id),
