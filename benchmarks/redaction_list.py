@@ -50,7 +50,7 @@ KINDS: dict[str, str] = {
     "anthropic key": "«sk-ant-api03-{w:93}»",
     "openrouter key": "«sk-or-v1-{h:64}»",
     "langfuse key": "«sk-lf-{h:8}-{h:4}-{h:4}-{h:4}-{h:12}»",
-    "hugging face token": "«hf_{w:34}»",
+    "hugging face token": "«hf_{l:34}»",
     "groq key": "«gsk_{w:52}»",
     "xai key": "«xai-{w:80}»",
     "replicate token": "«r8_{w:37}»",

@@ -24,6 +24,10 @@ SourceOption = Annotated[str | None, typer.Option("--source", metavar="FILE", he
 TextOption = Annotated[str | None, typer.Option("--text", metavar="TEXT", help="Everything that holds exactly this text.")]
 
 
+_LATER = "This is recorded: later data of it are rejected."
+_NOT_LATER = "Later data of it are not rejected, since only their rows tell them: forget it once they are read in."
+
+
 def forget(
     session: SessionOption = None,
     key: KeyOption = None,
@@ -74,7 +78,7 @@ def _lines(results: Sequence[Forgetting]) -> Iterator[str]:
     if not any(result.found for result in results):
         yield named_by_nothing(results[0])
         if not results[0].dry_run:
-            yield "This is recorded: later data of it are rejected."
+            yield _LATER if results[0].text is None and results[0].source is None else _NOT_LATER
     if results[0].origins:
         yield "The source files still hold it: remove it there yourself."
     if results[0].models and not results[0].dry_run:

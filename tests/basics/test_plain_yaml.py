@@ -25,9 +25,16 @@ def test_our_own_files_are_read_as_pyyaml_reads_them(file: Path):
 
 
 def test_aliases_and_merges_of_a_usual_size_are_taken():
-    text = "base: &b {lr: 1, layers: [q, v]}\nthis: {<<: *b, lr: 2}\nthat: [*b, *b]\n"
+    text = "base: &b {lr: 1, layers: [q, v]}\nthis: {<<: *b, <<: *b, lr: 2}\nthat: [*b, *b]\n1: a\n'1': b\n"
     assert parse_yaml(text) == yaml.safe_load(text)
     assert parse_yaml("") is None
+
+
+@pytest.mark.parametrize("text", ["train: {lr: 1}\nseed: 2\ntrain: {method: sft}\n", "train:\n  lr: 1\n  'lr': 2\n"])
+def test_a_key_that_is_named_twice_is_refused(tmp_path: Path, text: str):
+    (tmp_path / "night.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=r"(?s)stands here a second time.*line 3"):
+        load_config(tmp_path / "night.yaml")
 
 
 @pytest.mark.parametrize(

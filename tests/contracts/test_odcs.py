@@ -23,6 +23,14 @@ def test_every_dataset_has_a_contract():
     assert contract_names() == DATASETS
 
 
+def test_folders_of_python_beside_contracts_are_not_opened(tmp_path, monkeypatch):
+    for name in ("scores", "__pycache__"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "v1.odcs.yaml").touch()
+    monkeypatch.setattr("clawpipe.core.contracts.odcs.ROOT", tmp_path)
+    assert contract_names() == ["scores"]
+
+
 @pytest.mark.parametrize("name", DATASETS)
 def test_every_released_version_is_readable(name):
     for version in contract_versions(name):

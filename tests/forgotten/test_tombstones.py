@@ -54,6 +54,15 @@ def test_an_id_is_found_in_json_however_it_is_spelled(ann):
     assert not stones.mentioned_in('{"user": "somebody else"}')
 
 
+def test_a_stone_is_found_however_many_were_looked_up_before():
+    stones = forgotten(Subject(user="ann"))
+    assert (stones.covers("s", None), stones.covers_row("row")) == (False, False)
+    ben = stone_of(stones, Subject(user="ben"), sessions=(stones.digest("session", "s"),), rows=(stones.digest("row", "row"),))
+    more = stones.with_stone(ben)
+    assert (more.covers("s", None), more.covers_row("row"), more.covers(None, "ann")) == (True, True, True)
+    assert not more.covers("s", "carl")  # a user's session takes along what names nobody
+
+
 def test_a_name_is_a_whole_word():
     found = re.compile(pattern_of(["ann"]))
     assert found.search("by ann.")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
@@ -16,7 +18,7 @@ from clawpipe.core.ledger.lease import lease
 from clawpipe.core.ledger.objects import ObjectLedger
 from clawpipe.core.store.files import InUseError
 from clawpipe.core.store.objects import Objects
-from clawpipe.errors import BusyError, DataError, NotFoundError
+from clawpipe.errors import BusyError, ConfigError, DataError, NotFoundError
 
 each = pytest.mark.parametrize("storage", ["sqlite", "s3", "file", "memory"], indirect=True)
 # fsspec looks whether an object of memory exists, and then writes it: two threads may both create one.
@@ -127,6 +129,22 @@ def test_who_does_not_wait_is_told_who_holds_the_lease(tmp_path, monkeypatch):
         lease(objects, "leases/night", "the night").__enter__()
     with lease(objects, "leases/night", "the night"):
         pass
+
+
+def test_a_lease_goes_on_once_a_storage_takes_the_keys_again(tmp_path, monkeypatch):
+    objects, renewed, put = Objects(f"file://{tmp_path}"), threading.Event(), Objects.put
+    refusals = iter([ConfigError("the storage refuses"), OSError(errno.ENOSPC, "full")])
+
+    def refusing(self, path, data):
+        if refusal := next(refusals, None):
+            raise refusal
+        put(self, path, data)
+        renewed.set()
+
+    monkeypatch.setattr(lease_module, "_RENEW_SECONDS", 0.01)
+    monkeypatch.setattr(Objects, "put", refusing)
+    with lease(objects, "locks/registry"):
+        assert renewed.wait(10)
 
 
 def test_a_lease_that_others_have_cleared_away_is_not_taken(tmp_path):

@@ -46,6 +46,7 @@ MAKERS: dict[str, Callable[[Draw], str]] = {
     "github-token": lambda d: d.choice(["ghp_" + _of(d, WORD, 36), "github_pat_" + _of(d, WORD, 40)]),
     "gitlab-token": lambda d: "glpat-" + _of(d, WORD, 20),
     "model-api-key": lambda d: d.choice(["sk-proj-", "sk-ant-api03-", "sk-", "hf_", "gsk_"]) + _of(d, WORD, 48),
+    "hugging-face-token": lambda d: d.choice(["hf_", "api_org_"]) + "".join(d.choices(string.ascii_letters, k=34)),
     "slack-token": lambda d: "xoxb-" + _of(d, string.digits, 12) + "-" + _of(d, WORD, 24),
     "chat-bot-token": lambda d: f"{d.randrange(10**9, 10**10 - 1)}:{_of(d, WORD + '-_', 35)}",
     "google-key": lambda d: "AIza" + _of(d, WORD + "-_", 35),

@@ -18,7 +18,7 @@ from clawpipe.data.privacy.rules import load_rules
 
 NAMED = (  # known by what stands before them; `benchmarks/redaction_list.py` has them all
     "key-data", "url-password", "url-user", "url-signature", "webhook", "storage-key", "cookie", "bearer-token", "password",
-    "password-option", "password-of-a-command", "token", "one-time-password",
+    "kaggle-key", "password-option", "password-of-a-command", "token", "one-time-password",
     "password-said", "password-word", "password-foreign", "password-quoted", "passphrase", "login", "key-said", "seed-phrase",
     "password-line", "password-used", "password-with-spaces", "one-time-code",
 )  # fmt: skip
@@ -97,6 +97,7 @@ def test_a_secret_is_hidden_wherever_it_stands(redact, make_secret, name):
         ("a\\nTOKEN={}", "a\\nTOKEN=[REDACTED:token]"),
         ("Cookie: a=b; sid={}; c=d\nHost: x", "Cookie: [REDACTED:cookie]\nHost: x"),
         ("https://x.org/f?expires=1&sig={}&a=b", "https://x.org/f?expires=1&sig=[REDACTED:url-signature]&a=b"),
+        ("Authorization: ApiKey {}", "Authorization: ApiKey [REDACTED:bearer-token]"),
         ("git clone https://{}@github.com/a/b", "git clone https://[REDACTED:url-user]@github.com/a/b"),
     ],
 )
@@ -107,9 +108,22 @@ def test_a_secret_is_known_by_what_it_is_given_to(redact, text, hidden):
 
 
 @pytest.mark.parametrize(
+    ("text", "hidden"),
+    [
+        ('{"username":"ann","key":"' + "0a1b2c3d" * 4 + '"}', '{"username":"ann","key":"[REDACTED:kaggle-key]"}'),
+        ("bot 123456789:" + "Ab3" * 11 + "c- here", "bot [REDACTED:chat-bot-token] here"),
+        ("A3-" + "AB12CD-" * 2 + "EF34G-" * 3 + "HI56J, and", "[REDACTED:newer-key], and"),
+    ],
+)
+def test_keys_of_one_place(redact, text, hidden):
+    assert redact.texts([text]).texts == [hidden]
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "password = getpass.getpass()",
+        "hf_AutoModelForCausalLM and hf_" + "snake" * 8,
         "password: str | None = None",
         'api_key=os.environ["API_KEY"]',
         "token = self._next_token1",

@@ -307,11 +307,11 @@ def paths_in(database):
 @pytest.mark.parametrize("original_stays", [True, False])
 def test_a_moved_or_copied_home_reads_and_writes_only_in_itself(registry, new_package, tmp_path, original_stays):
     register(registry, new_package(0.5), accept, RUN)
-    moved = Home(tmp_path / "moved" / "home")
+    moved = Home(tmp_path / "mlflow" / "artifacts" / "home")  # a path that looks like a part of a home
     if original_stays:
         shutil.copytree(registry.home, moved.root)
     else:
-        moved.root.parent.mkdir()
+        moved.root.parent.mkdir(parents=True)
         registry.home.rename(moved.root)
     before = {path: path.stat().st_mtime_ns for path in Home(registry.home).mlflow.rglob("*")}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import errno
 import json
 
 import pyarrow.parquet as pq
@@ -24,6 +25,7 @@ from clawpipe.play.judging.judge_prompt import turn_prompt
 from clawpipe.play.judging.votes import Vote, VoteStore
 from clawpipe.record.lineage.exposure import exposure
 from clawpipe.record.removal.forget import forget
+from clawpipe.record.reviews.open import every_decision, open_decisions
 
 DAY = datetime.date(2031, 5, 4)
 ANN, SESSION = Subject(user="ann"), Subject(session="sess-a")
@@ -247,12 +249,49 @@ def test_a_try_that_was_killed_is_finished_by_the_next(filled, monkeypatch):
     assert filled.holding(filled.ann) == []
 
 
+def test_a_kill_when_the_rows_are_gone_leaves_nothing_else(filled, monkeypatch):
+    """Only the rows say which lines of logs, votes and decisions are theirs."""
+    votes, decisions = VoteStore.of(filled.home), open_decisions(filled.home)
+    votes.add(vote(0, "a2", "turn of hers", "She keeps a Brontosaurus"))
+    decisions.decide("a2", "rejected", "bob", seen=0, reason="her Brontosaurus again")
+    votes.close(), decisions.close()
+    log = filled.home.root / "logs" / "judge.log"
+    log.parent.mkdir(exist_ok=True)
+    log.write_text(f"begin\n{filled.ann}\n")
+
+    def die(name, detail=""):
+        if name == "forget.after_removal":
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("clawpipe.core.system.faults.kill_point", die)
+        with pytest.raises(KeyboardInterrupt):
+            forget(filled.home, ANN, today=DAY)
+    forget(filled.home, ANN, today=DAY)
+    assert filled.holding(filled.ann, "Brontosaurus") == []
+    assert every_decision(filled.home) == []
+
+
 def test_a_damaged_dataset_is_removed(filled):
     [file] = (filled.home.store / "scores").glob("*/part-00000.parquet")
     file.write_bytes(file.read_bytes()[:-1] + b"?")
     [result] = forget(filled.home, ANN, today=DAY)
     assert result.damaged == [f"scores/{filled.refs['scores'].digest}"]
     assert not Store(filled.home.store).path(filled.refs["scores"]).exists()
+
+
+@pytest.mark.parametrize("place", ["artifacts.sha256_once", "artifacts.read_manifest"])
+def test_what_this_user_may_not_read_is_not_taken_for_damaged(filled, monkeypatch, place):
+    """After `sudo clawpipe ingest`, say."""
+
+    def refused(path):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(f"clawpipe.core.store.{place}", refused)
+    with pytest.raises(PermissionError):
+        forget(filled.home, ANN, today=DAY)
+    monkeypatch.undo()
+    assert len(filled.rows("trajectories")) == 8
 
 
 def test_homes_of_sweeps_forget_as_well(filled):

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from clawpipe.cli.main import _outcome as main
+from clawpipe.core.store.home import Home
 from clawpipe.data.forgotten.subject import Subject
 from clawpipe.data.forgotten.tombstones import REASON, Tombstone, Tombstones
 from clawpipe.data.ingest.intake.options import Options
@@ -267,6 +268,15 @@ def test_rows_with_a_text_are_forgotten_also_calls_and_pairs(home, tmp_path):
     assert SECRET not in texts(home)
 
 
+def test_a_row_that_is_forgotten_before_it_is_read_is_rejected(home, tmp_path):
+    path = batch(tmp_path)
+    ingest(home, [str(path)], Options())
+    [name, *_] = pq.read_table(next(home.store.glob("trajectories/*/*.parquet")))["trajectory_id"].to_pylist()
+    elsewhere = Home(tmp_path / "elsewhere")
+    forget(elsewhere, Subject(trajectory=name))
+    assert ingest(elsewhere, [str(path)], Options()).refused[REASON] == 1
+
+
 def test_tombstones_hold_neither_text_nor_ids(home, tmp_path):
     ingest(home, [str(batch(tmp_path))], Options())
     forget(home, Subject(text=SECRET))
@@ -283,6 +293,6 @@ def test_the_command_line_forgets_rows_by_file_and_text(home, tmp_path, capsys):
     assert main(["forget", "--source", str(path)]) == 0
     assert "Write this down" not in texts(home)
     assert main(["forget", "--source", str(tmp_path / "nothing.jsonl")]) == 0
-    assert "is it right?" in capsys.readouterr().out
+    assert "is it right?\nLater data of it are not rejected" in capsys.readouterr().out
     assert main(["forget", "--text", "short"]) == 2
     assert "a text of fewer than 8 characters is anybody's" in capsys.readouterr().err

@@ -101,7 +101,7 @@ def test_a_removal_killed_halfway_is_finished(url, filled, monkeypatch):
 @pytest.mark.parametrize("storage", ["memory"], indirect=True)
 def test_what_another_home_writes_meanwhile_is_told(url, filled, monkeypatch, tmp_path):
     """Its dataset comes after the search, and half of one: nobody can say of that what it holds."""
-    other, late, clean_up = replace(filled, home=Home(tmp_path / "second"), refs={}), [], forgetting._clean
+    other, late, clean_up = replace(filled, home=Home(tmp_path / "second"), refs={}), [], forgetting.clean
     [row] = [row for row in filled.rows("trajectories") if row["trajectory_id"] == "b1"]
 
     def clean(*arguments):
@@ -110,7 +110,7 @@ def test_what_another_home_writes_meanwhile_is_told(url, filled, monkeypatch, tm
         system.pipe_file(f"{root}/scores/half/part.half", b"?")
         return clean_up(*arguments)
 
-    monkeypatch.setattr(forgetting, "_clean", clean)
+    monkeypatch.setattr(forgetting, "clean", clean)
     [result] = forget(filled.home, ANN)
     told = [where.removeprefix(fsspec.url_to_fs(url)[1]).strip("/") for where in result.still_held]
     assert told == [f"trajectories/{late[0].digest}", "scores/half"]

@@ -22,7 +22,7 @@ from clawpipe.record.nights.status import NightStatus, StepEntry, write_status
 from clawpipe.record.runs import listing
 from clawpipe.record.runs.listing import find_run, list_runs, newest_run
 from clawpipe.record.runs.logs import follow, last_lines, readable
-from clawpipe.record.runs.record import ProcessId, Run, read_record, write_record
+from clawpipe.record.runs.record import ProcessId, Run, read_record, record_ids, write_record
 from clawpipe.record.runs.recording import recorded
 from clawpipe.record.runs.results import results_of
 from clawpipe.record.runs.stop import stop_run
@@ -194,6 +194,13 @@ def test_a_damaged_record_does_not_hide_the_others(home: Home):
     assert damaged.why is not None
     assert "damaged" in damaged.why
     assert len(others) == 3
+
+
+def test_a_run_that_is_withdrawn_meanwhile_is_left_out(home: Home, monkeypatch):
+    """Prefect has a run wait again and again while its home is in use."""
+    make_runs(home)
+    monkeypatch.setattr("clawpipe.record.runs.listing.record_ids", lambda home: ["20261125T030000-0000", *record_ids(home)])
+    assert len(list_runs(home)) == 3
 
 
 def test_nights_from_before_there_were_records_are_listed(home: Home):

@@ -34,7 +34,7 @@ def raised(cause: Exception) -> Exception:
         (OSError(errno.EDQUOT, "Disk quota exceeded", "/home/x/file"), BusyError, "the disk is full"),
         (sqlite3.OperationalError("database or disk is full"), BusyError, "the disk is full"),
         (OSError(errno.EROFS, "Read-only file system", "/home/x/file"), ConfigError, "cannot be written"),
-        (PermissionError(errno.EACCES, "Permission denied", "/home/x/file"), ConfigError, "cannot be written"),
+        (PermissionError(errno.EACCES, "Permission denied", "/home/x/file"), ConfigError, "may not read or write"),
         (sqlite3.OperationalError("attempt to write a readonly database"), ConfigError, "cannot be written"),
         (OSError(errno.EMFILE, "Too many open files"), BusyError, "too many files"),
         (MemoryError(), BusyError, "memory ran out"),

@@ -172,8 +172,11 @@ class Contract(_Part):
 
 
 def contract_names() -> list[str]:
-    """Return the names of the datasets with a contract."""
-    return sorted(folder.name for folder in ROOT.iterdir() if any(versions_in(folder, "v")))
+    """Return the names of the datasets with a contract.
+
+    Python's own folder beside them is not opened: whoever ran clawpipe first may have closed it to others.
+    """
+    return sorted(folder.name for folder in ROOT.iterdir() if folder.name[0].isalnum() and any(versions_in(folder, "v")))
 
 
 def contract_versions(name: str) -> list[str]:

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 
 from clawpipe.core.store.files import InUseError
 from clawpipe.core.store.objects import Objects
-from clawpipe.errors import BusyError
+from clawpipe.errors import ClawpipeError
 
 STILL_SECONDS = 30.0  # a holder that shows no sign for so long is taken for dead
 _RENEW_SECONDS = 3.0
@@ -106,6 +106,6 @@ def _renew(objects: Objects, path: str, stop: threading.Event) -> None:
     count = 0
     while not stop.is_set():
         count += 1
-        with suppress(BusyError):  # the next one may come through
+        with suppress(ClawpipeError, OSError):  # the next one may come through, with new credentials say
             objects.put(path, str(count).encode())
         stop.wait(_RENEW_SECONDS)

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.store.digests import canonical_json, sha256_bytes, sha256_file, sha256_once
-from clawpipe.core.store.files import MANIFEST, fsync, fsync_tree, is_held, is_name, read_manifest
+from clawpipe.core.store.files import MANIFEST, fsync, fsync_tree, is_held, is_lost, is_name, read_manifest
 from clawpipe.core.store.refs import AnyRef
 from clawpipe.core.store.remote import Remote
 from clawpipe.core.system import faults
@@ -190,8 +190,10 @@ class Store:
     def _is(self, file: Path, sha256: str) -> bool:
         try:
             return sha256_once(file) == sha256
-        except OSError:
-            return False
+        except OSError as error:
+            if is_lost(error):
+                return False
+            raise
 
     def require(self, ref: AnyRef) -> Path:
         """Return the directory of an artifact that must be intact.

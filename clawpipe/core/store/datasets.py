@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.store.artifacts import Store
-from clawpipe.core.store.files import read_manifest
+from clawpipe.core.store.files import is_lost, read_manifest
 from clawpipe.core.store.refs import DatasetRef
 from clawpipe.core.store.replaced import current_digest
 from clawpipe.errors import DataError, NotFoundError
@@ -107,11 +107,16 @@ def stored_datasets(store: Store) -> list[DatasetRef]:
 
 
 def stored_dataset(store: Store, name: str, digest: str) -> DatasetRef | None:
-    """Return the ref of an artifact, intact or not; None if it is no dataset, or its manifest cannot be read."""
-    with suppress(OSError, KeyError, DataError, json.JSONDecodeError, UnicodeDecodeError):
+    """Return the ref of an artifact, intact or not; None if it is no dataset, or its manifest is lost or damaged."""
+    try:
         manifest = store.manifest(name, digest)
         if manifest.get("kind") == "dataset":
             return DatasetRef(name=name, digest=digest, rows=manifest["rows"], schema_version=manifest["schema_version"])
+    except OSError as error:
+        if not is_lost(error):
+            raise
+    except (KeyError, DataError, json.JSONDecodeError, UnicodeDecodeError):
+        pass
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -16,6 +17,7 @@ from clawpipe.core.system import faults
 from clawpipe.errors import BusyError
 
 MANIFEST = "manifest.json"
+_LOST = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EIO}
 
 
 class InUseError(BusyError):
@@ -25,6 +27,12 @@ class InUseError(BusyError):
 def is_name(part: str) -> bool:
     """Whether a text can name an artifact: its path stays below the store."""
     return part.replace("_", "").replace("-", "").isalnum()
+
+
+def is_lost(error: OSError) -> bool:
+    """Whether an error means that a file is not there or that its disk is damaged, and not that this process may not read it, or
+    has too many files open: nothing may be removed or computed anew for that."""
+    return error.errno in _LOST
 
 
 def read_manifest(directory: Path) -> JsonObject:

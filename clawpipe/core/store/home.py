@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from clawpipe.core.system.machine import as_clawpipe_error
 from clawpipe.errors import BusyError, ConfigError
+
+_MISREAD = re.compile(r"""\?|%[0-9A-Fa-f]{2}|'.*"|".*'""")  # in a path, which MLflow would read as a part of a URL or of SQL
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,7 @@ class Home:
         """Return the home that the environment names, without creating it.
 
         Raises:
-            ConfigError: it is no directory, or nothing can be written where it would be made.
+            ConfigError: it is no directory, nothing can be written where it would be made, or MLflow would misread its path.
             BusyError: the disk is full.
         """
         named = Path(os.environ.get("CLAWPIPE_HOME") or "~/.clawpipe")
@@ -92,7 +95,10 @@ def _check_place(root: Path) -> None:
 
     Raises:
         OSError: neither.
+        ValueError: MLflow would write elsewhere.
     """
+    if misread := _MISREAD.search(str(root)):
+        raise ValueError(f"MLflow would misread {misread[0]!r} in its path: move or rename it")
     if root.exists():
         os.scandir(root).close()
         return

@@ -11,11 +11,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from clawpipe.core.system.processes import user_name
 from clawpipe.errors import BusyError, ClawpipeError, ConfigError
 
 USERS_MODULE = "clawpipe_user_"  # prefix of the module name of a user's file
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_FORBIDDEN = (errno.EROFS, errno.EACCES, errno.EPERM)
+_FORBIDDEN = (errno.EACCES, errno.EPERM)
+_OWNERS = "give it to this user (chown), or set CLAWPIPE_HOME to a directory of this user's"
 _KEPT = "then run the same command again: finished steps are kept"
 _MAKE_ROOM = f"make room (`clawpipe gc` removes what nothing needs), {_KEPT}"
 _ROOM = 64 * 1024  # bytes; every step needs more
@@ -72,8 +74,10 @@ def _translated(error: BaseException) -> ClawpipeError | None:
     text, number = str(error), getattr(error, "errno", None)
     if number in _FULL or "database or disk is full" in text:
         return BusyError("the disk is full", _file(error), _MAKE_ROOM)
-    if number in _FORBIDDEN or "attempt to write a readonly database" in text:
+    if number == errno.EROFS or "attempt to write a readonly database" in text:
         return ConfigError("the file cannot be written", _file(error), "set CLAWPIPE_HOME to a directory that you may write to")
+    if number in _FORBIDDEN:
+        return ConfigError(f"this user ({user_name()}) may not read or write the file", _file(error), _OWNERS)
     if number == errno.EMFILE:
         return BusyError("too many files are open", fix=f"raise the limit (ulimit -n), {_KEPT}")
     if isinstance(error, MemoryError):

@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 import secrets
+from collections import defaultdict
 from contextlib import suppress
 from functools import cached_property, reduce
 from pathlib import Path
@@ -93,17 +94,23 @@ class Tombstones(BaseModel):
             return False
         names = {session, session_name(key, session)} if session else set[str]()
         of_session = {self.digest("session", name) for name in names}
-        of_user = self.digest("user", user) if user else ""
-        return any(
-            stone.digest == of_user
-            or (stone.digest in of_session and stone.key in (None, key))
-            or (not of_session.isdisjoint(stone.sessions) and stone.key in (None, key) and (stone.kind == "session" or not user))
-            for stone in self.stones
-        )
+        if user and self.digest("user", user) in self._named:
+            return True
+        keyed = (stone for digest in of_session for stone in self._named.get(digest, ()) if stone.key in (None, key))
+        return any(stone.digest in of_session or stone.kind == "session" or not user for stone in keyed)
 
     def covers_row(self, name: str) -> bool:
         """Whether a row with this id was forgotten. Ids are digests of contents, so a row that is read again has the same id."""
         return bool(self._rows) and self.digest("row", name) in self._rows
+
+    @cached_property
+    def _named(self) -> dict[str, list[Tombstone]]:
+        """The stones by digest, their own or that of a session which goes along: rows are many, and stones may be thousands."""
+        found = defaultdict[str, list[Tombstone]](list)
+        for stone in self.stones:
+            for digest in {stone.digest, *stone.sessions}:
+                found[digest].append(stone)
+        return dict(found)
 
     @cached_property
     def _rows(self) -> frozenset[str]:
@@ -128,7 +135,7 @@ class Tombstones(BaseModel):
         known = {(known.digest, known.key): known for known in self.stones}
         name = stone.digest, stone.key
         known[name] = known[name].joined(stone) if name in known else stone
-        return self.model_copy(update={"stones": tuple(known.values())})
+        return Tombstones(salt=self.salt, stones=tuple(known.values()))  # a copy would keep what was looked up in this one
 
     def rows_of(self, uri: str) -> int:
         """Return the number of forgotten rows that a model version was trained on."""

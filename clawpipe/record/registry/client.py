@@ -59,7 +59,7 @@ def relocate(database: Path, home: Path) -> None:
 def _other_homes(connection: sqlite3.Connection, home: Path) -> list[str]:
     """Return the other homes that the database's experiments have their artifacts in."""
     locations = connection.execute("select distinct artifact_location from experiments").fetchall()
-    roots = {location.removeprefix("file://").partition(_BELOW)[0] for (location,) in locations if location and _BELOW in location}
+    roots = {location.removeprefix("file://").rpartition(_BELOW)[0] for (location,) in locations if location and _BELOW in location}
     return sorted(root for root in roots if root != str(home))
 
 

@@ -196,7 +196,14 @@ def _files(home: Home) -> Iterator[Path]:
 def _holds(file: Path, traces: Traces) -> bool:
     if file.suffix == ".safetensors" or file.name == MANIFEST:
         return False
-    return traces.forgotten.found_in(file) if file.suffix == ".parquet" else traces.found_in(file.read_bytes())
+    if file.suffix == ".parquet":
+        return traces.forgotten.found_in(file)
+    try:
+        return traces.found_in(file.read_bytes())
+    except PermissionError:  # another user's, and nobody knows
+        return True
+    except FileNotFoundError:  # a server's, which has removed it meanwhile
+        return False
 
 
 def _texts(store: Store, ref: DatasetRef, rows: dict[int, list[int]]) -> Iterator[str]:

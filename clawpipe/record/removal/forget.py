@@ -1,51 +1,44 @@
 """Forget a session, a user or rows: rewrite every dataset without its rows, delete the old bytes, and report the models trained on
 them.
 
-The order makes a kill harmless: the tombstone is written first, new datasets are complete before old ones are deleted, and another
-run does the rest.
+The order makes a kill harmless: the tombstone is written first, new datasets are complete before old ones are deleted, these are
+deleted when nothing else is left that is found by their rows, and another run does the rest.
 """
 
 from __future__ import annotations
 
 import datetime
-import json
-import re
-from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 from pydantic import Field
 
-from clawpipe.core.config.night import NightConfig
 from clawpipe.core.contracts.text import EDITED
 from clawpipe.core.store.artifacts import Store
-from clawpipe.core.store.files import clear, exclusive
+from clawpipe.core.store.files import exclusive
 from clawpipe.core.store.home import Home
 from clawpipe.core.store.open import open_store
 from clawpipe.core.store.records import drop_dead_records
-from clawpipe.core.store.replaced import note_replaced, replaced, successor
+from clawpipe.core.store.replaced import note_replaced
 from clawpipe.core.store.rewrite import without_rows
 from clawpipe.core.system import faults
 from clawpipe.data.forgotten.find import Findings, find
 from clawpipe.data.forgotten.subject import Subject, pattern_of, session_of
 from clawpipe.data.forgotten.tombstones import Tombstone, Tombstones, read_tombstones, write_tombstones
-from clawpipe.data.ingest.intake.state import INGEST_LOCK, log_files, no_other_machine_ingests
-from clawpipe.errors import ClawpipeError, ConfigError
+from clawpipe.data.ingest.intake.state import INGEST_LOCK, no_other_machine_ingests
+from clawpipe.errors import ConfigError
 from clawpipe.play.judging.exchanges import exchanges_of
 from clawpipe.play.judging.judge_prompt import turn_prompt
 from clawpipe.play.judging.votes import VoteStore, votes_file
 from clawpipe.record.lineage.exposure import Exposed, Exposure, as_exposure, expose
-from clawpipe.record.nights.files import REPORT, list_nights, run_dir
 from clawpipe.record.nights.locks import NIGHT_LOCK
 from clawpipe.record.nights.machines import hold_machines
-from clawpipe.record.nights.status import NightStatus, read_status
 from clawpipe.record.registry.tracking import Tracking
+from clawpipe.record.removal.beside import clean
 from clawpipe.record.removal.captured import captured_of, forget_captured
 from clawpipe.record.removal.erasure_check import clean_logs, remains_of, rows_of, traces_of
 from clawpipe.record.removal.screenshots import unused_screenshots
-from clawpipe.record.reporting.html import write_report
-from clawpipe.record.reporting.transcripts import heldout_transcripts
 from clawpipe.record.reviews.decisions import Decision
 from clawpipe.record.reviews.open import every_decision, open_decisions
 
@@ -131,22 +124,17 @@ def _forget(home: Home, store: Store, subject: Subject, dry_run: bool, date: str
     _mark_models(home, read_tombstones(home), subject, date)
     note_replaced(store, taken)
     faults.kill_point("forget.before_removal")
-    for ref in (*(hit.ref for hit in exposed.findings.hits), *exposed.findings.damaged):
-        store.remove(ref)
-    store.sweep()
     stone = read_tombstones(home).stone(subject)
     assert stone is not None
     paths = pattern_of([subject.id, *map(session_of, exposed.findings.sessions)], joints="")
-    reports = _clean(home, store, paths, stone.replaced, bool(exposed.findings.hits))
+    reports = clean(home, store, paths, stone.replaced, bool(exposed.findings.hits))
     logs = clean_logs(home, traces)
-    pictures = unused_screenshots(home, store)
-    for picture in pictures:
-        picture.unlink(missing_ok=True)
     if votes:
         VoteStore.of(home).remove(votes)
     if reviews:
         open_decisions(home).remove({one.row_id for one in reviews})
     held = [str(path) for path in forget_captured(home, captured)]
+    pictures = _remove_rows(home, store, exposed.findings)
     left = list(dict.fromkeys([*held, *remains_of(home, traces), *_shared_remains(store, subject)]))
     done = {
         "forgotten": stone.date,
@@ -157,6 +145,22 @@ def _forget(home: Home, store: Store, subject: Subject, dry_run: bool, date: str
         "still_held": left,
     }
     return Forgetting.model_validate(report | done)
+
+
+def _remove_rows(home: Home, store: Store, found: Findings) -> list[Path]:
+    """Remove the datasets with the rows, and what only these refer to. Returns the removed screenshots.
+
+    This comes last: what lies outside of the store is found by the rows, also after a kill.
+    """
+    for ref in (*(hit.ref for hit in found.hits), *found.damaged):
+        store.remove(ref)
+    faults.kill_point("forget.after_removal")
+    store.sweep()
+    drop_dead_records(home)
+    pictures = unused_screenshots(home, store)
+    for picture in pictures:
+        picture.unlink(missing_ok=True)
+    return pictures
 
 
 def _of_one_key(subject: Subject, keys: set[str], others: bool) -> Subject:
@@ -207,6 +211,8 @@ def _note(home: Home, store: Store, subject: Subject, exposed: Exposed, date: st
     stones, found = read_tombstones(home), exposed.findings
     sessions = tuple(sorted(stones.digest("session", one) for one in found.sessions - {subject.session, subject.name}))
     rows = found.trajectories | found.pairs | found.items if subject.names_rows else set[str]()
+    if subject.kind == "trajectory":
+        rows = {*rows, subject.id}  # it may be read later
     stone = Tombstone(
         kind=subject.kind,
         digest=stones.digest(subject.kind, subject.id),
@@ -232,81 +238,3 @@ def _mark_models(home: Home, stones: Tombstones, subject: Subject, date: str) ->
 
     for model in stone.models:
         mark_forgotten(Tracking.of(home, model.name), model.name, model.version, stones.rows_of(model.uri), date)
-
-
-def _clean(home: Home, store: Store, ids: str, taken: Mapping[str, str], found: bool) -> list[str]:
-    """Clean the files outside of the store: rewrite reports and records, delete unfinished work. Returns the nights with new
-    reports.
-
-    Args:
-        home: the home.
-        store: its store.
-        ids: a regular expression that finds forgotten ids in file names.
-        taken: new digests by old ones.
-        found: whether there were rows.
-    """
-    if found:
-        clear(home.work, ignore_errors=True)  # shards and checkpoints of rows that are gone; what stays is told
-    drop_dead_records(home)
-    _clean_ingest_state(home, ids, taken)
-    nights = [night for night in list_nights(home) if any(old.encode() in _journal(home, night) for old in taken)]
-    return [night for night in nights if _write_report(home, store, night)]
-
-
-def _journal(home: Home, night: str) -> bytes:
-    path = run_dir(home, night) / "status.json"
-    return path.read_bytes() if path.exists() else b""
-
-
-def _write_report(home: Home, store: Store, night: str) -> bool:
-    """Rewrite the report, which quotes conversations, or delete it if that fails. False if the night has no report."""
-    directory = run_dir(home, night)
-    if not (directory / REPORT).exists():
-        return False
-    (directory / REPORT).unlink()
-    try:
-        config = NightConfig.model_validate_json((directory / "config.json").read_bytes())
-        status = read_status(home, night)
-    except (ClawpipeError, ValueError, OSError):
-        return True
-    write_report(status, directory, config, heldout_transcripts(store, _in_force(store, status)))
-    return True
-
-
-def _in_force(store: Store, status: NightStatus) -> NightStatus:
-    """Return the journal with replaced datasets exchanged for their successors."""
-    known = replaced(store)
-    steps = [
-        step.model_copy(
-            update={
-                "artifacts": {
-                    role: ref.model_copy(update={"digest": successor(known, ref.digest)}) for role, ref in step.artifacts.items()
-                }
-            }
-        )
-        for step in status.steps
-    ]
-    return status.model_copy(update={"steps": steps})
-
-
-def _clean_ingest_state(home: Home, ids: str, taken: Mapping[str, str]) -> None:
-    """Update the logs of ingest: exchange replaced datasets, and remove files with the id in their names."""
-    for log in log_files(home):
-        before = text = (log.read() or b"").decode()
-        for old, new in taken.items():
-            text = text.replace(old, new)
-        if (text := _without_files(text, ids)) != before:
-            log.write(text.encode())
-
-
-def _without_files(text: str, ids: str) -> str:
-    """Remove files with the id in their path: they are read again, and their rows rejected."""
-    try:
-        state = json.loads(text)
-    except ValueError:
-        return text
-    files = state.get("files") if isinstance(state, dict) else None
-    if not isinstance(files, dict):
-        return text
-    kept = {name: mark for name, mark in files.items() if not re.search(ids, name)}
-    return text if kept == files else json.dumps(state | {"files": kept}, indent=1, ensure_ascii=False)

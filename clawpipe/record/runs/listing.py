@@ -68,15 +68,18 @@ def newest_run(home: Home) -> Run:
 def _started(home: Home, day: str) -> Iterator[Run]:
     ids, prefix = record_ids(home), day.replace("-", "")
     for run_id in ids:
-        if run_id.startswith(prefix):
-            yield _read(home, run_id)
+        if run_id.startswith(prefix) and (found := _read(home, run_id)):
+            yield found
     yield from _before_records(home, ids[-1] if ids else None)
 
 
-def _read(home: Home, run_id: str) -> Run:
-    """Return a run; of one whose record is damaged, that. The others must be listed all the same."""
+def _read(home: Home, run_id: str) -> Run | None:
+    """Return a run; of one whose record is damaged, that; None if it was withdrawn meanwhile. The others must be listed all the
+    same."""
     try:
         return read_record(home, run_id)
+    except NotFoundError:
+        return None
     except DataError as error:
         return Run(id=run_id, state="failed", why=error.what.splitlines()[0])
 

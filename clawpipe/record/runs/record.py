@@ -21,7 +21,7 @@ from pydantic import BaseModel, Field
 
 from clawpipe.core.store.files import write_atomic
 from clawpipe.core.store.home import Home
-from clawpipe.errors import DataError
+from clawpipe.errors import DataError, NotFoundError
 
 State = Literal["pending", "starting", "running", "stopping", "stopped", "completed", "failed"]
 STATES: tuple[State, ...] = get_args(State)
@@ -110,11 +110,14 @@ def read_record(home: Home, run_id: str) -> Run:
     """Return a recorded run, with the state that follows from its process and from whether it was asked to stop.
 
     Raises:
+        NotFoundError: there is none, or no more.
         DataError: the file is damaged.
     """
     path = records(home) / f"{run_id}{_RECORD}"
     try:
         return _judged(home, Run.model_validate_json(path.read_bytes()))
+    except FileNotFoundError:
+        raise NotFoundError(f"no run {run_id!r}", str(home.root), "`clawpipe runs list` shows the runs of this home") from None
     except ValueError as error:
         raise DataError(
             f"the record of the run is damaged: {error}", str(path), "remove the file; its night is not touched"
