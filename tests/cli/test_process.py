@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from clawpipe.cli.main import app
+from clawpipe.cli.main import _outcome, app
 from clawpipe.data.ingest.monoclaw import rl_settings
 from clawpipe.errors import ConfigError, NotFoundError
 from clawpipe.start.proposing.propose import propose
@@ -76,6 +76,16 @@ def test_the_rl_block_is_read_and_the_rest_is_not(tmp_path, file):
     settings = propose([str(file)], "random", "sft", "a", monoclaw=config).config()
     assert (settings.train.batch_rows, settings.train.learning_rate, settings.train.checkpoint_steps) == (4, 5e-5, 100)
     assert (settings.curation.max_tokens, settings.tracking.wandb) == (2048, "team/agent")
+
+
+def test_what_train_needs_to_write_is_looked_at_first(file, home, capsys):
+    """A whole night ran before it failed with a traceback."""
+    for words, why in (
+        (["--output", str(file / "model")], "a file stands where a folder is needed"),
+        (["--wandb-project", "my project", "-o", "train.metod=sft"], "no such setting"),
+    ):
+        assert _outcome(["train", str(file), "--model", "random", *words]) == 2
+        assert why in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["rl: {training: {batch_size: 0}}", "rl: {training: {optimiser: adam}}", "rl: 3", "- a"])
