@@ -152,6 +152,7 @@ def process(
     from clawpipe.core.store.remote import VARIABLE
     from clawpipe.data.ingest.intake.options import Options
     from clawpipe.data.ingest.intake.run import ingest
+    from clawpipe.errors import DataError
     from clawpipe.serve.export.datasets import export_dataset
 
     os.environ.pop(VARIABLE, None)  # what is only written shall not reach a shared store
@@ -164,10 +165,13 @@ def process(
     refused = {**done.refused, **written.filtered}
     if json_output:
         print_json({"output": str(output), "lines": done.reading.lines, "written": written.lines, "filtered": refused})
-        return
-    typer.echo(f"{written.lines} of {done.reading.lines} lines in {output}; next: clawpipe train {output}")
-    for reason, count in refused.items():
-        typer.echo(f"  left out: {count} x {reason}")
+    else:
+        following = f"; next: clawpipe train {output}" if written.lines else ": there is nothing to train on"
+        typer.echo(f"{written.lines} of {done.reading.lines} lines in {output}{following}")
+        for reason, count in refused.items():
+            typer.echo(f"  left out: {count} x {reason}")
+    if not written.lines:
+        raise typer.Exit(DataError.exit_code)
 
 
 def _answered(file: Path, model: str) -> list[str]:

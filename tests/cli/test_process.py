@@ -101,3 +101,9 @@ def test_a_config_without_the_block_sets_nothing(tmp_path):
     assert rl_settings(tmp_path / "config.yaml") == {}
     with pytest.raises(NotFoundError):
         rl_settings(tmp_path / "none.yaml")
+
+
+def test_a_file_of_which_nothing_is_left_is_an_error(file, home, capsys):
+    file.write_text("no json\n")
+    assert _outcome(["process", str(file), "--output", str(file.with_name("clean.jsonl"))]) == 65
+    assert "there is nothing to train on" in capsys.readouterr().out
