@@ -63,7 +63,8 @@ def named_datasets(home: Home, config: NightConfig) -> dict[str, tuple[str, ...]
         what, fix = f"nothing has been ingested that no night for {model} has used", "ingest more, or name `all` in place of `new`"
         if waits := waiting_rows(home, config):
             what, fix = f"{waits} new rows wait for a person's approval, and nobody has decided about any", "see `clawpipe review`"
-        raise NothingNewError(what, "trajectories", fix)
+        asked = "preferences" if config.preferences and not config.trajectories else "trajectories"
+        raise NothingNewError(what, asked, fix)
     return found
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -18,6 +17,7 @@ from clawpipe.core.basics.json_types import JsonObject
 if TYPE_CHECKING:
     from clawpipe.play.environments.prompts import PromptsEnvironment
 
+_BEGINS = b'{"session_id": "'  # each line of answers
 _PRINTED = ("run", "true", "false")  # words of other systems' guides: `batch run`, and a value behind --save-tool-calls
 
 
@@ -65,7 +65,7 @@ def batch(
 
     file_, saves_no_calls = _as_printed(words)
     environment = _environment(file_, check or UNCHECKED, prompt, tools)
-    answered = set(_answered(output))
+    answered = set(_answered(output, model))
     tasks = [(item, index) for item in environment.every_item() for index in range(samples)]
     left = [task for task in tasks if f"{task[0].item_id}/{task[1]}" not in answered]
     server = EngineSpec(name="openai", url=(endpoint,), model=model, concurrency=concurrency)
@@ -84,8 +84,17 @@ def batch(
     if json_output:
         print_json(counts | {"output": str(output)})
         return
-    right = f", {counts['right']} of them right" if check else ""
-    typer.echo(f"\n{counts['answered']} answers{right} in {output}; next: clawpipe ingest {output}")
+    _tell(counts, output, bool(check))
+
+
+def _tell(counts: dict[str, int], output: Path, checked: bool) -> None:
+    """Say what was asked, and what was not since it had been answered before."""
+    right = f", {counts['right']} of them right" if checked else ""
+    before = f", beside {counts['answered_before']} from before" if counts["answered_before"] else ""
+    if counts["answered_before"] and not counts["answered"]:
+        typer.echo(f"nothing was asked: {output} holds an answer to every prompt; to ask again, name another --output")
+    else:
+        typer.echo(f"\n{counts['answered']} answers{right}{before} in {output}; next: clawpipe ingest {output}")
 
 
 def _as_printed(words: list[str]) -> tuple[str, bool]:
@@ -143,6 +152,7 @@ def process(
     from clawpipe.core.store.remote import VARIABLE
     from clawpipe.data.ingest.intake.options import Options
     from clawpipe.data.ingest.intake.run import ingest
+    from clawpipe.errors import DataError
     from clawpipe.serve.export.datasets import export_dataset
 
     os.environ.pop(VARIABLE, None)  # what is only written shall not reach a shared store
@@ -155,22 +165,45 @@ def process(
     refused = {**done.refused, **written.filtered}
     if json_output:
         print_json({"output": str(output), "lines": done.reading.lines, "written": written.lines, "filtered": refused})
-        return
-    typer.echo(f"{written.lines} of {done.reading.lines} lines in {output}; next: clawpipe train {output}")
-    for reason, count in refused.items():
-        typer.echo(f"  left out: {count} x {reason}")
+    else:
+        following = f"; next: clawpipe train {output}" if written.lines else ": there is nothing to train on"
+        typer.echo(f"{written.lines} of {done.reading.lines} lines in {output}{following}")
+        for reason, count in refused.items():
+            typer.echo(f"  left out: {count} x {reason}")
+    if not written.lines:
+        raise typer.Exit(DataError.exit_code)
 
 
-def _answered(file: Path) -> Iterator[str]:
-    """Yield the names of the answers in a file, and cut off a line that a kill tore."""
+def _answered(file: Path, model: str) -> list[str]:
+    """Return the names of the answers in a file, and cut off a line that a kill tore.
+
+    Raises:
+        ConfigError: the file holds something else, or answers of another model; it stays as it is.
+    """
+    from clawpipe.errors import ConfigError
+
     if not file.exists():
-        return
+        return []
     data = file.read_bytes()
     whole = data.rfind(b"\n") + 1
+    lines = [_read(line) for line in data[:whole].splitlines()]
+    torn = data[whole:][: len(_BEGINS)]
+    if not all(lines) or not _BEGINS.startswith(torn):
+        raise ConfigError("it holds something else than answers of `clawpipe batch`", str(file), "name another --output")
+    if others := {str(line["model"]) for line in lines} - {model}:
+        raise ConfigError(f"it holds answers of {', '.join(sorted(others))}", str(file), "name another --output")
     if whole < len(data):
         os.truncate(file, whole)
-    for line in data[:whole].splitlines():
-        yield json.loads(line)["session_id"]
+    return [line["session_id"] for line in lines]
+
+
+def _read(line: bytes) -> JsonObject:
+    """Return an answer's line; an empty object for any other."""
+    try:
+        read = json.loads(line)
+    except ValueError:
+        return {}
+    return read if isinstance(read, dict) and {"messages", "session_id", "model"} <= read.keys() else {}
 
 
 def _without_calls(row: JsonObject) -> JsonObject:

@@ -17,6 +17,7 @@ import typer
 from clawpipe.core.conversation.messages import ToolCallFormat
 
 if TYPE_CHECKING:
+    from clawpipe.core.services.service import Service
     from clawpipe.core.store.home import Home
     from clawpipe.serve.gateway.keys import Key
     from clawpipe.serve.serving.found import Alias
@@ -74,13 +75,25 @@ def serve_captured(words: Sequence[str], host: str, port: int, per_user: bool = 
     log = home.logs / "serve.log"
     start = partial(started, "the engine", command, log, {KEY_VARIABLE: key, BEHIND_VARIABLE: "1"})
     tell, give_up = partial(typer.echo, err=True), partial(os.kill, os.getpid(), signal.SIGTERM)
-    with Keeper(start(), start, tell, give_up) as engine:
-        with waiting(f"loading {version_name(words[0])}; its log is {log}"):
-            engine.service.wait_healthy(f"{url}/healthz", _LOAD_SECONDS)
+    with waiting(f"loading {version_name(words[0])}; its log is {log}"):
+        loaded = _healthy(start(), f"{url}/healthz")  # what ends while it loads would end again
+    with Keeper(loaded, start, tell, give_up) as engine:
         typer.echo(f"{version_name(words[0])} at {address_of(host, listener)}, captured in {home.root / 'captured'}")
         serve(home, Upstreams.named(url, key), clients, listener, per_user=per_user)
     if engine.gave_up:
         raise BusyError("the engine ends again and again", str(log), "its log says why; a smaller model needs less memory")
+
+
+def _healthy(service: Service, url: str) -> Service:
+    """Return the service when it answers; end it if it does not."""
+    from clawpipe.core.system import processes
+
+    try:
+        service.wait_healthy(url, _LOAD_SECONDS)
+    except BaseException:
+        processes.stop(service.process)
+        raise
+    return service
 
 
 def serve_vllm(

@@ -47,6 +47,8 @@ def chat(
         place = environment or cards[0].environment
         benches = [stack.enter_context(bench_of(place, asked_by_hand, asked_for=environment is not None)) for _ in clients]
         lines = [Line(client, card, cards[0].tools, cards[0].preamble) for client, card in zip(clients, cards, strict=True)]
+        for line in lines:
+            stack.callback(line.end)
         talk = Talk([Speaker(*one) for one in zip(lines, benches, strict=True)], _write)
         typer.echo(HELP)
         while (text := _written()) is not None and talk.hear(text):

@@ -146,12 +146,15 @@ def try_(
     the verifier. Nothing is trained or stored. A key for endpoints is taken from OPENAI_API_KEY.
     """
     from clawpipe.core.config.environment import EnvironmentSpec
+    from clawpipe.core.store.files import require_place
     from clawpipe.play.rollouts.trial import Limits, file_for, try_environment
     from clawpipe.record.reporting.terminal import waiting
 
     limits = Limits(steps, samples, max_turns, max_tokens)
     environment = EnvironmentSpec(name=name, options=options_of(options), python=python)
     files = [file_for(output, model) if output else None for model in models]
+    for file in filter(None, files):
+        require_place(file)
     with waiting(f"playing {steps} items of {name} {samples} times with {', '.join(models)}", quiet=json_output):
         trials = [try_environment(environment, model, limits, file) for model, file in zip(models, files, strict=True)]
     if json_output:

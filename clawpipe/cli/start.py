@@ -95,6 +95,7 @@ def train(
     monoclaw: MonoclawOption = None,
     mcp: McpOption = "",
     override: OverrideOption = [],  # noqa: B006
+    wandb_project: Annotated[str, typer.Option("--wandb-project", hidden=True)] = "",  # printed by others' guides
     json_output: JsonFlag = False,
 ) -> None:
     """Train on files in one command: ingest, curate, train, evaluate on a held-out share, register.
@@ -104,6 +105,7 @@ def train(
     """
     from clawpipe.cli.night import run
     from clawpipe.core.store.digests import sha256_json
+    from clawpipe.core.store.files import require_place
     from clawpipe.core.store.home import Home
     from clawpipe.data.ingest.intake.options import Options
     from clawpipe.data.ingest.intake.state import absolute
@@ -112,6 +114,9 @@ def train(
 
     if output and output.exists():
         raise ConfigError("it is there already", str(output), "name a directory that does not exist: --output")
+    if output:
+        require_place(output)
+    override = [*override, *([f"tracking.wandb={wandb_project}"] if wandb_project else [])]
     home = Home.from_env()
     options = Options(map=tuple(map_ or ()), labels=labels)
     name = f"train-{sha256_json([sorted(absolute(paths)), model, method, options.name, mcp])[:8]}"

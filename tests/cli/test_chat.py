@@ -22,6 +22,7 @@ def test_what_is_said_and_judged_is_captured(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "noted as bad, with what is right" in done.stdout
     [session] = captured_sessions(home)
+    assert session.closed  # `clawpipe ingest` reads it at once, and not an hour later
     assert session.feedback == 1
     assert len(session.turns) == 1
 

@@ -19,8 +19,9 @@ def test_every_name_is_explained(capsys):
 
 @pytest.mark.parametrize("words", ["--eps-clip", "monoclaw batch run --input a.jsonl --save-tool-calls true", "X-Session-Id"])
 def test_a_name_may_begin_with_dashes_or_be_a_whole_command(words, capsys):
-    assert _outcome(["explain", "--json", "--", *words.split()]) == 0
-    assert json.loads(capsys.readouterr().out)["meanings"]
+    for separator in ([], ["--"]):
+        assert _outcome(["explain", "--json", *separator, *words.split()]) == 0
+        assert json.loads(capsys.readouterr().out)["meanings"]
 
 
 def test_words_for_people(capsys):

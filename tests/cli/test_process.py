@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from clawpipe.cli.main import app
+from clawpipe.cli.main import _outcome, app
 from clawpipe.data.ingest.monoclaw import rl_settings
 from clawpipe.errors import ConfigError, NotFoundError
 from clawpipe.start.proposing.propose import propose
@@ -78,6 +78,16 @@ def test_the_rl_block_is_read_and_the_rest_is_not(tmp_path, file):
     assert (settings.curation.max_tokens, settings.tracking.wandb) == (2048, "team/agent")
 
 
+def test_what_train_needs_to_write_is_looked_at_first(file, home, capsys):
+    """A whole night ran before it failed with a traceback."""
+    for words, why in (
+        (["--output", str(file / "model")], "a file stands where a folder is needed"),
+        (["--wandb-project", "my project", "-o", "train.metod=sft"], "no such setting"),
+    ):
+        assert _outcome(["train", str(file), "--model", "random", *words]) == 2
+        assert why in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("text", ["rl: {training: {batch_size: 0}}", "rl: {training: {optimiser: adam}}", "rl: 3", "- a"])
 def test_an_rl_block_that_says_something_else_is_refused_by_name(tmp_path, text):
     config = tmp_path / "config.yaml"
@@ -91,3 +101,9 @@ def test_a_config_without_the_block_sets_nothing(tmp_path):
     assert rl_settings(tmp_path / "config.yaml") == {}
     with pytest.raises(NotFoundError):
         rl_settings(tmp_path / "none.yaml")
+
+
+def test_a_file_of_which_nothing_is_left_is_an_error(file, home, capsys):
+    file.write_text("no json\n")
+    assert _outcome(["process", str(file), "--output", str(file.with_name("clean.jsonl"))]) == 65
+    assert "there is nothing to train on" in capsys.readouterr().out

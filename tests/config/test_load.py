@@ -42,6 +42,7 @@ def test_an_override_wins(tmp_path):
     [
         ("train: {methd: sft}", [], "train.methd"),
         ("train: {method: dance}", [], "train.method"),
+        ("train: {method: binary_rl}", [], r"'combine'; OpenClaw-RL's binary_rl is train.method and .*grpo, with credit: turn"),
         ("rounds: 0", [], "rounds"),
         ("- a\n- b", [], "mapping"),
         ("a: [", [], "YAML"),

@@ -258,3 +258,14 @@ def test_people_outrank_judges_in_what_is_a_good_reply(store):
     rows = [about | {"trajectory_id": f"t{number:03}", "scorer": who, "origin": who, "success": good} for number, who, good in said]
     drawn = draw_conversations(store, [conversations], [stored(store, rows, "scores")], "success", 20, 10, NOBODY)
     assert ids(store, drawn.dataset, "item_id") == ["t000", "t002"]
+
+
+def test_a_praised_turn_makes_a_reply_good(store):
+    """Records of OpenClaw-RL judge turns and never the whole: their nights ended without any evidence."""
+    conversations = stored(store, [conversation(number, session=f"s{number}") for number in range(4)])
+    said = [(0, 0, 1.0), (1, 0, -1.0), (2, 0, 1.0), (2, 1, -1.0), (3, 0, 0.0)]
+    about = {"scorer": "prm", "origin": "judge", "reason": "", "evidence": "{}", "success": None}
+    rows = [about | {"trajectory_id": f"t{number:03}", "turn": turn, "value": value} for number, turn, value in said]
+    drawn = draw_conversations(store, [conversations], [stored(store, rows, "scores")], "success", 20, 10, NOBODY)
+    assert ids(store, drawn.dataset, "item_id") == ["t000", "t002"]
+    assert drawn.filtered == {"no success": 1, "no verifier score": 1}

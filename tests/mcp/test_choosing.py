@@ -141,3 +141,9 @@ def test_an_unknown_field_names_those_that_there_are(desk):
     refused = ask(desk, "rl_edit_config", field="learning_rate", value=1e-4)
     assert "train.learning_rate" in refused["available_fields"]
     assert "gate.alpha" not in refused["available_fields"]
+
+
+def test_a_field_of_hermes_is_answered_with_its_name_here(desk):
+    ask(desk, "rl_select_environment", name="letters")
+    told = ask(desk, "rl_edit_config", field="group_size", value=4)["error"]
+    assert told == "no field 'group_size'; Hermes and Atropos's group_size is rollouts.group_size"

@@ -100,6 +100,13 @@ def test_answers_of_which_nothing_is_left_are_told(tmp_path):
     assert any("40 prompts with answers, 20 lines that are none (the check normalized cannot use" in text for text in found)
 
 
+def test_too_few_prompts_for_a_verdict_are_told(tmp_path):
+    for count, told in ((12, True), (200, False)):
+        lines = [{"prompt": f"{number} + 1?", "answer": number + 1} for number in range(count)]
+        found = propose(written(tmp_path, *lines), "random", None, "a").found
+        assert any("the verdict will be HOLD" in text for text in found) == told
+
+
 def test_as_many_items_are_asked_for_as_there_are(tmp_path):
     lines = [{"prompt": f"{number} + 1?", "answer": number + 1} for number in range(100)]
     config = propose(written(tmp_path, *lines), "random", None, "a").config()

@@ -13,7 +13,7 @@ import pytest
 
 from clawpipe.core.services.service import answers, rotate, running
 from clawpipe.core.system.ports import free_port, is_free
-from clawpipe.errors import BusyError
+from clawpipe.errors import BusyError, ClawpipeError, ConfigError, DataError
 
 
 def serve(port: int) -> list[str]:
@@ -114,3 +114,15 @@ def test_nothing_outlives_a_killed_owner(tmp_path: Path):
     process.wait()
     with lock.open() as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # returns when the child is gone
+
+
+@pytest.mark.parametrize(("code", "kind"), [(2, ConfigError), (65, DataError), (75, BusyError)])
+def test_a_command_that_ends_says_its_own_error(tmp_path: Path, code: int, kind: type[ClawpipeError]):
+    """A misspelt model was `try again`, with the errors of others who had written into the log before."""
+    (tmp_path / "log").write_text("clawpipe: an error of another command\n")
+    fail = f"import sys; print('clawpipe: m@9: no such version\\n  -> name another', file=sys.stderr); sys.exit({code})"
+    with running("it", [sys.executable, "-c", fail], tmp_path / "log", {}) as service, pytest.raises(kind) as failure:
+        service.wait_healthy(f"http://127.0.0.1:{free_port()}/", timeout=30)
+    assert "no such version" in failure.value.what
+    assert "another command" not in str(failure.value)
+    assert code == 75 or (failure.value.what, failure.value.fix) == ("m@9: no such version", "name another")

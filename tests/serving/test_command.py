@@ -371,6 +371,7 @@ def test_keys_that_are_none(monkeypatch, key):
     with pytest.raises(ConfigError) as caught:
         api_key("127.0.0.1")
     assert not key or key not in str(caught.value)
+    assert key or "token_urlsafe(32))" in caught.value.fix  # whole: who copied three stars had a key that anybody could guess
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])

@@ -25,6 +25,8 @@ class Server:
         self.requests.append(request)
         if request.url.path == "/v1/feedback":
             return httpx.Response(200, json={})
+        if request.url.path.endswith("/done"):
+            return httpx.Response(404)  # a server that captures nothing
         answer = self.answers.pop(0)
         if isinstance(answer, int):
             return httpx.Response(answer, json={"error": {"message": "too long"}})
@@ -88,7 +90,7 @@ def test_thumbs_name_the_last_answer_of_one_session():
 def test_a_new_conversation_has_another_session_and_no_history():
     server = Server({"content": "a"}, {"content": "b"})
     talk_with(server, "", ["one", "/new", "two"])
-    first, second = server.requests
+    first, _, second = server.requests  # between them: the first is over
     assert first.headers["x-session-id"] != second.headers["x-session-id"]
     assert [message["content"] for message in server.bodies("/v1/chat/completions")[1]["messages"]] == ["two"]
 
@@ -150,3 +152,12 @@ def test_the_help_fits_80_columns_and_is_aligned():
     assert max(map(len, lines)) < 80
     [told] = {len(line) - len(line.partition("  ")[2].lstrip()) for line in lines}
     assert told == len("/bad [what is right]  ")
+
+
+def test_a_new_conversation_ends_the_one_before():
+    """What was said could not be read in until an hour later."""
+    server = Server({"content": "a"}, {"content": "b"})
+    talk_with(server, "", ["hello", "/new", "/new", "hello"])
+    told = [request for request in server.requests if request.url.path != "/v1/chat/completions"]
+    first = server.requests[0].headers["x-session-id"]
+    assert [request.url.path for request in told] == [f"/v1/sessions/{first}/done"]

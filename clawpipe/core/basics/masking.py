@@ -17,8 +17,8 @@ _PASSWORD = re.compile(r"(:/{1,3}[^\s/?#:]*:)(?!\d+[/?#])\S*@")  # it may hold w
 _SCHEMELESS = re.compile(r"^[^\s/@]*:[^\s/]\S*@")  # user:password@host
 _QUERY = re.compile(r"([?&;][\w.-]*(?:key|token|secret|passw|pwd|sig|auth|credential)[\w.-]*=)[^&\s#'\"]+", re.IGNORECASE)
 _GIVEN = re.compile(
-    rf"((?<![?&;\w.-]){_SECRET}=)(?![\"']?\$\(clawpipe )(?:{_QUOTED}|\S+)", re.IGNORECASE
-)  # but not $(clawpipe keys ...)
+    rf"((?<![?&;\w.-]){_SECRET}=)(?![\"']?\$\((?:clawpipe|python -c) )(?:{_QUOTED}|\S+)", re.IGNORECASE
+)  # but not $(clawpipe keys ...) and $(python -c ...), which make a key
 _IN_MAPPING = re.compile(rf"""((?:[{{,]\s*{_SECRET}|["']{_SECRET}["'])\s*:\s*)(?:{_QUOTED}|[^,}}\]\n]+)""", re.IGNORECASE)
 
 

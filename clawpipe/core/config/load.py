@@ -51,7 +51,7 @@ def explained(error: ValidationError, root: type[Block]) -> str:
 def _what(mistake: ErrorDetails, root: type[Block]) -> str:
     name = ".".join(map(str, mistake["loc"]))
     if mistake["type"] != _UNKNOWN:
-        return f"{name or 'config'}: {mistake['msg'].removeprefix(_PREFIX)}"
+        return f"{name or 'config'}: {mistake['msg'].removeprefix(_PREFIX)}{_elsewhere(name, mistake['input'])}"
     if new := new_names().get(name):
         return _called_now(name, new)
     known, last = list(settings_of(root)), name.rpartition(".")[2]
@@ -60,6 +60,12 @@ def _what(mistake: ErrorDetails, root: type[Block]) -> str:
         return f"{name}: no such setting; {'; '.join(dict.fromkeys(map(str, foreign[:_FOREIGN])))}"
     near = _nearest(name, known)
     return f"{name}: no such setting" + (f"; did you mean {near}?" if near else "")
+
+
+def _elsewhere(name: str, value: object) -> str:
+    """Return what a refused value of a setting is called here, if another system has it."""
+    known = meanings(value) if isinstance(value, str) else []
+    return "".join(f"; {one}" for one in known if name in one.targets)
 
 
 def _nearest(name: str, known: Sequence[str]) -> str | None:

@@ -144,7 +144,9 @@ class RunSettings(Block):
     def _sets_each_thing_once(self) -> Self:
         for names in (("optimizer_steps", "batch_rows", "batch_tokens"), ("warmup_steps", "warmup_ratio")):
             if len(given := [name for name in names if getattr(self, name)]) > 1:
-                raise ValueError(f"{' and '.join(f'`{name}`' for name in given)} set the same thing: set one of them")
+                raise ValueError(
+                    f"{' and '.join(f'`{name}`' for name in given)} set the same thing: set one of them, and null for the rest"
+                )
         return self
 
 

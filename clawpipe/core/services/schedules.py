@@ -11,6 +11,7 @@ from typing import NamedTuple
 import httpx
 
 from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.core.basics.masking import without_secrets
 from clawpipe.core.services.csrf import with_token
 from clawpipe.core.services.secret import home_secret
 from clawpipe.core.store.home import Home
@@ -19,7 +20,9 @@ from clawpipe.errors import BusyError
 _SECONDS = 10.0
 _POLL_SECONDS = 0.5
 _QUEUE = re.compile(r"nights-[0-9a-f]{12}-(.+)")  # of a home's nights for a model, see flows.deployments
-_ENDED = ["COMPLETED", "FAILED", "CRASHED", "CANCELLED"]
+_FAILED = ["FAILED", "CRASHED"]
+_ENDED = ["COMPLETED", *_FAILED, "CANCELLED"]
+_RAISED = "Flow run encountered an exception: "  # before the words of an error that ended a run before its night
 
 
 class Deployed(NamedTuple):
@@ -30,12 +33,12 @@ class Deployed(NamedTuple):
     last_end: datetime.datetime | None
     last_state: str | None
     model: str | None  # that its nights are for
+    why: str | None = None  # the last run failed, in a line
 
     def __str__(self) -> str:
         due = f"{self.next_run:%Y-%m-%d %H:%M} UTC" if self.next_run else "not scheduled"
-        return f"{self.name}: next {due}" + (
-            f", last {self.last_state} at {self.last_end:%Y-%m-%d %H:%M} UTC" if self.last_end else ""
-        )
+        ended = f", last {self.last_state} at {self.last_end:%Y-%m-%d %H:%M} UTC" if self.last_end else ""
+        return f"{self.name}: next {due}{ended}{f' ({self.why})' if self.why else ''}"
 
 
 def deployed(home: Home, api_url: str) -> list[Deployed]:
@@ -96,10 +99,19 @@ def _deployed(client: httpx.Client, deployment: JsonObject) -> Deployed:
         _time(ended["end_time"]) if ended else None,
         ended["state_name"] if ended else None,
         queue[1] if queue else None,
+        _why(ended) if ended else None,
     )
 
 
-def _first_run(client: httpx.Client, deployment: str, states: list[str], sort: str, **more: object) -> dict[str, str] | None:
+def _why(run: JsonObject) -> str | None:
+    """Return why a run failed, in the words of its error; None if it did not."""
+    if run["state_type"] not in _FAILED:
+        return None
+    message = (run["state"]["message"] or "it says nothing").removeprefix(_RAISED)
+    return without_secrets(message.splitlines()[0])
+
+
+def _first_run(client: httpx.Client, deployment: str, states: list[str], sort: str, **more: object) -> JsonObject | None:
     query = {
         "deployments": {"id": {"any_": [deployment]}},
         "flow_runs": {"state": {"type": {"any_": states}}, **more},

@@ -16,12 +16,13 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from clawpipe.core.system import processes
-from clawpipe.errors import BusyError
+from clawpipe.errors import BusyError, ClawpipeError, ConfigError, DataError, from_exit_code
 
 LOG_BYTES = 20_000_000  # of a log before it is begun anew
 _POLL_SECONDS = 0.1
 _TAIL_LINES = 15
 _ANSWER_SECONDS = 10.0
+_SAYS, _HELPS = "\nclawpipe: ", "\n  -> "  # before what a command ends with
 
 
 @dataclass(frozen=True)
@@ -31,29 +32,40 @@ class Service:
     name: str
     process: subprocess.Popen[bytes]
     log: Path
+    begun: int = 0  # bytes of the log that others had written before
 
     def ended(self) -> int | None:
         """Return the exit code, or None while the service runs."""
         return self.process.poll()
 
     def tail(self) -> str:
-        """Return the last lines of the log."""
-        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
-        return "\n".join(lines[-_TAIL_LINES:])
+        """Return the last lines that it wrote into the log."""
+        written = self.log.read_bytes()
+        own = written[self.begun if self.begun <= len(written) else 0 :]  # a log may have been begun anew
+        return "\n".join(own.decode(errors="replace").splitlines()[-_TAIL_LINES:])
 
     def wait_healthy(self, url: str, timeout: float) -> None:
         """Return when `url` answers 200.
 
         Raises:
-            BusyError: the service ended, or `timeout` seconds passed; the message holds the end of its log.
+            ConfigError, DataError: the service is clawpipe and ended for such an error, which is told in its words.
+            BusyError: it ended for another reason, or `timeout` seconds passed; the message holds the end of its log.
         """
         deadline = time.monotonic() + timeout
         while not answers(url):
-            if self.ended() is not None:
-                raise self._failure(f"{self.name} ended with code {self.ended()} while it started")
+            if (code := self.ended()) is not None:
+                raise self._own_error(code) or self._failure(f"{self.name} ended with code {code} while it started")
             if time.monotonic() > deadline:
                 raise self._failure(f"{self.name} did not answer within {timeout:.0f} s")
             time.sleep(_POLL_SECONDS)
+
+    def _own_error(self, code: int) -> ClawpipeError | None:
+        """Return the error that a clawpipe command ended with; None where trying again may help."""
+        _, found, said = f"\n{self.tail()}".rpartition(_SAYS)
+        if not found or code not in (ConfigError.exit_code, DataError.exit_code):
+            return None
+        what, _, fix = said.partition(_HELPS)
+        return from_exit_code(code, what.strip(), fix=fix.strip())
 
     def _failure(self, what: str) -> BusyError:
         return BusyError(f"{what}; the end of its log:\n{self.tail()}", str(self.log), _remedy(self.tail()))
@@ -63,8 +75,9 @@ def started(name: str, command: Sequence[str], log: Path, env: Mapping[str, str]
     """Start `command`, which appends its output to `log`; see `running`."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as sink:
+        begun = sink.tell()
         process = processes.spawn(command, env={**os.environ, **env}, stdout=sink, stderr=subprocess.STDOUT)
-    return Service(name, process, log)
+    return Service(name, process, log, begun)
 
 
 @contextmanager

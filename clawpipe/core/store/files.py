@@ -14,7 +14,7 @@ from pathlib import Path
 
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.system import faults
-from clawpipe.errors import BusyError
+from clawpipe.errors import BusyError, ConfigError
 
 MANIFEST = "manifest.json"
 _LOST = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EIO}
@@ -70,6 +70,19 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o666) -> None:
             hidden.unlink()
         raise
     fsync(path.parent)
+
+
+def require_place(path: Path) -> None:
+    """Make sure, before long work, that a file or folder can be made at `path`; nothing is made.
+
+    Raises:
+        ConfigError: it cannot be.
+    """
+    there = next(place for place in path.absolute().parents if place.exists())
+    if not there.is_dir():
+        raise ConfigError("a file stands where a folder is needed", str(there), "name another place")
+    if not os.access(there, os.W_OK):
+        raise ConfigError("nothing can be written there", str(there), "name a place where you may write")
 
 
 def clear(directory: Path, *, ignore_errors: bool = False) -> None:

@@ -75,9 +75,13 @@ def _translated(error: BaseException) -> ClawpipeError | None:
     if number in _FULL or "database or disk is full" in text:
         return BusyError("the disk is full", _file(error), _MAKE_ROOM)
     if number == errno.EROFS or "attempt to write a readonly database" in text:
-        return ConfigError("the file cannot be written", _file(error), "set CLAWPIPE_HOME to a directory that you may write to")
+        return ConfigError("the file cannot be written", _file(error), "set CLAWPIPE_HOME, or name an output, where you may write")
     if number in _FORBIDDEN:
         return ConfigError(f"this user ({user_name()}) may not read or write the file", _file(error), _OWNERS)
+    if number == errno.ENOTDIR or (number == errno.EEXIST and _is_file(error)):
+        return ConfigError("a file stands where a folder is needed", _file(error), "name another place")
+    if number == errno.EISDIR:
+        return ConfigError("a folder stands where a file is needed", _file(error), "name a file")
     if number == errno.EMFILE:
         return BusyError("too many files are open", fix=f"raise the limit (ulimit -n), {_KEPT}")
     if isinstance(error, MemoryError):
@@ -125,6 +129,11 @@ def _frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
     while trace is not None:
         yield trace.tb_frame, trace.tb_lineno
         trace = trace.tb_next
+
+
+def _is_file(error: BaseException) -> bool:
+    place = _file(error)
+    return bool(place) and Path(place).is_file()
 
 
 def _file(error: BaseException) -> str:

@@ -145,7 +145,7 @@ def resolve(tracking: Tracking, uri: str) -> ModelVersionInfo:
         lambda: client.get_model_version_by_alias(name, alias) if alias else client.get_model_version(name, parts["version"])
     )
     if found is None:
-        raise NotFoundError("the model version does not exist", uri, "`clawpipe status` shows the models of past nights")
+        raise NotFoundError("the model version does not exist", uri, "`clawpipe models list` shows all versions")
     return version_info(found)
 
 

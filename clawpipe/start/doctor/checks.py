@@ -240,7 +240,9 @@ def check_schedules(home: Home) -> Check:
     if not found or not all(one.next_run for one in found):
         what = "; ".join(map(str, found)) or "no deployment has a schedule"
         return Check("schedule", "fail", what, scheduler_error(log) or f"see {log}; `clawpipe up` deploys the schedules anew")
-    return Check("schedule", "ok", "; ".join(map(str, found)))
+    failed = any(one.why for one in found)
+    fix = "`clawpipe runs list` shows the runs; a config that is not read is mended in its file" if failed else ""
+    return Check("schedule", "warn" if failed else "ok", "; ".join(map(str, found)), fix)
 
 
 def _prefect_starts() -> Check:

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict
 
 from clawpipe.core.basics.json_types import Options
 from clawpipe.core.config.load import load_config, with_settings
+from clawpipe.core.config.names.table import meanings
 from clawpipe.core.config.night import NightConfig
 from clawpipe.core.store.files import exclusive, write_atomic
 from clawpipe.core.store.home import Home
@@ -124,7 +125,9 @@ class Desk:
         with self.alone():
             field = next((one for one in self.fields() if one.name == name), None)
             if field is None:
-                raise NotFoundError(f"no field {name!r}", fix="rl_get_current_config shows the fields and their current values")
+                foreign = "".join(f"; {one}" for one in meanings(name)[:1])
+                fix = "rl_get_current_config shows the fields and their current values"
+                raise NotFoundError(f"no field {name!r}{foreign}", fix=fix)
             if field.locked:
                 raise ConfigError(f"{name} is locked, and stays {json.dumps(field.value)}", name, "a person can change the config")
             draft = self.draft()

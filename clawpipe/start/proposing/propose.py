@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import yaml
 
 from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.core.config.gate import Gate
 from clawpipe.core.config.load import with_settings
 from clawpipe.core.config.methods import METHODS
 from clawpipe.core.config.night import CONVERSATIONS, NightConfig
@@ -24,7 +25,7 @@ from clawpipe.data.importers.record import Conversation
 from clawpipe.data.ingest.intake.options import Options
 from clawpipe.data.ingest.monoclaw import rl_settings
 from clawpipe.errors import ClawpipeError, ConfigError, DataError
-from clawpipe.learn.evaluation.heldout.heldout_share import heldout_share, too_few
+from clawpipe.learn.evaluation.heldout.heldout_share import few, heldout_share, too_few
 from clawpipe.model.planning.architecture import architecture_of
 from clawpipe.model.planning.hardware import local_device
 from clawpipe.model.planning.plan import estimate
@@ -151,6 +152,8 @@ def _from_prompts(made: Proposal, file: Path, method: str | None, server: str) -
     made.found.append(f"{file}: {len(read.lines)} prompts with answers, {_rejected(read)}")
     place = str(Path(server).expanduser().resolve()) if is_tool_file(server) else server
     name, tools = ("tools", {"server": place}) if server else ("prompts", {})
+    if held < Gate().min_items:
+        made.found.append(few(train + held))
     options = {"file": str(file.resolve()), "check": check, "share": share, **tools}
     counts = {"train_items": min(128, train), "heldout_items": min(160, held), "benchmark_items": 0}
     made.add("environment", {"name": name, "options": options, **counts}, f"{why}; {held} prompts are never trained on")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 import httpx
@@ -60,7 +60,14 @@ class Line:
 
     def begin(self) -> None:
         """Begin a new conversation."""
+        self.end()
         self.messages, self._session, self._answer = [], f"chat-{uuid.uuid4().hex[:12]}", ""
+
+    def end(self) -> None:
+        """Say that the conversation is over, so that what was captured of it can be read at once."""
+        if self._answer:
+            with suppress(httpx.HTTPError):  # a server that is gone, or captures nothing, needs no word
+                self.client.post(f"/v1/sessions/{self._session}/done")
 
     def ask(self, show: Callable[[str], None]) -> JsonObject:
         """Ask for the next message, and add it to the conversation.

@@ -2,6 +2,7 @@
 
 TABLE = """
 method | train.method | binary_rl is grpo with scores of turns (curation.credit: turn), opd is opd, combine is combine
+binary_rl | train.method, curation.credit | grpo, with credit: turn
 batch_size | train.batch_rows | rows per optimizer step
 gradient_accumulation_steps | train.batch_rows | rows of the whole step; pieces of it are packs of train.pack_tokens
 learning_rate | train.learning_rate | unset: vetted for the method and the model's size

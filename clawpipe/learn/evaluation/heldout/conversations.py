@@ -31,6 +31,8 @@ _NO_CALL = "no tool call"
 _UNJUDGED = "no verifier score"  # as curation says it
 _ADVICE = "where nobody has judged them, judge them first or set curation.imitate to any; docs/curation.md has the other reasons"
 _NEAREST = ("verifier", "user", "custom", "judge")  # to what was done, as in curation's 10_join.sql
+_OF_TURN = ("user", "custom", "verifier", "judge")  # the same of a turn's scores
+_SCORE = ["trajectory_id", "turn", "scorer", "origin", "value", "success"]
 _CONVERSATION = ["trajectory_id", *WHOSE, *TOKENS, *COLUMNS, "messages", "kinds", "tools"]
 
 
@@ -97,15 +99,36 @@ def _conversations(store: Store, ref: DatasetRef) -> pa.Table:
 
 
 def _successes(store: Store, scores: Sequence[DatasetRef]) -> dict[str, bool]:
-    """Return for each judged trajectory whether those nearest to it say success, all of them: verifiers, users, others, judges."""
+    """Return for each judged trajectory whether its replies are good: by those nearest to it who speak of the whole, all of them
+    (verifiers, users, others, judges); where nobody does, by its turns, as in curation: good if one was praised."""
+    rows = [row for ref in scores for row in read_dataset(store, ref, _SCORE).to_pylist()]
     judged: dict[str, tuple[int, bool]] = {}
-    for ref in scores:
-        for row in read_dataset(store, ref, ["trajectory_id", "turn", "origin", "success"]).to_pylist():
-            if row["turn"] is None and row["success"] is not None:
-                judgement = (_NEAREST.index(row["origin"]), not row["success"])
-                before = judged.get(row["trajectory_id"], judgement)
-                judged[row["trajectory_id"]] = min(judgement, before, key=lambda one: (one[0], not one[1]))
-    return {name: not failed for name, (_, failed) in judged.items()}
+    for row in rows:
+        if row["turn"] is None and row["success"] is not None:
+            judgement = (_NEAREST.index(row["origin"]), not row["success"])
+            before = judged.get(row["trajectory_id"], judgement)
+            judged[row["trajectory_id"]] = min(judgement, before, key=lambda one: (one[0], not one[1]))
+    return _praised(rows) | {name: not failed for name, (_, failed) in judged.items()}
+
+
+def _praised(rows: Sequence[Row]) -> dict[str, bool]:
+    """Return for each trajectory with a praised or blamed turn whether one was praised. The sign of a judge's numbers says nothing
+    where its score of the whole does not say success."""
+    unsigned = {
+        (row["trajectory_id"], row["scorer"])
+        for row in rows
+        if row["turn"] is None and row["success"] is None and row["value"] and row["origin"] == "judge"
+    }
+    said: dict[tuple[str, int], Row] = {}  # of each turn what the one nearest to a person says
+    for row in rows:
+        if row["turn"] is not None and (row["trajectory_id"], row["scorer"]) not in unsigned:
+            turn = (row["trajectory_id"], row["turn"])
+            said[turn] = min(said.get(turn, row), row, key=lambda one: _OF_TURN.index(one["origin"]))
+    praised: dict[str, bool] = {}
+    for (name, _), row in said.items():
+        if row["value"]:
+            praised[name] = praised.get(name, False) or row["value"] > 0
+    return praised
 
 
 def _fault(row: Row, success: bool | None, imitate: str, max_tokens: int, turn_of: Callable[[Row], Turn | None] | None) -> str:

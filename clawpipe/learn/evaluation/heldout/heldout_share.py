@@ -19,7 +19,10 @@ def heldout_share(identities: int, least: float = LEAST, most: float = MOST) -> 
 
 def too_few(identities: int, share: float) -> str | None:
     """Return a warning if this share holds out fewer identities than the gate asks for; else None."""
-    if share * identities >= Gate().min_items:
-        return None
+    return None if share * identities >= Gate().min_items else few(identities)
+
+
+def few(identities: int) -> str:
+    """Return the warning that so many identities are too few."""
     what = f"{identities} users, sessions or prompts are too few for a verdict, which asks for {Gate().min_items} held-out ones"
     return f"{what}; the verdict will be HOLD."

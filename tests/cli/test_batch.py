@@ -1,0 +1,52 @@
+"""`clawpipe batch`: what lies in the file of answers already."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from clawpipe.cli.main import _outcome
+
+PROMPT = '{"prompt": "1 + 1?", "answer": 2}\n'
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> Path:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text(PROMPT)
+    return path
+
+
+def asked(prompts: Path, output: Path) -> int:
+    nobody = "http://127.0.0.1:9/v1"
+    return _outcome(["batch", str(prompts), "--output", str(output), "--endpoint", nobody, "--model", "mine"])
+
+
+@pytest.mark.parametrize("text", ["{}\n", "a note\nwithout an end", '{"prompt": "x"}', "[1]\n"])
+def test_a_file_of_something_else_is_left_as_it_is(prompts, tmp_path, text, capsys):
+    """Its last line was cut off where no line end followed it."""
+    output = tmp_path / "other.jsonl"
+    output.write_text(text)
+    assert asked(prompts, output) == 2
+    assert output.read_text() == text
+    assert "something else than answers" in capsys.readouterr().err
+
+
+def test_answers_of_another_model_are_not_taken_for_its_own(prompts, tmp_path, capsys):
+    output = tmp_path / "answers.jsonl"
+    output.write_text(json.dumps({"session_id": "x/0", "model": "other", "messages": []}) + "\n")
+    assert asked(prompts, output) == 2
+    assert "it holds answers of other" in capsys.readouterr().err
+
+
+def test_where_nothing_is_left_to_ask_it_says_so(prompts, tmp_path, capsys):
+    from clawpipe.play.environments.prompts import PromptsEnvironment
+
+    [item] = PromptsEnvironment(str(prompts), "numeric").every_item()
+    output = tmp_path / "answers.jsonl"
+    output.write_text(json.dumps({"session_id": f"{item.item_id}/0", "model": "mine", "messages": []}) + '\n{"sess')
+    assert asked(prompts, output) == 0
+    assert "nothing was asked" in capsys.readouterr().out
+    assert output.read_text().count("\n") == 1
