@@ -97,12 +97,14 @@ ENTRANCES = {
 }
 
 
-@pytest.mark.parametrize("given", [None, "active"])
+@pytest.mark.parametrize(
+    ("given", "spins"), [({}, "10000"), ({"OMP_WAIT_POLICY": "passive"}, "0"), ({"GOMP_SPINCOUNT": "77"}, "77")]
+)
 @pytest.mark.parametrize("entrance", ENTRANCES)
-def test_threads_that_wait_sleep_unless_told_otherwise(entrance: str, given: str | None):
+def test_threads_that_wait_long_sleep_unless_told_how(entrance: str, given: dict[str, str], spins: str):
     """OpenMP itself says by what it was set when torch loads it."""
-    env = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"} | {"OMP_DISPLAY_ENV": "true"}
-    env |= {"OMP_WAIT_POLICY": given} if given else {}
+    kept = {name: value for name, value in os.environ.items() if name not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}
+    env = kept | {"OMP_DISPLAY_ENV": "verbose"} | given
     command = [sys.executable, *ENTRANCES[entrance]]
     told = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True).stderr
-    assert f"OMP_WAIT_POLICY = '{(given or 'passive').upper()}'" in told
+    assert f"GOMP_SPINCOUNT = '{spins}'" in told

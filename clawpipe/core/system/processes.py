@@ -23,6 +23,7 @@ from typing import IO, Any, NoReturn
 
 GRACE_SECONDS = 10.0
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_SPINS = "10000"  # a fraction of a millisecond
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -140,12 +141,14 @@ def user_name() -> str:
 
 
 def let_waiting_threads_sleep() -> None:
-    """Let threads that compute together sleep while one waits for another, unless $OMP_WAIT_POLICY says otherwise.
+    """Let threads that compute together sleep when one waits long for another, unless the environment says how they wait.
 
-    OpenMP's would spin, and where other programs use the cores as well, that takes the time of the very thread that is waited for.
-    To be called before torch is imported. `benchmarks/busy_cores.py` measures both.
+    GNU's OpenMP would spin for milliseconds; where other programs use the cores as well, that takes the time of the very thread
+    that is waited for. To sleep at once would slow the short steps of sampling. `benchmarks/busy_cores.py` measures it. To be
+    called before torch is imported.
     """
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
+        os.environ["GOMP_SPINCOUNT"] = _SPINS
 
 
 def trim_heap() -> None:

@@ -15,5 +15,5 @@ OPENAI_API_KEY | $OPENAI_API_KEY | the same variable, of endpoints and judges
 WANDB_API_KEY | $WANDB_API_KEY | the same variable
 MLFLOW_TRACKING_URI | $MLFLOW_TRACKING_URI | the same variable
 OMP_NUM_THREADS | runtime.train_threads |
-OMP_WAIT_POLICY | $OMP_WAIT_POLICY | the same variable; passive where it is not set
+OMP_WAIT_POLICY | $OMP_WAIT_POLICY | the same variable; threads spin briefly where it is not set
 """
