@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from clawpipe.play.environments.prompts import PromptsEnvironment
 
 _BEGINS = b'{"session_id": "'  # each line of answers
+_OWN = "http://127.0.0.1:8000/v1"  # of `clawpipe serve`
 _PRINTED = ("run", "true", "false")  # words of other systems' guides: `batch run`, and a value behind --save-tool-calls
 
 
@@ -31,7 +32,7 @@ def batch(
             show_default=False,
             help="URL of a server with OpenAI's interface, up to /v1; by default that of `clawpipe serve`.",
         ),
-    ] = "http://127.0.0.1:8000/v1",
+    ] = _OWN,
     model: Annotated[str, typer.Option("--model", "-m", help="Name of the model at the endpoint.")] = "clawpipe-agent",
     prompt: Annotated[str, typer.Option(help="System message before every prompt.")] = "",
     check: Annotated[str | None, typer.Option(help="How replies are checked against the answers, e.g. numeric.")] = None,
@@ -54,8 +55,8 @@ def batch(
     """Send every prompt of a file to a model at an endpoint, and write the answers as trajectories that `clawpipe ingest` reads.
 
     The same command resumes an interrupted run. Prompts are in the form of the environment `prompts`; with --check each line
-    says whether the answer was right. The key is taken from OPENAI_API_KEY. Tools that are
-    run make further turns.
+    says whether the answer was right. The key is taken from OPENAI_API_KEY; where --endpoint is left out, that of `clawpipe serve`
+    from CLAWPIPE_API_KEY. Tools that are run make further turns.
     """
     from clawpipe.core.config.engine import EngineSpec
     from clawpipe.model.engines.chat import ChatModel
@@ -71,6 +72,7 @@ def batch(
     server = EngineSpec(name="openai", url=(endpoint,), model=model, concurrency=concurrency)
     counts = {"prompts": len(tasks) // samples, "answered_before": len(tasks) - len(left), "answered": 0, "right": 0}
     _make(output)
+    _take_own_key(endpoint)
     with output.open("ab") as file, ChatModel.at(server, temperature, max_tokens) as there:
         for played in chat_episodes(there, environment, left, max_turns if environment.runs_tools else 1):
             episode = verified(environment, played) if check is not None else played
@@ -85,6 +87,12 @@ def batch(
         print_json(counts | {"output": str(output)})
         return
     _tell(counts, output, bool(check))
+
+
+def _take_own_key(endpoint: str) -> None:
+    """Ask one's own server with its own key; it is sent nowhere else."""
+    if endpoint == _OWN and (key := os.environ.get("CLAWPIPE_API_KEY")):
+        os.environ["OPENAI_API_KEY"] = key
 
 
 def _tell(counts: dict[str, int], output: Path, checked: bool) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
+from clawpipe.cli import batch
 from clawpipe.cli.main import _outcome
 
 PROMPT = '{"prompt": "1 + 1?", "answer": 2}\n'
@@ -39,6 +41,14 @@ def test_answers_of_another_model_are_not_taken_for_its_own(prompts, tmp_path, c
     output.write_text(json.dumps({"session_id": "x/0", "model": "other", "messages": []}) + "\n")
     assert asked(prompts, output) == 2
     assert "it holds answers of other" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("endpoint", "sent"), [(batch._OWN, "own"), ("https://api.example.com/v1", "theirs")])
+def test_ones_own_server_is_asked_with_its_own_key(monkeypatch, endpoint: str, sent: str):
+    monkeypatch.setenv("OPENAI_API_KEY", "theirs")
+    monkeypatch.setenv("CLAWPIPE_API_KEY", "own")
+    batch._take_own_key(endpoint)
+    assert os.environ["OPENAI_API_KEY"] == sent
 
 
 def test_where_nothing_is_left_to_ask_it_says_so(prompts, tmp_path, capsys):
