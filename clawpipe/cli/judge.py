@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from clawpipe.core.store.home import Home
-    from clawpipe.play.judging.base import Scorer
+    from clawpipe.play.judging.base import Score, Scorer
     from clawpipe.play.judging.exchanges import Exchange
     from clawpipe.play.judging.report import Agreement, Judged, Spoken
 
@@ -54,7 +54,9 @@ def try_(
     for verdict in found:
         _print_verdict(verdict)
     judged = sum(verdict["value"] is not None for verdict in found)
-    typer.echo(f"{judged} of {len(found)} turns in {len(rows)} conversations have a verdict of {judge.name}")
+    turns = sum(verdict["turn"] is not None for verdict in found)
+    what = f"{len(found)} turns in {len(rows)} conversations" if turns else f"{len(rows)} conversations"
+    typer.echo(f"{judged} of {what} have a verdict of {judge.name}")
 
 
 def _judged(judge: Scorer, rows: Sequence[Row]) -> list[JsonObject]:
@@ -70,23 +72,27 @@ def _judged(judge: Scorer, rows: Sequence[Row]) -> list[JsonObject]:
 
 
 def _verdicts(judge: Scorer, row: Row) -> Iterator[JsonObject]:
-    """Yield each main turn with its verdict; `value` None where the judge says nothing."""
+    """Yield each main turn with its verdict, `value` None where the judge says nothing; or the one on the whole, if it is alone."""
     from clawpipe.play.judging.exchanges import exchanges_of
 
     by_turn = {score.turn: score for score in judge.score({}, row)}
+    if by_turn.keys() == {None}:
+        yield _verdict(row, by_turn[None], turn=None, request="", reply="", following="")
+        return
     for turn in exchanges_of(row):
-        score = by_turn.get(turn.turn)
-        yield {
-            "conversation": int(row["trajectory_id"]),
-            "turn": turn.turn,
-            "request": turn.request,
-            "reply": _reply(turn),
-            "following": turn.following,
-            "value": score.value if score else None,
-            "reason": score.reason if score else "",
-            "evidence": dict(score.evidence) if score else {},
-            "hints": list(score.hints) if score else [],
-        }
+        said = {"turn": turn.turn, "request": turn.request, "reply": _reply(turn), "following": turn.following}
+        yield _verdict(row, by_turn.get(turn.turn), **said)
+
+
+def _verdict(row: Row, score: Score | None, **about: str | int | None) -> JsonObject:
+    return {
+        "conversation": int(row["trajectory_id"]),
+        **about,
+        "value": score.value if score else None,
+        "reason": score.reason if score else "",
+        "evidence": dict(score.evidence) if score else {},
+        "hints": list(score.hints) if score else [],
+    }
 
 
 def _reply(turn: Exchange) -> str:
@@ -98,7 +104,8 @@ def _print_verdict(verdict: JsonObject) -> None:
     value = "  -" if verdict["value"] is None else f"{verdict['value']:+g}"
     votes = [vote["value"] for vote in verdict["evidence"].get("votes", ())]
     shown = "".join(f" {'?' if vote is None else format(vote, '+d')}" for vote in votes)
-    typer.echo(f"{verdict['conversation']}/{verdict['turn']}  {value:>3}  {verdict['reason']}{shown}")
+    place = "whole" if verdict["turn"] is None else verdict["turn"]
+    typer.echo(f"{verdict['conversation']}/{place}  {value:>3}  {verdict['reason']}{shown}")
     for name in ("request", "reply", "following"):
         if verdict[name]:
             typer.echo(f"      {name + ':':10} {_one_line(verdict[name])}")

@@ -4,6 +4,9 @@ from collections import Counter
 
 import pytest
 
+from clawpipe.core.config.methods import METHODS
+from clawpipe.data.curation.statements import SQL
+
 NAN = float("nan")
 
 
@@ -193,3 +196,10 @@ def test_imitation_takes_successes_with_advantage_one(tables):
     assert result.filtered == {"no success": 3}
     assert tables.kept(result) == ["a-1"]
     assert advantages(tables, result) == [1.0]
+
+
+def test_no_step_asks_for_a_method_on_pairs_by_name():
+    """So that another one is curated as dpo is: correction pairs of any other name were left out without a word."""
+    on_pairs = [name for name, method in METHODS.items() if method.pairs]
+    assert on_pairs
+    assert not [file.name for file in SQL.iterdir() for name in on_pairs if f"'{name}'" in file.read_text()]

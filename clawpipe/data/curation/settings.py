@@ -60,7 +60,7 @@ def wants(config: Curation, method: str) -> Options:
         "wants_repetition": filters.repetition_words if filters.max_repetition is not None else None,
         "wants_tool_errors": filters.max_tool_error_rate is not None,
         "wants_corrections": pairs.corrections,
-        "wants_sides": kind.pairs,
+        "by_pairs": kind.pairs,
         "wants_acts": kind.pairs and (pairs.corrections or pairs.strategy == "same-prefix"),
         "canaries": list(config.canaries),
     }

@@ -72,8 +72,8 @@ turn_hindsight as (
 measured as (
     select
         * exclude (file, row, file_index, runs) replace (
-            case when $method <> 'dpo' or $wants_acts then turns end as turns,
-            case when $method <> 'dpo' or $wants_acts then numbers end as numbers
+            case when not $by_pairs or $wants_acts then turns end as turns,
+            case when not $by_pairs or $wants_acts then numbers end as numbers
         ),
         ($first_files[file_index::int + 1] + file)::bigint as file_index, row as file_row_number,
         lot(trajectory_id) as lot

@@ -5,7 +5,7 @@ select
     *,
     case
         when reward is null
-            and not ($method = 'dpo' and len(corrected) > 0)
+            and not ($by_pairs and len(corrected) > 0)
             and not ($method in ('sft', 'kto') and judged_by_turns)
             and not ($method = 'sft' and $imitate = 'any')
         then 'no verifier score'

@@ -14,7 +14,7 @@ with cut as (
         len($filters_endings::varchar[]) = 0 and source <> 'rollout' and ending in ('truncated', 'aborted') as is_cut,
         case
             when $method = 'kto' or ($method = 'sft' and $imitate <> 'chosen') then turn_signs::double[]
-            when $method not in ('dpo', 'ppo') and $credit = 'turn' then turn_scores
+            when not $by_pairs and $method <> 'ppo' and $credit = 'turn' then turn_scores
             else []
         end as said
     from previous
@@ -34,11 +34,11 @@ kept as (
             then [{start: t.start, "end": t."end", kind: if(spoken_of[k], 'main', 'side'), finish_reason: t.finish_reason} for t, k in turns]
             else turns
         end as turns,
-        [case when not is_cut or $method = 'dpo' or spoken_of[k] then s end for s, k in turn_scores] as turn_scores,
-        [case when not is_cut or $method = 'dpo' or spoken_of[k] then s end for s, k in turn_signs] as turn_signs,
-        [h and (not is_cut or $method = 'dpo' or spoken_of[k]) for h, k in hinted] as hinted,
-        case when is_cut and $method = 'dpo' then null else reward end as reward,
-        is_cut and not coalesce(list_contains(spoken_of, true), false) and not ($method = 'dpo' and len(corrected) > 0) as is_cut
+        [case when not is_cut or $by_pairs or spoken_of[k] then s end for s, k in turn_scores] as turn_scores,
+        [case when not is_cut or $by_pairs or spoken_of[k] then s end for s, k in turn_signs] as turn_signs,
+        [h and (not is_cut or $by_pairs or spoken_of[k]) for h, k in hinted] as hinted,
+        case when is_cut and $by_pairs then null else reward end as reward,
+        is_cut and not coalesce(list_contains(spoken_of, true), false) and not ($by_pairs and len(corrected) > 0) as is_cut
     )
     from whole
 )

@@ -9,7 +9,7 @@ with kinds as (
     select item_id, any_value(slice order by slice) as slice from read_parquet($items) group by item_id
 ),
 sized as (
-    select previous.lot, coalesce(slice, '') as slice, case when $row_means or $method = 'dpo' then 1 else trained end::bigint as size
+    select previous.lot, coalesce(slice, '') as slice, case when $row_means or $by_pairs then 1 else trained end::bigint as size
     from previous left join kinds using (item_id)
 ),
 slices as (

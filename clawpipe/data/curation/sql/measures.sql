@@ -67,8 +67,8 @@ select
     len($canaries::varchar[]) > 0
         and (list_contains($canaries::varchar[], item_id) or says_one_of(messages, $canaries::varchar[])) as canary,
     case when $wants_corrections then answered_by_user(messages, places) end as answered,
-    case when $wants_sides then tokens_digest(token_ids[:prompt_tokens]) end as prompt,
-    case when $wants_sides then reply_digest(messages) end as reply_digest,
+    case when $by_pairs then tokens_digest(token_ids[:prompt_tokens]) end as prompt,
+    case when $by_pairs then reply_digest(messages) end as reply_digest,
     case
         when $wants_acts
         then [
