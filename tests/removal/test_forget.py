@@ -254,7 +254,8 @@ def test_a_kill_when_the_rows_are_gone_leaves_nothing_else(filled, monkeypatch):
     votes, decisions = VoteStore.of(filled.home), open_decisions(filled.home)
     votes.add(vote(0, "a2", "turn of hers", "She keeps a Brontosaurus"))
     decisions.decide("a2", "rejected", "bob", seen=0, reason="her Brontosaurus again")
-    votes.close(), decisions.close()
+    votes.close()
+    decisions.close()
     log = filled.home.root / "logs" / "judge.log"
     log.parent.mkdir(exist_ok=True)
     log.write_text(f"begin\n{filled.ann}\n")
