@@ -87,7 +87,7 @@ def test_an_override_wins(tmp_path):
         ("train: {learning_rate: .inf}", [], "train.learning_rate.*finite"),
         ("rollouts: {temperature: .nan}", [], "rollouts.temperature.*finite"),
         ("runtime: {step_timeout: .inf}", [], "runtime.step_timeout.*finite"),
-        ("rounds: true", [], "rounds: a number is needed, and true is none"),
+        ("rounds: true", [], "rounds: a number is needed, not true"),
         ("train: {learning_rate: yes}", [], "train.learning_rate: a number is needed"),
         ("curation: {quotas: {}}", ["rollouts.temperature=on"], "rollouts.temperature: a number is needed"),
     ],

@@ -62,7 +62,7 @@ class Block(BaseModel):
     def _is_no_switch(cls, value: Any, info: ValidationInfo) -> Any:
         """Pydantic takes true for 1, also as a learning rate; YAML says it in many words, such as `on`."""
         if isinstance(value, bool) and info.field_name and _is_number(cls.model_fields[info.field_name].annotation):
-            raise ValueError(f"a number is needed, and {str(value).lower()} is none")
+            raise ValueError(f"a number is needed, not {str(value).lower()}")
         return value
 
     def result_fields(self) -> frozenset[str]:

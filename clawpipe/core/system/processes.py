@@ -23,7 +23,7 @@ from typing import IO, Any, NoReturn
 
 GRACE_SECONDS = 10.0
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
-_SPINS = "10000"  # a fraction of a millisecond
+_SPINS = "10000"  # looks for the others before a thread sleeps
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
