@@ -26,10 +26,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from demo_seeds import conditions
+from demo_seeds import conditions, slices
 
 from clawpipe.core.basics.json_types import JsonObject
-from clawpipe.core.config.gate import Gate
 from clawpipe.core.store.digests import sha256_file, sha256_json
 from clawpipe.core.store.source import code_digest
 
@@ -106,13 +105,6 @@ def row_of(night: Night, status: JsonObject, spent: dict[str, float]) -> JsonObj
         "updates": len(updates),
         "trained_tokens": sum(int(update["trained_tokens"]) for update in updates),
     }
-
-
-def slices(verdict: JsonObject) -> JsonObject:
-    """Return each slice's change of success, and the slices that were lost by the gate's test, corrected for their number."""
-    found = verdict["slices"]
-    lost = [part["slice"] for part in found if part["p_regression"] < Gate().alpha / len(found)]
-    return {"slices": {part["slice"]: round(part["effect"], 4) for part in found}, "lost": lost}
 
 
 def nights_of(home: Path, wanted: Iterable[Night], file: Path, options: list[str]) -> None:
