@@ -177,3 +177,10 @@ def test_a_single_score_of_a_trace_judges_it(tmp_path):
     assert [score.value for score in conversation.judgements] == [0.0]
     [conversation] = read(tmp_path, OBSERVATION | {"scores": [one, other]}).conversations
     assert (conversation.judgements, conversation.extra["scores"]) == ((), [one, other])
+
+
+def test_an_agent_in_a_trace_repeats_its_generations(tmp_path):
+    trace = {"id": "t", "timestamp": "2026", "input": {"city": "Oslo"}, "output": {"degrees": 3}}
+    agent = OBSERVATION | {"type": "AGENT", "output": "So 4."}
+    [conversation] = read(tmp_path, trace | {"observations": [agent, OBSERVATION]}).conversations
+    assert said(conversation)[-1] == ("assistant", "4")

@@ -275,3 +275,50 @@ def test_an_agents_span_with_results_is_one_conversation(tmp_path):
 def test_an_agents_span_repeats_the_calls_beside_it(tmp_path):
     conversation = only(read(tmp_path, _otlp(SPAN | {"operation.name": "invoke_agent"}, SPAN)))
     assert [one["refused"] for one in conversation.extra["spans"]] == ["a span of an agent, beside those of its calls"]
+
+
+def _span(operation, answer, trace="t"):
+    sides = {"gen_ai.input.messages": WORDS, "gen_ai.output.messages": json.dumps([_parts("assistant", content=answer)])}
+    return {"context": {"trace_id": trace}, "attributes": {"gen_ai.operation.name": operation} | sides}
+
+
+OF_LANGFUSE = {"type": "GENERATION", "traceId": "t", "input": [ASKED], "output": FOUR}
+FINAL = {"messages": [{"type": "human", "content": "2+2?"}, {"type": "ai", "content": "So 4."}]}
+WRAPPED = [
+    (_span("chat", "4"), _span("invoke_agent", "So 4.")),
+    (OF_LANGFUSE, {"id": "t", "timestamp": "2026", "release": None, "tags": [], "input": "2+2?", "output": "So 4."}),
+    (OF_LANGFUSE, OF_LANGFUSE | {"type": "AGENT", "output": "So 4."}),
+    (LANGSMITH | {"trace_id": "t"}, LANGSMITH | {"trace_id": "t", "run_type": "chain", "outputs": FINAL}),
+    (BRAINTRUST, BRAINTRUST | {"span_attributes": {"type": "task"}, "output": "So 4."}),
+    (WEAVE, WEAVE | {"op_name": "weave:///me/p/op/solve:abc", "inputs": {"question": "2+2?"}, "output": "So 4."}),
+]
+
+
+@pytest.mark.parametrize(("call", "around"), WRAPPED)
+def test_what_wraps_calls_on_other_lines_repeats_them(tmp_path, call, around):
+    assert short(only(read(tmp_path, around))) == [("user", "2+2?"), ("assistant", "So 4.")]
+    for records in ((call, around), (around, call)):
+        reading = read(tmp_path, *records)
+        assert [short(one)[-1] for one in reading.conversations] == [("assistant", "4")]
+        assert reading.reasons() == {"a record of an agent, a chain or a trace, beside those of its calls": 1}
+
+
+def test_what_wraps_the_calls_of_another_trace_is_read(tmp_path):
+    reading = read(tmp_path, _span("chat", "4"), _span("invoke_agent", "So 4.", trace="u"))
+    assert [short(one)[-1][1] for one in reading.conversations] == ["4", "So 4."]
+
+
+def test_a_judged_span_stays_beside_its_calls(tmp_path):
+    """Its score is of no other record."""
+    judged = BRAINTRUST | {"span_attributes": {"type": "eval"}, "scores": {"Right": 1}}
+    reading = read(tmp_path, BRAINTRUST, judged)
+    assert (len(reading.conversations), reading.reasons()) == (2, {})
+
+
+def test_a_batch_of_spans_loses_what_wraps_calls(tmp_path):
+    """A collector's next batch begins with another trace, and ends with the span of the agent."""
+    agent, call = SPAN | {"operation.name": "invoke_agent", "output.messages": json.dumps([ANSWER])}, _otlp(SPAN)
+    batch = _otlp(SPAN, agent)
+    batch["resourceSpans"][0]["scopeSpans"][0]["spans"][0]["traceId"] = "u"
+    reading = read(tmp_path, call, batch)
+    assert (len(reading.conversations), reading.reasons(), reading.silent.total()) == (2, {}, 1)

@@ -35,6 +35,7 @@ from clawpipe.data.importers.record import (
 from clawpipe.data.importers.strict_json import RefusedError
 from clawpipe.data.ingest.intake.dataset_writer import record_batch
 from clawpipe.data.ingest.intake.options import Options
+from clawpipe.data.ingest.intake.stored_traces import TRACE, trace_digest
 from clawpipe.data.wire.failures import MARKS
 
 ENVIRONMENT = SOURCE = "imported"
@@ -280,6 +281,8 @@ def _extra(conversation: Conversation, recorded: bool, options: Options) -> Row:
     tokens, extra = conversation.tokens, dict(conversation.extra)
     if tokens and tokens.advantages is not None:
         extra.setdefault("advantages", list(tokens.advantages))
+    if conversation.trace and not conversation.wraps:
+        extra[TRACE] = trace_digest(conversation.trace)
     if tokens and not recorded:
         extra |= {"tokens": list(tokens.ids), "mask": list(tokens.mask)}
     return extra | (_sampled_at(tokens, options) if tokens and recorded else {}) | marks(conversation)

@@ -136,6 +136,11 @@ def read_log(who: str, record: JsonObject) -> list[Conversation]:
     return found
 
 
+def of_trace(found: list[Conversation], trace: str | None, *, wraps: bool) -> list[Conversation]:
+    """Return conversations as those of a call of a trace, or of what wraps its calls: then they repeat those that are recorded."""
+    return [replace(one, trace=trace, wraps=wraps) for one in found]
+
+
 def read_each(parts: Iterable[JsonObject], read: Callable[[JsonObject], list[Conversation]], name: str) -> list[Conversation]:
     """Read the calls in one record; `extra` of the first conversation holds under `name` those that are refused, with the reasons.
 
