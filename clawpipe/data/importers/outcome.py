@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
 from clawpipe.data.importers.fields import Fields
@@ -71,9 +71,14 @@ def _outcome(fields: Fields) -> tuple[Judgement, ...]:
     return (Judgement(float(value), "custom", success, reason=f"{name} of the row", evidence=evidence),)
 
 
-def unread_outcomes(columns: Iterable[str]) -> list[str]:
-    """Return the columns with a word for an outcome in their name."""
-    return sounding(columns, _SOUNDS)
+def unread_outcomes(columns: Mapping[str, Any]) -> list[str]:
+    """Return the columns with a word for an outcome in their name; of one that lists scores by name, the path to each of them."""
+    return [path for name in sounding(columns, _SOUNDS) for path in _named_in(columns[name], name) or [name]]
+
+
+def _named_in(value: Any, column: str) -> list[str]:
+    scores = [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+    return [f"{column}.{one['name']}.value" for one in scores if isinstance(one.get("name"), str) and "value" in one]
 
 
 def sounding(columns: Iterable[str], words: Set[str]) -> list[str]:

@@ -3,14 +3,17 @@
     {"type": "GENERATION", "traceId", "sessionId", "model", "input": [messages], "output": {message}}    an observation
     {"id", "timestamp", "sessionId", "userId", "input", "output", "observations": [...]}                 a trace
 
-Exports to a storage spell names in snake case (`trace_id`). A single one of the `scores` that is a number, true or false
-scores the conversation; of several nobody knows which one counts.
+Exports to a storage spell names in snake case (`trace_id`). Of the `scores` the one that is named as a user's (`user-feedback`) and
+the one that is named as the whole (`overall`) judge the conversation, else the only one that is a number, true or false. Of several
+others nobody knows which one counts.
 
 One with messages, or texts, in `input` and `output` is read as a log of a request and its response. A trace is read by its own
 input and output; where these are neither, by the generations among its observations.
 """
 
 from __future__ import annotations
+
+import re
 
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.data.importers.formats.traces.sides import answered_of, asked_of, of_trace, read_each, read_log
@@ -22,6 +25,7 @@ _CALL = "GENERATION"
 _SPEAKING = (_CALL, "AGENT")
 _KINDS = (*_SPEAKING, "SPAN", "EVENT", "TOOL", "CHAIN", "RETRIEVER", "EVALUATOR", "EMBEDDING", "GUARDRAIL")
 _NAMES = {"sessionId": "session_id", "userId": "user_id", "provided_model_name": "model"}
+_USERS, _OVERALL = {"user", "feedback", "thumb", "thumbs"}, {"overall", "reward", "success"}  # words in names of scores
 _TRACES = ("release", "version", "bookmarked", "public", "tags", "environment")
 _OF_TRACE = ("traceId", "trace_id")
 _PLACES = (*_OF_TRACE, "sessionId", "parentObservationId", "parent_observation_id")
@@ -70,10 +74,37 @@ def _spoken(observations: list[JsonObject]) -> list[JsonObject]:
 
 
 def _scored(rest: JsonObject) -> JsonObject:
-    """Return the score of a record that has a single one with a number or a truth value; nothing for any other record."""
-    values = [one.get("value") for one in objects_of(rest.get("scores"))]
-    found = [float(value) for value in values if isinstance(value, int | float)]
-    return {"score": found[0], "scores": None, "export": {"scores": rest["scores"]}} if len(found) == 1 else {}
+    """Return the scores that count, as a row says them; nothing where there is none, or where nobody knows which one counts."""
+    scores = objects_of(rest.get("scores"))
+    users, overall = (_only([one for one in scores if _words(one) & words]) for words in (_USERS, _OVERALL))
+    found = (_opinion(users) if users else {}) | (_number(overall) if overall else {})
+    if not found:
+        numbers = [number for one in scores if (number := _number(one))]
+        found = numbers[0] if len(numbers) == 1 else {}
+    found |= {name: rest[name] for name in ("reward", "score") if name in rest}  # what a mapping says
+    return found | {"scores": None, "export": {"scores": rest["scores"]}} if found else {}
+
+
+def _words(score: JsonObject) -> set[str]:
+    return set(re.findall("[a-z]+", str(score.get("name")).lower()))
+
+
+def _only(scores: list[JsonObject]) -> JsonObject | None:
+    return scores[0] if len(scores) == 1 else None
+
+
+def _opinion(score: JsonObject) -> JsonObject:
+    """Return what a user said: a thumb where it is a truth value, or a word; else a number."""
+    value = score.get("value")
+    if score.get("dataType", score.get("data_type")) == "BOOLEAN" and value in (0, 1):
+        return {"thumb": bool(value)}
+    word = next((one for one in (value, score.get("stringValue"), score.get("string_value")) if isinstance(one, str) and one), None)
+    return {"thumb": word} if word else {"thumb": value} if value in (1, -1) else _number(score)
+
+
+def _number(score: JsonObject) -> JsonObject:
+    value = score.get("value")
+    return {"score": float(value)} if isinstance(value, int | float) else {}
 
 
 def _failed(record: JsonObject) -> bool:
