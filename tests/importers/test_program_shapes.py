@@ -55,6 +55,8 @@ RECORDS = {
     "braintrust": [traces.BRAINTRUST],
     "weave": [traces.WEAVE],
     "phoenix": [traces.PHOENIX],
+    "bedrock": [traces.BEDROCK],
+    "mlflow": [traces.MLFLOW],
     "inspect": [results.HEADER | {"samples": [results.SAMPLE]}],
     "atif": [results.ATIF],
 }

@@ -22,7 +22,7 @@ _SOUNDS = frozenset(
     (
         *("reward", "rewards", "score", "scores", "success", "successful", "label", "labels", "rating", "ratings", "rated"),
         *("passed", "pass", "correct", "correctness", "accuracy", "outcome", "outcomes", "resolved", "solved", "grade", "grades"),
-        *("graded", "verdict", "feedback", "quality", "thumb", "thumbs", "preference", "preferred"),
+        *("graded", "verdict", "feedback", "assessments", "quality", "thumb", "thumbs", "preference", "preferred"),
     )
 )
 
@@ -77,8 +77,10 @@ def unread_outcomes(columns: Mapping[str, Any]) -> list[str]:
 
 
 def _named_in(value: Any, column: str) -> list[str]:
-    scores = [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
-    return [f"{column}.{one['name']}.value" for one in scores if isinstance(one.get("name"), str) and "value" in one]
+    """Return the paths to the scores that a column lists by name; MLflow's are values of `feedback`."""
+    listed = [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+    paths = [(one, "value" if "value" in one else "feedback.value") for one in listed if "value" in one or "feedback" in one]
+    return [f"{column}.{name}.{path}" for one, path in paths if (name := one.get("name") or one.get("assessment_name"))]
 
 
 def sounding(columns: Iterable[str], words: Set[str]) -> list[str]:

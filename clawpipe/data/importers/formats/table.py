@@ -22,9 +22,10 @@ from clawpipe.data.importers.formats.hermes import (
 from clawpipe.data.importers.formats.huggingface import is_alpaca, is_preference, read_alpaca, read_preference
 from clawpipe.data.importers.formats.native import is_native, read_native
 from clawpipe.data.importers.formats.openclaw import is_judge, is_turn, read_judge, read_turn
-from clawpipe.data.importers.formats.programs import AGENTS, CHATS, FRAMEWORKS, LINES, RESULTS, TAU2, TRACES
+from clawpipe.data.importers.formats.programs import AGENTS, CHATS, FRAMEWORKS, LINES, RESULTS, TAU2
 from clawpipe.data.importers.formats.responses import is_conversation, is_responses, read_conversation, read_responses
 from clawpipe.data.importers.formats.telemetry import is_telemetry, read_telemetry
+from clawpipe.data.importers.formats.traces.formats import TRACES
 
 __all__ = ["CAPTURE", "FAMILIES", "FORMATS", "Format", "Part"]
 

@@ -147,7 +147,7 @@ def _element(listed: list[Any], name: str) -> Any:
     """Return the element of a list by its number, or the object with this name; None if there is none."""
     if name.isdecimal():
         return listed[int(name)] if int(name) < len(listed) else None
-    return next((one for one in listed if isinstance(one, dict) and one.get("name") == name), None)
+    return next((one for one in listed if isinstance(one, dict) and name in (one.get("name"), one.get("assessment_name"))), None)
 
 
 def _number(value: Any, target: str) -> float:

@@ -13,9 +13,8 @@ input and output; where these are neither, by the generations among its observat
 
 from __future__ import annotations
 
-import re
-
 from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.data.importers.formats.traces.scores import counted_scores
 from clawpipe.data.importers.formats.traces.sides import answered_of, asked_of, of_trace, read_each, read_log
 from clawpipe.data.importers.record import Conversation
 from clawpipe.data.importers.strict_json import RefusedError
@@ -25,7 +24,6 @@ _CALL = "GENERATION"
 _SPEAKING = (_CALL, "AGENT")
 _KINDS = (*_SPEAKING, "SPAN", "EVENT", "TOOL", "CHAIN", "RETRIEVER", "EVALUATOR", "EMBEDDING", "GUARDRAIL")
 _NAMES = {"sessionId": "session_id", "userId": "user_id", "provided_model_name": "model"}
-_USERS, _OVERALL = {"user", "feedback", "thumb", "thumbs"}, {"overall", "reward", "success"}  # words in names of scores
 _TRACES = ("release", "version", "bookmarked", "public", "tags", "environment")
 _OF_TRACE = ("traceId", "trace_id")
 _PLACES = (*_OF_TRACE, "sessionId", "parentObservationId", "parent_observation_id")
@@ -74,37 +72,9 @@ def _spoken(observations: list[JsonObject]) -> list[JsonObject]:
 
 
 def _scored(rest: JsonObject) -> JsonObject:
-    """Return the scores that count, as a row says them; nothing where there is none, or where nobody knows which one counts."""
-    scores = objects_of(rest.get("scores"))
-    users, overall = (_only([one for one in scores if _words(one) & words]) for words in (_USERS, _OVERALL))
-    found = (_opinion(users) if users else {}) | (_number(overall) if overall else {})
-    if not found:
-        numbers = [number for one in scores if (number := _number(one))]
-        found = numbers[0] if len(numbers) == 1 else {}
-    found |= {name: rest[name] for name in ("reward", "score") if name in rest}  # what a mapping says
-    return found | {"scores": None, "export": {"scores": rest["scores"]}} if found else {}
-
-
-def _words(score: JsonObject) -> set[str]:
-    return set(re.findall("[a-z]+", str(score.get("name")).lower()))
-
-
-def _only(scores: list[JsonObject]) -> JsonObject | None:
-    return scores[0] if len(scores) == 1 else None
-
-
-def _opinion(score: JsonObject) -> JsonObject:
-    """Return what a user said: a thumb where it is a truth value, or a word; else a number."""
-    value = score.get("value")
-    if score.get("dataType", score.get("data_type")) == "BOOLEAN" and value in (0, 1):
-        return {"thumb": bool(value)}
-    word = next((one for one in (value, score.get("stringValue"), score.get("string_value")) if isinstance(one, str) and one), None)
-    return {"thumb": word} if word else {"thumb": value} if value in (1, -1) else _number(score)
-
-
-def _number(score: JsonObject) -> JsonObject:
-    value = score.get("value")
-    return {"score": float(value)} if isinstance(value, int | float) else {}
+    """Return the scores that count, as a row says them; what a mapping says counts before them."""
+    found = counted_scores(objects_of(rest.get("scores"))) | {name: rest[name] for name in ("reward", "score") if name in rest}
+    return found | {"scores": None, "export": {"scores": rest["scores"]}} if found and "scores" in rest else {}
 
 
 def _failed(record: JsonObject) -> bool:
