@@ -5,6 +5,7 @@ from __future__ import annotations
 from clawpipe.data.importers.formats.chats.chatgpt import is_chatgpt, read_chatgpt
 from clawpipe.data.importers.formats.chats.claude_ai import is_claude_ai, read_claude_ai
 from clawpipe.data.importers.formats.chats.librechat import is_librechat, read_librechat
+from clawpipe.data.importers.formats.chats.oasst import is_oasst, is_oasst_message, join_oasst, read_oasst
 from clawpipe.data.importers.formats.chats.open_webui import is_open_webui, read_open_webui
 from clawpipe.data.importers.formats.coding.aider import is_aider, read_aider
 from clawpipe.data.importers.formats.coding.copilot import is_copilot, is_copilot_cli, join_copilot_cli, read_copilot
@@ -76,6 +77,23 @@ CHATS = (
         has_sessions=True,
         about="exports of LibreChat: the branch that is shown, thoughts, calls, thumbs",
         marks=("conversationId", "messages"),
+        tried="its schema",
+    ),
+    Format(
+        "oasst",
+        is_oasst,
+        read_oasst,
+        has_sessions=True,
+        about="trees of messages of Open Assistant: the answers that people ranked best, and preferences of the others",
+        marks=("message_tree_id", "prompt"),
+    ),
+    Format(
+        "oasst-messages",
+        is_oasst_message,
+        join=join_oasst,
+        has_sessions=True,
+        about="the same as single messages, as on its page of the hub",
+        marks=("message_id", "parent_id", "message_tree_id", "text"),
         tried="its schema",
     ),
 )

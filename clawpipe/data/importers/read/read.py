@@ -176,7 +176,8 @@ class Reader:
         try:
             assert known.join is not None
             session = named or session_of(first.file)
-            made = [replace(part, lines=len(records)) for part in known.join([record for record, _ in records], session)]
+            found = known.join([record for record, _ in records], session)
+            made = [replace(part, lines=len(records)) if isinstance(part, Conversation) else part for part in found]
             yield from self._whole(made, origin, first)
         except (RefusedError, RecursionError) as error:
             for _, line in records:
