@@ -26,6 +26,8 @@ class CollectedMessage(Collected):
         over: whether the last event has come.
     """
 
+    has_last_event = True
+
     def __init__(self) -> None:
         super().__init__()
         self._blocks: dict[int, JsonObject] = {}

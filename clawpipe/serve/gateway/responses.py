@@ -21,6 +21,8 @@ class CollectedResponse(Collected):
         over: whether the last event has come.
     """
 
+    has_last_event = True
+
     def __init__(self) -> None:
         super().__init__()
         self._items: dict[int, Any] = {}
