@@ -40,6 +40,7 @@ from clawpipe.data.wire.failures import MARKS
 
 ENVIRONMENT = SOURCE = "imported"
 UNNAMED = "unnamed"  # the policy version of tokens from an unknown policy
+_FORMER = {"sharegpt": "hermes", "template-text": "hermes"}  # names of formats in digests, which stay those of stored rows
 _VERSION = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _MOST = 2**31 - 1
 _ORDERED = orjson.OPT_SORT_KEYS
@@ -76,8 +77,9 @@ def content_of(conversation: Conversation, user: str | None = None) -> bytes:
     tokens = conversation.tokens
     recorded = [list(tokens.ids), list(tokens.mask), list(tokens.logprobs or ())] if tokens else None
     owner = conversation.user or user
+    format = origin_of(conversation).format
     body = b'{"format":%b,"messages":%b,"session":%b,"tokens":%b%b}' % (
-        orjson.dumps(origin_of(conversation).format),
+        orjson.dumps(_FORMER.get(format, format)),
         messages_json(conversation.messages),
         orjson.dumps(conversation.session),
         orjson.dumps(recorded),
