@@ -33,6 +33,9 @@ PRAISE = [
     "not bad at all!",
     "10/10",
     "You're right, I was wrong",
+    "Thanks for fixing the error",
+    "Great, that fixed the bug",
+    "Perfect, no errors",
 ]
 BLAME = [
     "That is wrong.",
@@ -75,6 +78,9 @@ BLAME = [
     "Eres muy inútil",
     "Sei un disastro",
     "Você é muito ruim nisso",
+    "I meant Paris, Texas",
+    "Sorry, that is not what I asked",
+    "Thank you for nothing",
 ]
 NOTHING = [
     "10",
@@ -149,6 +155,39 @@ NOTHING = [
     "thanks to your code the db is gone",
     "Thank you letter to my boss please",
     "谢谢的英文怎么说",
+    # one's own mistake: what was meant is no blame
+    "Sorry, I meant Paris",
+    "My bad, I meant the other one",
+    "I meant Hamburg, sorry, typo",
+    "Entschuldigung, ich meinte Köln",
+    "Désolé, je voulais dire demain",
+    "Perdón, quise decir mañana",
+    "Desculpa, quis dizer amanhã",
+    "Извини, я имел в виду завтра",
+    "抱歉,我是说明天",
+    # thanks for harm, and praise that is taken back
+    "Thanks for breaking my site",
+    "Thanks for the wrong answer",
+    "Nice work ruining my formatting",
+    "Danke für die falsche Antwort",
+    "Merci d'avoir tout cassé",
+    "Gracias por borrar mis archivos",
+    "Спасибо за бесполезный ответ",
+    "谢谢你的废话",
+    "Lovely, yet another bug",
+    "Very helpful... not",
+    "so helpful /s",
+    "Thanks I guess",
+    # thanks for what is still to come
+    "Thanks a lot in advance",
+    "Danke schon mal",
+    "Merci d'avance",
+    "Thanks for your help in advance",
+    # words that only begin like blame or thanks
+    "不对称加密是什么",
+    "没用过Python",
+    "毫无疑问北京最大",
+    "ありがとうは英語で何ですか",
     "Perus on valmis",
     "Dziękuję bardzo",
 ]
