@@ -269,3 +269,17 @@ def test_a_praised_turn_makes_a_reply_good(store):
     drawn = draw_conversations(store, [conversations], [stored(store, rows, "scores")], "success", 20, 10, NOBODY)
     assert ids(store, drawn.dataset, "item_id") == ["t000", "t002"]
     assert drawn.filtered == {"no success": 1, "no verifier score": 1}
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_thumb_given_again_is_evidence_by_its_last_word(store, order):
+    """A reply whose user took the praise back was evidence of good replies, whatever curation said of it."""
+    conversations = stored(store, [conversation(number, session=f"s{number}") for number in range(2)])
+    about = {"turn": 0, "origin": "user", "reason": "", "evidence": "{}", "success": None}
+    rows = [
+        about | {"trajectory_id": f"t{number:03}", "scorer": f"imported/capture/user{again}", "value": value}
+        for number, values in enumerate([(1.0, 1.0, -1.0), (-1.0, -1.0, 1.0)])
+        for again, value in zip(("", "/2", "/10"), values, strict=True)
+    ][::order]
+    drawn = draw_conversations(store, [conversations], [stored(store, rows, "scores")], "success", 20, 10, NOBODY)
+    assert ids(store, drawn.dataset, "item_id") == ["t001"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
@@ -32,6 +33,7 @@ _UNJUDGED = "no verifier score"  # as curation says it
 _ADVICE = "where nobody has judged them, judge them first or set curation.imitate to any; docs/curation.md has the other reasons"
 _NEAREST = ("verifier", "user", "custom", "judge")  # to what was done, as in curation's 10_join.sql
 _OF_TURN = ("user", "custom", "verifier", "judge")  # the same of a turn's scores
+_AGAIN = re.compile("(imported/capture/user)/([0-9]+)")  # names of feedback on a captured turn, from the second time on
 _SCORE = ["trajectory_id", "turn", "scorer", "origin", "value", "success"]
 _CONVERSATION = ["trajectory_id", *WHOSE, *TOKENS, *COLUMNS, "messages", "kinds", "tools"]
 
@@ -119,16 +121,24 @@ def _praised(rows: Sequence[Row]) -> dict[str, bool]:
         for row in rows
         if row["turn"] is None and row["success"] is None and row["value"] and row["origin"] == "judge"
     }
-    said: dict[tuple[str, int], Row] = {}  # of each turn what the one nearest to a person says
+    said: dict[tuple[str, int], Row] = {}  # of each turn what counts
     for row in rows:
         if row["turn"] is not None and (row["trajectory_id"], row["scorer"]) not in unsigned:
             turn = (row["trajectory_id"], row["turn"])
-            said[turn] = min(said.get(turn, row), row, key=lambda one: _OF_TURN.index(one["origin"]))
+            said[turn] = min(said.get(turn, row), row, key=_counts)
     praised: dict[str, bool] = {}
     for (name, _), row in said.items():
         if row["value"]:
             praised[name] = praised.get(name, False) or row["value"] > 0
     return praised
+
+
+def _counts(row: Row) -> tuple[int, str, int, float]:
+    """Order what is said of a turn as curation's 10_join.sql does: the one nearest to a person counts, and of feedback that was
+    given again, under numbered names, the last word."""
+    found = _AGAIN.fullmatch(row["scorer"])
+    name, times = (found[1], int(found[2])) if found else (row["scorer"], 1)
+    return _OF_TURN.index(row["origin"]), name, -times, row["value"]
 
 
 def _fault(row: Row, success: bool | None, imitate: str, max_tokens: int, turn_of: Callable[[Row], Turn | None] | None) -> str:
