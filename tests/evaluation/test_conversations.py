@@ -16,7 +16,7 @@ from clawpipe.core.store.artifacts import Store
 from clawpipe.core.store.datasets import publish_dataset, read_dataset
 from clawpipe.core.store.refs import DatasetRef
 from clawpipe.errors import DataError
-from clawpipe.learn.evaluation.heldout.conversations import draw_conversations
+from clawpipe.learn.evaluation.heldout.conversations import SIGNS, draw_conversations
 from clawpipe.learn.evaluation.heldout.holding import hold_out, identity_of
 from clawpipe.learn.evaluation.heldout.pairs import draw_pairs
 from clawpipe.learn.evaluation.heldout.turns import call_turn, heldout_tokens, reply_turn, scored_tokens
@@ -283,3 +283,20 @@ def test_a_thumb_given_again_is_evidence_by_its_last_word(store, order):
     ][::order]
     drawn = draw_conversations(store, [conversations], [stored(store, rows, "scores")], "success", 20, 10, NOBODY)
     assert ids(store, drawn.dataset, "item_id") == ["t001"]
+
+
+def test_the_sign_of_a_number_is_evidence_where_it_is_a_label(store):
+    """kto trained on conversations with a score of 1 or -1, and no night with such scores had any evidence."""
+    conversations = stored(store, [conversation(number, session=f"s{number}") for number in range(5)])
+    said = [("custom", 1.0), ("custom", -1.0), ("custom", 0.0), ("judge", 2.5), ("user", 0.5)]
+    about = {"turn": None, "reason": "", "evidence": "{}", "success": None}
+    rows = [
+        about | {"trajectory_id": f"t{number:03}", "scorer": who, "origin": who, "value": value}
+        for number, (who, value) in enumerate(said)
+    ]
+    scores = [stored(store, rows, "scores")]
+    drawn = draw_conversations(store, [conversations], scores, SIGNS, 20, 10, NOBODY)
+    assert ids(store, drawn.dataset, "item_id") == ["t000", "t004"]
+    assert drawn.filtered == {"no success": 1, "no verifier score": 2}
+    with pytest.raises(DataError, match="5 x no verifier score"):
+        draw_conversations(store, [conversations], scores, "success", 20, 10, NOBODY)

@@ -33,6 +33,7 @@ _UNJUDGED = "no verifier score"  # as curation says it
 _ADVICE = "where nobody has judged them, judge them first or set curation.imitate to any; docs/curation.md has the other reasons"
 _NEAREST = ("verifier", "user", "custom", "judge")  # to what was done, as in curation's 10_join.sql
 _OF_TURN = ("user", "custom", "verifier", "judge")  # the same of a turn's scores
+SIGNS = "signs"  # in place of the setting `curation.imitate`
 _AGAIN = re.compile("(imported/capture/user)/([0-9]+)")  # names of feedback on a captured turn, from the second time on
 _SCORE = ["trajectory_id", "turn", "scorer", "origin", "value", "success"]
 _CONVERSATION = ["trajectory_id", *WHOSE, *TOKENS, *COLUMNS, "messages", "kinds", "tools"]
@@ -56,7 +57,7 @@ def draw_conversations(
     Args:
         conversations: held-out trajectories, rendered where they are text.
         scores: which replies are good; a conversation that nobody judged is, unless `imitate` is "success".
-        imitate: the setting of curation.
+        imitate: the setting of curation, or `SIGNS` where labels are learnt: the sign of a number then says what is good.
         max_tokens: longer conversations are not scored.
         seen: for each identity the number of nights that have looked at it.
         measure: "tool calls" takes only conversations with a call to make anew, and "judged" those with a turn to answer anew,
@@ -71,7 +72,7 @@ def draw_conversations(
         DataError: there is none.
     """
     tables = [_conversations(store, ref) for ref in conversations]
-    judged = {} if measure == "judged" else _successes(store, scores)
+    judged = {} if measure == "judged" else _successes(store, scores, imitate == SIGNS)
     rows = [row for table in tables for row in table.select(_CONVERSATION).to_pylist()]
     wanted, turn_of = "any" if measure == "judged" else imitate, _TURN_OF.get(measure)
     reviewed = Reviews.read(store, reviews, approved_only)
@@ -100,17 +101,28 @@ def _conversations(store: Store, ref: DatasetRef) -> pa.Table:
     return conformed(read_dataset(store, ref), schema_of("trajectories"))
 
 
-def _successes(store: Store, scores: Sequence[DatasetRef]) -> dict[str, bool]:
+def _successes(store: Store, scores: Sequence[DatasetRef], signs: bool = False) -> dict[str, bool]:
     """Return for each judged trajectory whether its replies are good: by those nearest to it who speak of the whole, all of them
-    (verifiers, users, others, judges); where nobody does, by its turns, as in curation: good if one was praised."""
+    (verifiers, users, others, judges); where nobody does, by its turns, as in curation: good if one was praised.
+
+    Args:
+        signs: whether a number that does not say success speaks by its sign; a judge's does not.
+    """
     rows = [row for ref in scores for row in read_dataset(store, ref, _SCORE).to_pylist()]
     judged: dict[str, tuple[int, bool]] = {}
     for row in rows:
-        if row["turn"] is None and row["success"] is not None:
-            judgement = (_NEAREST.index(row["origin"]), not row["success"])
+        success = _success(row, signs)
+        if row["turn"] is None and success is not None:
+            judgement = (_NEAREST.index(row["origin"]), not success)
             before = judged.get(row["trajectory_id"], judgement)
             judged[row["trajectory_id"]] = min(judgement, before, key=lambda one: (one[0], not one[1]))
     return _praised(rows) | {name: not failed for name, (_, failed) in judged.items()}
+
+
+def _success(row: Row, signs: bool) -> bool | None:
+    if row["success"] is None and signs and row["origin"] != "judge" and row["value"]:
+        return row["value"] > 0
+    return row["success"]
 
 
 def _praised(rows: Sequence[Row]) -> dict[str, bool]:
@@ -147,7 +159,7 @@ def _fault(row: Row, success: bool | None, imitate: str, max_tokens: int, turn_o
         return f"attempt {ending_of(row)}"
     if success is False:
         return "no success"
-    if imitate == "success" and success is None:
+    if imitate in ("success", SIGNS) and success is None:
         return _UNJUDGED
     _, mask = scored_tokens(row)
     if not mask or mask[0] or not any(mask):
