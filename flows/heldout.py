@@ -100,6 +100,8 @@ def _draw_stored(night: Night, items: DatasetRef) -> HeldOut:
     else:
         readable = [_readable(night, dataset) for dataset in conversations]
         scores = [] if config.measure == "judged" else [*night.scores, *_judged(night, items, readable)]
+        within = (config.curation.filters.min_score, config.curation.filters.max_score)
+        limits |= {"within": within} if scores and within != (None, None) else {}
         drawn = draw_conversations(
             conversations=readable, scores=scores, imitate=_imitated(night), measure=config.measure, **limits
         )

@@ -300,3 +300,17 @@ def test_the_sign_of_a_number_is_evidence_where_it_is_a_label(store):
     assert drawn.filtered == {"no success": 1, "no verifier score": 2}
     with pytest.raises(DataError, match="5 x no verifier score"):
         draw_conversations(store, [conversations], scores, "success", 20, 10, NOBODY)
+
+
+def test_what_is_not_trained_on_for_its_score_is_no_evidence(store):
+    """With curation.filters.min_score replies of low scores were held up as good ones."""
+    conversations = stored(store, [conversation(number, session=f"s{number}") for number in range(4)])
+    said = [(0, "custom", 0.9), (1, "custom", 0.2), (2, "custom", 0.9), (2, "verifier", 0.1)]
+    about = {"turn": None, "reason": "", "evidence": "{}", "success": None}
+    rows = [about | {"trajectory_id": f"t{number:03}", "scorer": who, "origin": who, "value": value} for number, who, value in said]
+    scores = [stored(store, rows, "scores")]
+    drawn = draw_conversations(store, [conversations], scores, "any", 20, 10, NOBODY, within=(0.5, None))
+    assert ids(store, drawn.dataset, "item_id") == ["t000"]
+    assert drawn.filtered == {"no verifier score": 1, "score out of range": 2}
+    drawn = draw_conversations(store, [conversations], scores, "any", 20, 10, NOBODY, within=(None, 0.5))
+    assert ids(store, drawn.dataset, "item_id") == ["t001", "t002"]

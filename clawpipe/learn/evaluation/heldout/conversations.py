@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -51,6 +52,7 @@ def draw_conversations(
     one_user: bool = False,
     reviews: DatasetRef | None = None,
     approved_only: bool = False,
+    within: Sequence[float | None] = (),
 ) -> StepResult:
     """Draw up to `count` held-out conversations with good replies, from the identities with the fewest looks.
 
@@ -64,6 +66,7 @@ def draw_conversations(
             whether it was good or not.
         one_user: see `identity_of`.
         reviews, approved_only: see `Reviews`; an approved conversation that nobody judged is good.
+        within: the least and the greatest score of a conversation with good replies, as `curation.filters` has them; empty: any.
 
     Returns:
         output: `task_items`; extras: "conversations", the drawn rows, and "all", which is the output; details: see `draw_heldout`.
@@ -76,9 +79,12 @@ def draw_conversations(
     rows = [row for table in tables for row in table.select(_CONVERSATION).to_pylist()]
     wanted, turn_of = "any" if measure == "judged" else imitate, _TURN_OF.get(measure)
     reviewed = Reviews.read(store, reviews, approved_only)
+    scored = _Range.read(store, scores, within)
     judged = dict.fromkeys(reviewed.approved, True) | judged
     faults = [
-        reviewed.fault(row["trajectory_id"]) or _fault(row, judged.get(row["trajectory_id"]), wanted, max_tokens, turn_of)
+        reviewed.fault(row["trajectory_id"])
+        or scored.fault(row["trajectory_id"])
+        or _fault(row, judged.get(row["trajectory_id"]), wanted, max_tokens, turn_of)
         for row in rows
     ]
     good = [row for row, fault in zip(rows, faults, strict=True) if not fault]
@@ -117,6 +123,29 @@ def _successes(store: Store, scores: Sequence[DatasetRef], signs: bool = False) 
             before = judged.get(row["trajectory_id"], judgement)
             judged[row["trajectory_id"]] = min(judgement, before, key=lambda one: (one[0], not one[1]))
     return _praised(rows) | {name: not failed for name, (_, failed) in judged.items()}
+
+
+class _Range(NamedTuple):
+    """Which scores of the whole a conversation may have. Of several the same one counts as in curation's 10_join.sql."""
+
+    limits: Sequence[float | None]
+    scores: Mapping[str, float]
+
+    @classmethod
+    def read(cls, store: Store, scores: Sequence[DatasetRef], limits: Sequence[float | None]) -> _Range:
+        rows = [row for ref in scores for row in read_dataset(store, ref, _SCORE).to_pylist()] if limits else []
+        whole = (row for row in rows if row["turn"] is None)
+        ordered = sorted(whole, key=lambda row: (_NEAREST.index(row["origin"]), row["scorer"], row["value"]), reverse=True)
+        return cls(limits, {row["trajectory_id"]: row["value"] for row in ordered})
+
+    def fault(self, name: str) -> str:
+        """Return why a conversation is no evidence, as curation says it; "" if its score is one that is trained on."""
+        if not self.limits:
+            return ""
+        (least, most), score = self.limits, self.scores.get(name)
+        if score is None:
+            return _UNJUDGED
+        return "score out of range" if (least is not None and score < least) or (most is not None and score > most) else ""
 
 
 def _success(row: Row, signs: bool) -> bool | None:
