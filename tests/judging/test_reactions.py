@@ -36,6 +36,7 @@ PRAISE = [
     "Thanks for fixing the error",
     "Great, that fixed the bug",
     "Perfect, no errors",
+    "you just gave me a great idea",
 ]
 BLAME = [
     "That is wrong.",
@@ -184,6 +185,13 @@ NOTHING = [
     "Merci d'avance",
     "Thanks for your help in advance",
     # words that only begin like blame or thanks
+    "no no it's fine",
+    "No I like it",
+    "You didn't have to do that, thanks",
+    "You haven't seen the film yet",
+    "I asked for directions at the station",
+    "I clearly need a holiday",
+    "read the instructions and summarise them",
     "不对称加密是什么",
     "没用过Python",
     "毫无疑问北京最大",
