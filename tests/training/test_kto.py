@@ -166,6 +166,14 @@ def test_no_question_is_raised_or_lowered_for_being_easy_or_hard(make_sample):
     assert some["easy"] / 2 == pytest.approx(some["hard"] / 7)  # of as many wrong ones
 
 
+def test_a_weight_of_its_own_counts_in_a_question(make_sample):
+    """The weight of a demonstration, which is the only right answer to its question."""
+    good, bad = make_sample([1, 2], [1], advantage=1.0), make_sample([1, 3], [1], advantage=-1.0)
+    light = [replace(good, weight=0.5, group="shown"), *[replace(bad, group="shown")] * 4]
+    _, rows = weighed(Kto(), [*light, *[replace(good, group="found")], *[replace(bad, group="found")] * 4])
+    assert [row.weight for row in rows] == [2.0, 1, 1, 1, 1, 4.0, 1, 1, 1, 1]
+
+
 def test_a_mismatched_row_has_the_answer_to_another_question(make_sample):
     first = make_sample([1, 2, 3, 4, 5, 6], [3, 5])  # question 1 2 3, answer 4, a tool's 5, answer 6
     again = make_sample([1, 2, 3, 7], [3])

@@ -80,7 +80,8 @@ def require_both_labels(samples: Sequence[Sample]) -> None:
 
 def weighed(config: Kto, samples: Sequence[Sample]) -> tuple[Kto, list[Sample]]:
     """Return settings with a weight of desirable rows, and the samples with weights of their own: where the settings have none,
-    those with which both labels weigh the same, over all rows and among the answers to each question that has both.
+    those with which both labels weigh the same, over all rows and among the answers to each question that has both. In a question
+    rows are counted, so what the samples weigh already, as demonstrations may, goes on counting.
 
     Ethayarajh et al. 2024 advise that desirable rows weigh 1 to 1.5 times as much as the others; in early nights few are desirable.
     Without a balance for each question all that was said of a hard one becomes less likely, and all that was said of an easy one
@@ -88,20 +89,22 @@ def weighed(config: Kto, samples: Sequence[Sample]) -> tuple[Kto, list[Sample]]:
     """
     if config.desirable_weight is not None:
         return config, list(samples)
-    groups: defaultdict[str, list[Sample]] = defaultdict(list)
+    groups: defaultdict[str, list[tuple[bool, float]]] = defaultdict(list)
     for sample in samples:
-        groups[sample.group].append(sample)
-    factors = {name: _bad_over_good(group) or 1.0 for name, group in groups.items()}
+        groups[sample.group].append((_is_good(sample), 1.0))
+    factors = {name: _bad_over_good(group) for name, group in groups.items()}
     balanced = [replace(one, weight=one.weight * factors[one.group]) if _is_good(one) else one for one in samples]
-    return config.model_copy(update={"desirable_weight": config.undesirable_weight * (_bad_over_good(balanced) or 1.0)}), balanced
+    ratio = _bad_over_good((_is_good(one), one.weight) for one in balanced)
+    return config.model_copy(update={"desirable_weight": config.undesirable_weight * ratio}), balanced
 
 
-def _bad_over_good(samples: Iterable[Sample]) -> float | None:
-    """Return the weight of undesirable rows over that of desirable ones; None unless there are both."""
+def _bad_over_good(weights: Iterable[tuple[bool, float]]) -> float:
+    """Return how much more undesirable rows weigh than desirable ones, given whether each is desirable, and its weight; 1 unless
+    there are both."""
     totals = {True: 0.0, False: 0.0}
-    for sample in samples:
-        totals[_is_good(sample)] += sample.weight
-    return totals[False] / totals[True] if all(totals.values()) else None
+    for is_good, weight in weights:
+        totals[is_good] += weight
+    return totals[False] / totals[True] if all(totals.values()) else 1.0
 
 
 def _is_good(sample: Sample) -> bool:
