@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median_high
 from typing import TYPE_CHECKING, Any, cast
 
 import yaml
@@ -36,6 +35,7 @@ from clawpipe.play.environments.local_tools import is_tool_file
 from clawpipe.play.environments.prompts import PromptLine, Prompts, PromptsEnvironment, read_prompts
 from clawpipe.play.environments.tools import ToolsEnvironment
 from clawpipe.play.judging.reactions.reader import reactions_to
+from clawpipe.start.proposing.numbers import are_labels, least_imitated
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -225,9 +225,8 @@ def _from_logs(made: Proposal, paths: Sequence[str], method: str | None, options
 
 
 def _imitate_the_better_half(made: Proposal, numbers: Sequence[float]) -> None:
-    """Let the scores say what is imitated, where none of them says what was a success: never the lowest, unless all are equal."""
-    lowest = min(numbers)
-    least = max(median_high(numbers), min((number for number in numbers if number > lowest), default=lowest))
+    """Let the scores say what is imitated, where none of them says what was a success."""
+    least = least_imitated(numbers)
     why = f"no score says what was a success: what has {least:g} or more is imitated, about the better half; choose another bound"
     made.add("curation", {"imitate": "any", "filters": {"min_score": least}}, why)
 
@@ -282,7 +281,7 @@ def _method(counts: JsonObject, unsaid: Sequence[float]) -> tuple[str, str]:
         return "combine", "sampled tokens with hints: rewards and hindsight at once"
     if with_logprobs and counts["scored"] >= _HALF * talks:
         return "grpo", "sampled tokens with log-probs and scores: importance ratios can be taken"
-    if unsaid and min(unsaid) < 0 < max(unsaid):
+    if are_labels(unsaid):
         return "kto", "scores above and below 0: their signs are the labels of good and bad conversations"
     scored = "the successes are imitated" if counts["scored"] and not unsaid else "it is imitated"
     held = "tokens without their log-probs" if counts["with_tokens"] else "text without the sampled tokens"
