@@ -97,7 +97,7 @@ class Kto(Block):
     desirable_weight: float | None = Field(
         default=None,
         ge=0,
-        description="weight of a desirable trajectory, lambda_D; null: that with which both labels weigh the same in a round",
+        description="weight of a desirable trajectory, lambda_D; null: both labels weigh the same, in a round and in each question",
     )
     undesirable_weight: float = Field(default=1.0, ge=0, description="weight of an undesirable trajectory, lambda_U")
 
