@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.core.config.methods import METHODS
 from clawpipe.core.config.night import JudgeSpec
 from clawpipe.core.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.learn.evaluation.heldout.conversations import SIGNS
@@ -111,7 +112,7 @@ def _draw_stored(night: Night, items: DatasetRef) -> HeldOut:
 def _imitated(night: Night) -> str:
     """Return what a held-out conversation is a good one by: what training takes it for."""
     imitate = night.config.curation.imitate
-    return SIGNS if night.config.train.method == "kto" and imitate == "success" else imitate
+    return SIGNS if METHODS[night.config.train.method].labels and imitate == "success" else imitate
 
 
 def _readable(night: Night, conversations: DatasetRef) -> DatasetRef:

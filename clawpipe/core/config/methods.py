@@ -173,6 +173,11 @@ class Method:
         return self.weights is None or self.weights[0] > 0
 
     @property
+    def labels(self) -> bool:
+        """Whether it learns from rows that are good or bad, one by one, beside the policy that the night started from."""
+        return self.judged and self.compares_with_start and not self.pairs
+
+    @property
     def dataset(self) -> str:
         """The dataset that curation makes for this method."""
         return "preference_pairs" if self.pairs else "samples"
