@@ -86,6 +86,7 @@ CHATS = (
         has_sessions=True,
         about="trees of messages of Open Assistant: the answers that people ranked best, and preferences of the others",
         marks=("message_tree_id", "prompt"),
+        tried="its schema",
     ),
     Format(
         "oasst-messages",
