@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -287,12 +288,23 @@ def test_a_faulty_verdict_is_no_failure_of_the_policy(base, finish, said):
         Answer("text"),  # type: ignore[arg-type]
         [Message("user", None)],  # type: ignore[arg-type]
         [Message("user", HALF)],
+        [Message("human", "Hi.")],  # type: ignore[arg-type]
+        [Message("tool", "3", name=HALF)],
+        [Message("tool", "3", tool_call_id=7)],  # type: ignore[arg-type]
+        [Message("assistant", "", ({"name": "add"},))],  # type: ignore[arg-type]
     ],
 )
 def test_an_answer_of_another_type_is_an_error_of_the_episode(base, answer):
     [rollout], _ = play(base, Changed(respond=lambda *_: answer), SOLVES)
     assert rollout.play.ending.reason == "error"
     assert rollout.play.ending.error.startswith("respond: ")
+
+
+def test_numbers_of_another_library_are_rewards_too(base):
+    answer = Answer([Message("user", "Go on.")], reward=numpy.float32(0.5), done=numpy.bool_(True))  # type: ignore[arg-type]
+    [rollout], _ = play(base, Changed(respond=lambda *_: answer), SOLVES)
+    assert json.dumps(rollout.play.ending.as_row()["turn_rewards"]) == "[0.5]"
+    assert rollout.play.ending.reason == "done"
 
 
 def test_data_that_are_at_fault_end_their_episode_alone(base):
