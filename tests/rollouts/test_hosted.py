@@ -275,6 +275,8 @@ class Other(Mine):
         ("return [replace(one, environment='mine') for one in made]", ConfigError, "number 0: its environment is 'mine'"),
         ("return [replace(one, split='training') for one in made]", ConfigError, "its split is 'training'"),
         ("return [made[0], replace(made[1], item_id=1)]", ConfigError, "number 1: its item_id is no text"),
+        ("return [made[0], replace(made[1], item_id='HumanEval/1')]", ConfigError, "its item_id is 'HumanEval/1'"),
+        ("return [replace(one, identity='') for one in made]", ConfigError, "its identity is empty"),
         ("return [replace(one, truth={}) for one in made]", ConfigError, "its truth is no text"),
         ("return [replace(one, messages=()) for one in made]", ConfigError, "its messages"),
         ("return [replace(one, messages=(Message('human', 'x'),)) for one in made]", ConfigError, "role"),

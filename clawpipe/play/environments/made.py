@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable
 from itertools import islice
 from typing import Any, get_args
@@ -17,6 +18,7 @@ from clawpipe.play.environments.base import Answer, Environment, TaskItem, Verdi
 from clawpipe.play.environments.ending import written
 
 _ROLES = get_args(Role)
+_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")  # as the contract of trajectories has it
 _TEXTS = ("item_id", "identity", "environment", "kind", "split", "slice", "truth")  # of an item
 _FIX = "see docs/environments.md, your own in one file"
 
@@ -75,6 +77,10 @@ def _why_not(item: Any, name: str, split: str) -> str:
         return f"{item!r:.80} is no TaskItem"
     if wrong := [field for field in _TEXTS if not isinstance(getattr(item, field), str)]:
         return f"its {wrong[0]} is no text"
+    if not _ID.fullmatch(item.item_id):
+        return f"its item_id is {item.item_id!r:.80}, and may have letters, digits and . _ : - alone, up to 128"
+    if not item.identity:
+        return "its identity is empty"
     if item.environment != name:
         return f"its environment is {item.environment!r}, not {name!r}: nothing would score it"
     if item.split != split:

@@ -53,10 +53,13 @@ def read_tasks(file: Path, has_check: bool) -> SiteTasks:
     if not file.is_file():
         raise NotFoundError("no such file", str(file), "environment.options.tasks names a file of tasks")
     tasks, rejected = list[SiteTask](), dict[int, str]()
-    for number, line in enumerate(file.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+    for number, line in enumerate(file.read_bytes().splitlines(), 1):
         if line.strip():
             try:
-                tasks.append(_task(json.loads(line), has_check))
+                task = _task(json.loads(line.decode(errors="replace")), has_check)
+                if any((task.identity, task.path, task.task) == (one.identity, one.path, one.task) for one in tasks):
+                    raise ValueError("an earlier line is the same task")
+                tasks.append(task)
             except (ValueError, RecursionError) as error:
                 rejected[number] = "no JSON" if isinstance(error, json.JSONDecodeError) else str(error)
     if not tasks:
