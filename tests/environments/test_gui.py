@@ -301,6 +301,10 @@ def test_options_that_cannot_be_are_refused_in_a_line(options, what):
         ("{", "no JSON"),
         ("[]", "no JSON object"),
         ('{"check": "true"}', "it needs a `task`"),
+        (
+            r'{"task": "\ud83d", "check": "true"}',
+            "a text of it has half a surrogate pair",
+        ),
         ('{"task": "a"}', "it needs a `check`"),
         ('{"task": 1, "check": "true"}', "`task` is no text"),
     ],

@@ -76,6 +76,8 @@ def _task(given: Any, has_check: bool) -> SiteTask:
         raise ValueError(f"`{wrong[0]}` is no text")
     if not read["task"].strip():
         raise ValueError("it needs a `task`")
+    if any("\ud800" <= character <= "\udfff" for character in "".join(read.values())):
+        raise ValueError("a text of it has half a surrogate pair")
     if not read["check"].strip() and not has_check:
         raise ValueError("it needs a `check`")
     return SiteTask(**read | {"identity": read["identity"] or f"{read['path']} {read['task']}"})
