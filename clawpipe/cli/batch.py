@@ -66,6 +66,8 @@ def batch(
 
     file_, saves_no_calls = _as_printed(words)
     environment = _environment(file_, check or UNCHECKED, prompt, tools)
+    for left_out in environment.warnings():
+        typer.echo(f"note: {left_out}", err=True)
     answered = set(_answered(output, model))
     tasks = [(item, index) for item in environment.every_item() for index in range(samples)]
     left = [task for task in tasks if f"{task[0].item_id}/{task[1]}" not in answered]

@@ -57,6 +57,10 @@ def test_where_nothing_is_left_to_ask_it_says_so(prompts, tmp_path, capsys):
     [item] = PromptsEnvironment(str(prompts), "numeric").every_item()
     output = tmp_path / "answers.jsonl"
     output.write_text(json.dumps({"session_id": f"{item.item_id}/0", "model": "mine", "messages": []}) + '\n{"sess')
+    with prompts.open("a") as file:
+        file.write(f"{PROMPT}{{}}\n")
     assert asked(prompts, output) == 0
-    assert "nothing was asked" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert "nothing was asked" in said.out
+    assert "2 lines are no prompts and were left out (1 x an earlier line asks the same" in said.err
     assert output.read_text().count("\n") == 1

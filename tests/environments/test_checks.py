@@ -100,6 +100,8 @@ def test_an_empty_reply_never_wins(reply: str):
         ("state", [], "result"),
         ("tool_call", {"name": "stock", "arguments": '{"item": 1}'}, "no object"),
         ("regex", "(", "unterminated"),
+        *((check, ["Paris", "Rome"], "a list") for check in ("exact", "normalized", "contains", "numeric", "regex")),
+        ("regex", {"name": "stock"}, "an object"),
     ],
 )
 def test_an_answer_of_which_nothing_is_left_is_unusable(check: str, answer: Any, reason: str):

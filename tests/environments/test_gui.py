@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 
@@ -301,6 +301,10 @@ def test_options_that_cannot_be_are_refused_in_a_line(options, what):
         ("{", "no JSON"),
         ("[]", "no JSON object"),
         ('{"check": "true"}', "it needs a `task`"),
+        (
+            r'{"task": "\ud83d", "check": "true"}',
+            "a text of it has half a surrogate pair",
+        ),
         ('{"task": "a"}', "it needs a `check`"),
         ('{"task": 1, "check": "true"}', "`task` is no text"),
     ],
@@ -313,6 +317,24 @@ def test_a_line_that_is_no_task_is_set_aside_and_told(kept, line, why):
     file.write_text(line)
     with pytest.raises(ConfigError, match="no line is a task"):
         read_tasks(file, has_check=False)
+
+
+def test_a_task_that_was_read_before_is_set_aside(kept):
+    """A separator of lines inside of a text ends no line."""
+    file = kept / "twice.jsonl"
+    file.write_text('{"task": "a\u2028b", "check": "true"}\n' * 2 + '{"task": "a", "path": "/b.html", "check": "true"}\n')
+    read = read_tasks(file, has_check=False)
+    assert (len(read.tasks), read.rejected) == (2, {2: "an earlier line is the same task"})
+
+
+def test_problems_that_read_alike_are_items_of_their_own(kept):
+    """The page has one problem, which a seed places elsewhere."""
+    environment = load_environment("gui", {"pages": ["click-test"], "share": ALL_TRAIN, "seconds": 60.0})
+    with closing(environment.browser):
+        items = environment.items("train", 3, 0)
+        assert len({item.identity for item in items}) == 1
+        assert len({item.item_id for item in items}) == 3
+        assert environment.items("train", 2, 0) == items[:2]
 
 
 def test_a_site_that_is_not_there_is_refused_at_once(site):

@@ -33,6 +33,7 @@ def sleep(): time.sleep(600)
 def leave(): sys.exit(3)
 def die(): os._exit(3)
 def say(letters): return "x" * letters
+def half(): return "a\\ud83d"
 """
 NUMBER = {"type": "object", "properties": {"number": {"type": "integer"}}, "required": ["number"]}
 SUM = {"type": "object", "properties": {"a": {"type": "number"}, "b": {"type": "number"}}, "required": ["a"]}
@@ -41,7 +42,10 @@ TOOLS = [
     {"name": "add", "description": "Add.", "parameters": SUM, "path": "functions.py:add"},
     {"type": "function", "function": {"name": "keep", "description": "Keep.", "parameters": NUMBER}, "path": "functions.py:keep"},
     {"name": "say", "parameters": LETTERS, "function": "functions.py:say"},
-    *({"name": name, "description": "", "function_path": f"functions.py:{name}"} for name in ("fail", "sleep", "leave", "die")),
+    *(
+        {"name": name, "description": "", "function_path": f"functions.py:{name}"}
+        for name in ("fail", "sleep", "leave", "die", "half")
+    ),
 ]
 
 
@@ -61,7 +65,7 @@ def server(file):
 
 
 def test_functions_run_in_a_process_that_keeps_their_state(server):
-    assert [tool.name for tool in server.tools] == ["add", "keep", "say", "fail", "sleep", "leave", "die"]
+    assert [tool.name for tool in server.tools] == ["add", "keep", "say", "fail", "sleep", "leave", "die", "half"]
     assert server.call("add", {"a": 2, "b": 3}) == "5"
     first, second = (server.call("keep", {"number": 4}) for _ in range(2))
     assert first.startswith('{"total": 4')
@@ -101,10 +105,13 @@ def test_an_episode_has_functions_of_its_own(file, tmp_path):
     environment = load_environment("tools", options)
     for item in environment.items("train", 2, 0):
         play = Play(environment, item, 0)
-        call = Message("assistant", "", (ToolCall("1", "keep", '{"number": 7}'), ToolCall("2", "die", "{}")))
+        call = Message(
+            "assistant", "", (ToolCall("1", "keep", '{"number": 7}'), ToolCall("2", "die", "{}"), ToolCall("3", "half", "{}"))
+        )
         answers = play.answer([*item.messages, call]).messages
         assert answers[0].content.startswith('{"total": 7')
         assert answers[1].content == "error: its process has ended"
+        assert answers[2].content == "a?"  # half a surrogate pair could not be stored
         play.end("done")
         assert environment.verify(item, item.messages, play.ending.verdict).success
 

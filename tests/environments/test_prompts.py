@@ -125,6 +125,15 @@ def test_a_line_that_cannot_be_asked_is_rejected_with_its_reason(tmp_path):
     assert "11 lines are no prompts" in warning
 
 
+def test_a_prompt_that_was_asked_before_is_left_out_and_said(tmp_path):
+    """The second says another answer. One with an identity of its own is another task."""
+    asked = {"prompt": "1 + 1 = ?", "answer": 2}
+    file = write(tmp_path / "prompts.jsonl", asked, asked | {"answer": 3}, asked | {"prompt": "2?"}, asked | {"identity": "sum"})
+    read = read_prompts(Path(file))
+    assert ([line.answer for line in read.lines], read.rejected) == ([2, 2, 2], {2: "an earlier line asks the same"})
+    assert len(PromptsEnvironment(file).every_item()) == 3
+
+
 def test_each_prompt_is_on_one_side_whatever_else_is_in_the_file(tmp_path):
     few = PromptsEnvironment(write(tmp_path / "few.jsonl", *questions(100)), check="numeric")
     many = PromptsEnvironment(write(tmp_path / "many.jsonl", *questions(200)), check="numeric")

@@ -90,6 +90,12 @@ def test_who_does_not_do_a_task_gets_nothing(tmp_path, commands):
         ('echo \'{"a": 1, "b": 0.5}\' > /logs/verifier/reward.json', 0.75, "what its tests say"),
         ('echo \'{"reward": 0.5, "b": 0}\' > /logs/verifier/reward.json', 0.5, "what its tests say"),
         ("echo 7 > /logs/verifier/reward.txt", 1.0, "what its tests say"),
+        (
+            'echo \'{"tests": 10, "passed": 3}\' > /logs/verifier/reward.json',
+            0.0,
+            "its tests wrote passed 3, which is no reward from 0 to 1",
+        ),
+        ("printf '[%.0s' $(seq 3000) > /logs/verifier/reward.json", 0.0, "its tests wrote no reward (exit code 0)"),
         ("echo nan > /logs/verifier/reward.txt", 0.0, "its tests wrote no reward (exit code 0)"),
         ("exit 3", 0.0, "its tests wrote no reward (exit code 3)"),
         ("sleep 60", 0.0, "its tests wrote no reward (timeout)"),
@@ -101,9 +107,33 @@ def test_tests_say_what_an_episode_is_worth(tmp_path, script: str, value: float,
     assert (outcome.value, outcome.reason) == (value, reason)
 
 
+@needs_bubblewrap
+def test_a_task_has_the_variables_and_memory_of_its_toml(tmp_path):
+    toml = PLAIN["task.toml"] + '[environment]\nmemory = "1.5G"\nstorage = "64MB"\nenv = { WORD = "eight", MORE = "yes" }\n'
+    script = '[ "$MORE$WORD" = yeseight ]; echo $((1 - $?)) > /logs/verifier/reward.txt'
+    environment = terminal(make(tmp_path, task_toml=toml, tests__test_sh=script))
+    messages, _, outcome = play(environment, "echo $WORD; df -m --output=size . | tail -n 1")
+    assert messages[-1].content.split()[:2] == ["eight", "64"]
+    assert outcome.success
+    assert read_task_folders(tmp_path)[0][0].memory_mb == 1536
+
+
+def test_marks_of_bytes_and_empty_folders_are_read(tmp_path):
+    root = make(tmp_path, instruction_md="\ufeffDo it.", task_toml=f"\ufeff{PLAIN['task.toml']}")
+    (root / "add" / "environment" / "data" / "empty" / "inner").mkdir(parents=True)
+    [[task], _] = read_task_folders(root)
+    assert task.instruction == "Do it."
+    assert task.plain
+    assert "/app/data/empty/inner" in task.plain.folders
+
+
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
+        ({"environment__.dockerignore": "*.txt"}, "its .dockerignore says what is not copied: name"),
+        ({"task_toml": "[environment]\ngpus = 1\n"}, "it needs a GPU"),
+        ({"task_toml": '[environment]\nenv = { KEY = "${KEY}" }\n'}, "it wants ${KEY} of this machine"),
+        ({"tests__test_sh": "#!/bin/sh\r\ntrue\r\n"}, "its tests/test.sh has Windows' ends of lines"),
         ({"task_toml": None}, "it has no task.toml"),
         ({"instruction_md": None}, "it has no instruction.md"),
         ({"instruction_md": " \n"}, "its instruction.md is empty"),

@@ -34,6 +34,10 @@ class Finite:
     def start(self, item): return None
     def verify(self, item, messages): return Outcome(1.0, True, "", {{}})
 """
+SAME_ID = """
+from dataclasses import replace
+def replace_id(*given, **named): return replace(question_item(*given, **named), item_id="same")
+"""
 
 
 @pytest.fixture
@@ -253,3 +257,12 @@ def own(store, drawn):
 def step_of(drawn):
     counts = {"seconds": 0.0, "rows_in": 12, "rows_out": 12, "filtered": {}, "key": None, "digest": None}
     return StepEntry(name="draw_heldout", state="ran", details=drawn.details, **counts)
+
+
+def test_two_items_of_one_id_are_refused(store, tmp_path):
+    """Their rollouts would have one name, and be compared as those of one item."""
+    config = finite(tmp_path)
+    file = tmp_path / "finite.py"
+    file.write_text(file.read_text().replace("return [question_item(", "return [replace_id(") + "\n" + SAME_ID)
+    with pytest.raises(DataError, match="4 items have the id 'same'"):
+        make_task_items(store, config)

@@ -244,6 +244,34 @@ def test_a_check_that_ends_well_need_not_say_success(play: Play, program, tmp_pa
     assert (verdict["value"], verdict["success"], "50" in verdict["reason"]) == (value, value == 1, said == {"value": 50})
 
 
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [('{"value": 0.5, "reason": "\\ud83d"}', 0.5), ("[" * 5000, 1.0), ('{"value": NaN}', 0.0), ('{"value": ' + "[" * 5000, 1.0)],
+)
+def test_no_last_line_of_a_check_ends_a_night(play: Play, program, tmp_path: Path, line: str, value: float):
+    check = tmp_path / "check.py"
+    check.write_text(f"print({line!r})")
+    [row] = play(program('ask([user("Hi.")], max_tokens=1)'), check=[sys.executable, str(check)])
+    assert json.loads(row["verdict"])["check"]["value"] == value
+
+
+def test_start_up_files_of_a_program_do_not_judge_it(play: Play, program, tmp_path: Path):
+    """A file that Python runs at its start, left in the program's home, would end the check with code 0."""
+    check, python = tmp_path / "check.py", getattr(sys, "_base_executable", sys.executable)
+    check.write_text("raise SystemExit(3)")
+    code = f"""
+import subprocess
+ask([user("Hi.")], max_tokens=1)
+place = subprocess.run([{python!r}, "-c", "import site; print(site.getusersitepackages())"], capture_output=True, text=True)
+os.makedirs(place.stdout.strip())
+open(place.stdout.strip() + "/first.pth", "w").write("import os; os._exit(0)\\n")
+sys.exit(subprocess.run([{python!r}, "-c", "raise SystemExit(4)"]).returncode)
+"""
+    [row] = play(program(code), check=[python, str(check)])
+    verdict = json.loads(row["verdict"])
+    assert (verdict["exit"], verdict["check"]["success"]) == (0, False)  # what it left runs, but not where it is judged
+
+
 def test_a_check_that_does_not_fit_beside_it_is_no_success(play: Play, program, tmp_path: Path):
     check = tmp_path / "check.py"
     check.write_text("")
@@ -312,3 +340,21 @@ def test_a_sandbox_without_a_network_has_a_way_to_the_endpoint(play: Play, tmp_p
     )
     [row] = play(["/usr/bin/python3", str(script)], sandbox="bubblewrap", limits={"seconds": 300})
     assert (row["error"], json.loads(row["verdict"])["exit"], len(row["turns"])) == (None, 0, 1)
+
+
+@pytest.mark.slow
+def test_a_program_may_leave_many_connections_open(play: Play, tmp_path: Path):
+    """More than a sandbox has processes and threads: its limit is 64."""
+    script = tmp_path / "inside.py"
+    script.write_text(
+        "import http.client, json, os\n"
+        "where = os.environ['OPENAI_BASE_URL'].split('/')[2]\n"
+        "head = {'authorization': 'Bearer ' + os.environ['OPENAI_API_KEY'], 'content-type': 'application/json'}\n"
+        "left = [http.client.HTTPConnection(where, timeout=60) for _ in range(40)]\n"
+        "for number, connection in enumerate(left):\n"
+        "    body = {'model': 'm', 'max_tokens': 1, 'messages': [{'role': 'user', 'content': str(number)}]}\n"
+        "    connection.request('POST', '/v1/chat/completions', json.dumps(body), head)\n"
+        "    connection.getresponse().read()\n"
+    )
+    rows = play(["/usr/bin/python3", str(script)], sandbox="bubblewrap", limits={"seconds": 300}, max_turns=40)
+    assert {json.loads(row["verdict"])["turns"] for row in rows} == {40}

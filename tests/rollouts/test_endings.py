@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -28,7 +29,7 @@ from clawpipe.model.engines.servers import RefusedRequestError
 from clawpipe.model.policy.base import resolve_base
 from clawpipe.model.policy.version import base_ref
 from clawpipe.play.environments.base import Answer, Hindsight, Outcome, TaskItem, Verdict, question_item
-from clawpipe.play.environments.ending import COLUMNS, Ending, EpisodeTimeoutError, FailedEpisodeError, outcome_of
+from clawpipe.play.environments.ending import COLUMNS, Ending, EpisodeTimeoutError, FailedEpisodeError, checked, outcome_of
 from clawpipe.play.environments.letters import LettersEnvironment
 from clawpipe.play.judging.scoring import score_dataset
 from clawpipe.play.judging.verifier import VerifierScorer
@@ -287,12 +288,23 @@ def test_a_faulty_verdict_is_no_failure_of_the_policy(base, finish, said):
         Answer("text"),  # type: ignore[arg-type]
         [Message("user", None)],  # type: ignore[arg-type]
         [Message("user", HALF)],
+        [Message("human", "Hi.")],  # type: ignore[arg-type]
+        [Message("tool", "3", name=HALF)],
+        [Message("tool", "3", tool_call_id=7)],  # type: ignore[arg-type]
+        [Message("assistant", "", ({"name": "add"},))],  # type: ignore[arg-type]
     ],
 )
 def test_an_answer_of_another_type_is_an_error_of_the_episode(base, answer):
     [rollout], _ = play(base, Changed(respond=lambda *_: answer), SOLVES)
     assert rollout.play.ending.reason == "error"
     assert rollout.play.ending.error.startswith("respond: ")
+
+
+def test_numbers_of_another_library_are_rewards_too(base):
+    answer = Answer([Message("user", "Go on.")], reward=numpy.float32(0.5), done=numpy.bool_(True))  # type: ignore[arg-type]
+    [rollout], _ = play(base, Changed(respond=lambda *_: answer), SOLVES)
+    assert json.dumps(rollout.play.ending.as_row()["turn_rewards"]) == "[0.5]"
+    assert rollout.play.ending.reason == "done"
 
 
 def test_data_that_are_at_fault_end_their_episode_alone(base):
@@ -352,10 +364,20 @@ def test_verify_is_given_the_verdict_if_it_takes_one(verify, given):
     assert verify_of(verify, Ending("done", Verdict({"a": [1]}))) == given
 
 
-@pytest.mark.parametrize("returned", [None, 1.0, {"value": 1}, Outcome(float("nan"), True, "", {}), Outcome(1.0, True, HALF, {})])
+@pytest.mark.parametrize(
+    "returned",
+    [
+        *(None, 1.0, {"value": 1}, Outcome(float("nan"), True, "", {}), Outcome(1.0, True, HALF, {})),
+        Outcome(1.0, True, 7, {}),  # type: ignore[arg-type]
+    ],
+)
 def test_what_is_no_outcome_is_an_error_of_verify(returned):
     with pytest.raises((TypeError, ValueError), match=r"Outcome|finite|surrogates"):
         verify_of(lambda item, messages: returned, Ending())
+
+
+def test_an_outcome_without_a_reason_has_an_empty_one():
+    assert checked(Outcome(1.0, True, None, {})) == Outcome(1.0, True, "", {})  # type: ignore[arg-type]
 
 
 def test_a_timeout_counts_where_the_world_still_had_its_say():

@@ -23,7 +23,7 @@ from clawpipe.core.store.artifacts import Store
 from clawpipe.core.store.datasets import read_dataset
 from clawpipe.core.user_code.extensions import CallError, in_one_line
 from clawpipe.core.user_code.user_errors import UserErrors
-from clawpipe.errors import BusyError, ConfigError, NotFoundError
+from clawpipe.errors import BusyError, ConfigError, DataError, NotFoundError
 from clawpipe.learn.evaluation.heldout.draw import make_task_items
 from clawpipe.model.policy.base import resolve_base
 from clawpipe.model.policy.version import base_ref
@@ -249,6 +249,51 @@ def test_what_cannot_be_made_is_told_in_one_line(file):
     file.write_text(f"{SOURCE}\nos._exit(1)\n")
     with pytest.raises(ConfigError, match="its process has ended"), open_environment(f"{file}:Mine", {"does": ""}, 1.0):
         pass
+
+
+def items_made(file: Path, mark: str, body: str, count: int = 2) -> list[TaskItem]:
+    """Return the items of an environment whose `items` has this body, in which `made` are the right ones."""
+    file.write_text(f"""{SOURCE}
+from dataclasses import replace
+from itertools import count as count_up
+class Other(Mine):
+    name = "other"
+    def items(self, split, count, seed):
+        made = super().items(split, count, seed)
+        {body}
+""")
+    with open_environment(f"{file}:Other", {"does": "0", "mark": mark}, LIMIT) as environment:
+        return environment.items("train", count, 0)
+
+
+@pytest.mark.parametrize(
+    ("body", "error", "told"),
+    [
+        ("return None", ConfigError, "returns None"),
+        ("return [{'prompt': 'Hi.'}]", ConfigError, "is no TaskItem"),
+        ("return made[:1]", DataError, "2 train items wanted, it has 1"),
+        ("return [replace(one, environment='mine') for one in made]", ConfigError, "number 0: its environment is 'mine'"),
+        ("return [replace(one, split='training') for one in made]", ConfigError, "its split is 'training'"),
+        ("return [made[0], replace(made[1], item_id=1)]", ConfigError, "number 1: its item_id is no text"),
+        ("return [made[0], replace(made[1], item_id='HumanEval/1')]", ConfigError, "its item_id is 'HumanEval/1'"),
+        ("return [replace(one, identity='') for one in made]", ConfigError, "its identity is empty"),
+        ("return [replace(one, truth={}) for one in made]", ConfigError, "its truth is no text"),
+        ("return [replace(one, messages=()) for one in made]", ConfigError, "its messages"),
+        ("return [replace(one, messages=(Message('human', 'x'),)) for one in made]", ConfigError, "role"),
+        ("return [replace(one, messages=(Message('user', ['x']),)) for one in made]", ConfigError, "is a text"),
+        ("return [replace(one, messages=(Message('user', '\\ud800'),)) for one in made]", ConfigError, "surrogates"),
+    ],
+)
+def test_an_item_that_is_none_is_named_at_once(file, mark, body, error, told):
+    with pytest.raises(error, match=re.escape(told)):
+        items_made(file, mark, body)
+
+
+def test_items_may_be_any_iterable_and_of_any_size(file, mark):
+    endless = "return (replace(made[0], item_id=str(n)) for n in count_up())"
+    assert [item.item_id for item in items_made(file, mark, endless)] == ["0", "1"]
+    long = "return [replace(one, messages=(Message('user', 'x' * 1_000_000),)) for one in made]"
+    assert len(items_made(file, mark, long, 80)) == 80
 
 
 def test_a_killed_host_is_started_again(base, file, mark):

@@ -260,12 +260,19 @@ def in_one_line(error: BaseException) -> str:
 
     Half a surrogate pair, as in the name of a file, is escaped: UTF-8 cannot express it, and the line may be stored.
     """
-    message = " ".join(str(error).encode(errors="backslashreplace").decode().split())
+    message = " ".join(_message(error).encode(errors="backslashreplace").decode().split())
     if isinstance(error, CallError):
         return f"{type(error).__name__}{': ' if message[:1] != '(' else ' '}{message}"
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}{': ' if message else ''}{message}{place}"
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # of a user's class, whose `__str__` raises as well
+        return ""
 
 
 @contextmanager

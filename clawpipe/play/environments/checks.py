@@ -23,6 +23,7 @@ Check = Callable[[Message, Any], bool]
 
 _FENCED = re.compile(r"```(?:json)?\s*\n(.*?)```", re.DOTALL)
 _TOLERANCE = 1e-6  # relative
+_OF_TEXTS = ("exact", "normalized", "contains", "numeric", "regex")  # compare a reply with one text or number
 
 
 def exact(reply: Message, answer: Any) -> bool:
@@ -100,6 +101,8 @@ def unusable(check: str, answer: Any) -> str:
 
 
 def _require_usable(check: str, answer: Any) -> None:
+    if check in _OF_TEXTS and isinstance(answer, list | dict):
+        raise ValueError("it is a list or an object, and no text; several right answers are a regex, or a check of yours")
     if check == "regex":
         occurs(str(answer), "")
     elif check == "numeric" and last_number(str(answer)) is None:

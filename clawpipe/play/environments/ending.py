@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 
 from clawpipe.core.basics.json_types import Row
@@ -109,8 +109,11 @@ def checked(outcome: Any) -> Outcome:
         raise TypeError(f"verify returns an Outcome, not {type(outcome).__name__}")
     if not math.isfinite(outcome.value):
         raise ValueError(f"an outcome's value is a finite number, not {outcome.value}")
+    reason: Any = outcome.reason
+    if reason is not None and not isinstance(reason, str):
+        raise TypeError(f"the reason of an Outcome is a text, not {reason!r:.80}")
     json.dumps([outcome.reason, outcome.evidence], ensure_ascii=False, default=repr).encode()  # half a surrogate pair: not stored
-    return outcome
+    return outcome if reason is not None else replace(outcome, reason="")
 
 
 def messages_of(row: Row) -> list[Message]:

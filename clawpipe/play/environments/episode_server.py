@@ -16,6 +16,7 @@ import socket
 import threading
 import time
 import traceback
+from collections.abc import Sequence
 from typing import Any
 
 from clawpipe.core.basics.json_types import JsonObject
@@ -25,11 +26,11 @@ from clawpipe.errors import ClawpipeError
 from clawpipe.play.environments.base import Environment, Finishes, TaskItem, Verdict, WithHindsight, WithWarnings, distinct_items
 from clawpipe.play.environments.calling import called
 from clawpipe.play.environments.ending import checked, messages_of
-from clawpipe.play.environments.play import answer_of, verdict_of
+from clawpipe.play.environments.made import answer_of, items_of, verdict_of
 from clawpipe.play.environments.process_tree import running_children
 
 _MOMENT = 0.2  # seconds
-_PAGE = 1000  # items of an answer
+_PAGE, _PAGE_CHARACTERS = 1000, 16 << 20  # items of an answer, and of their JSON
 _AFTER = ("finish", "close")  # what may be asked while an earlier call still hangs
 
 
@@ -111,7 +112,7 @@ class EpisodeServer:
                 known = self._settled(called(self._environment.hindsight, item, messages, verdict=verdict))
                 return known and [list(known.hints), [message.as_dict() for message in known.demonstration]]
             case {"call": "items", "start": start, "split": split, "count": count, "seed": seed}:
-                return [item.as_row() for item in self._made(split, count, seed)[start : start + _PAGE]]
+                return _page(self._made(split, count, seed)[start : start + _PAGE])
             case {"call": "distinct_items", "split": split}:
                 return distinct_items(self._environment, split)
             case {"call": "warnings"}:
@@ -121,7 +122,7 @@ class EpisodeServer:
     def _made(self, *wanted: Any) -> list[TaskItem]:
         """Return items, made once for all pages of them."""
         if self._items is None or self._items[0] != wanted:
-            self._items = wanted, self._environment.items(*wanted)
+            self._items = wanted, items_of(self._environment, *wanted)
         return self._items[1]
 
     def _settled(self, result: Any) -> Any:
@@ -131,6 +132,17 @@ class EpisodeServer:
         if self._loop.is_running():  # `finish` beside a call that hangs in it
             return asyncio.run_coroutine_threadsafe(_awaited(result), self._loop).result()
         return self._loop.run_until_complete(_awaited(result))
+
+
+def _page(items: Sequence[TaskItem]) -> list[JsonObject]:
+    """Return the rows of items, or of as many of the first ones as an answer may hold."""
+    rows, size = list[JsonObject](), 0
+    for item in items:
+        rows.append(item.as_row())
+        size += len(json.dumps(rows[-1]))
+        if size > _PAGE_CHARACTERS:
+            break
+    return rows
 
 
 def _left_running() -> list[str]:

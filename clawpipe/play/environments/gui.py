@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 from clawpipe.core.basics.json_types import JsonObject, Row
 from clawpipe.core.conversation.messages import Message, ToolCall, ToolSpec
 from clawpipe.core.store.home import Home
+from clawpipe.core.store.plain_digests import sha256_plain
 from clawpipe.core.user_code.extensions import ExtensionPoint, is_reference
 from clawpipe.data.wire.arguments import arguments_of
 from clawpipe.errors import ConfigError, DataError
@@ -168,7 +169,7 @@ class GuiEnvironment:
 
     def _drawn(self, split: str, wanted: bool, count: int, seed: int) -> Iterator[TaskItem]:
         """Yield problems of the pages in turn. A page that has none on this side is left out."""
-        drawn: dict[str, list[_Problem]] = {}
+        drawn, named = dict[str, list[_Problem]](), set[str]()
         for name in self._pages:
             if len(drawn) < count and (first := self._problems(name, wanted, f"{split}/{seed}", 1)):
                 drawn[name] = first
@@ -178,7 +179,11 @@ class GuiEnvironment:
         in_turn = (pair for row in zip(*drawn.values(), strict=True) for pair in zip(drawn, row, strict=True))
         for ordinal, (name, found) in enumerate(islice(in_turn, count)):
             truth = {"page": name, "seed": found.seed}
-            yield question_item(self, split, ordinal, identity=found.identity, part=name, question=found.text, truth=truth)
+            item = question_item(self, split, ordinal, identity=found.identity, part=name, question=found.text, truth=truth)
+            if item.item_id in named:  # which reads alike, and is placed elsewhere
+                item = replace(item, item_id=sha256_plain([item.item_id, found.seed])[:16])
+            named.add(item.item_id)
+            yield item
 
     def _problems(self, name: str, wanted: bool, seed: str, count: int) -> list[_Problem]:
         """Return a page's problems on one side of the split: first different ones, then, if it has no more, those again with other

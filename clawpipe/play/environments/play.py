@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -13,7 +11,8 @@ from clawpipe.core.user_code.extensions import in_one_line
 from clawpipe.errors import ClawpipeError, DataError
 from clawpipe.play.environments.base import Answer, Finishes, Reason, TaskItem, Verdict
 from clawpipe.play.environments.calling import CallTimeoutError, EndedError, called
-from clawpipe.play.environments.ending import Ending, written
+from clawpipe.play.environments.ending import Ending
+from clawpipe.play.environments.made import answer_of, verdict_of
 
 T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
@@ -113,33 +112,3 @@ class Play:
 
 def _told(error: Exception) -> str:
     return str(error) if isinstance(error, CallTimeoutError | EndedError) else in_one_line(error)
-
-
-def answer_of(said: Any) -> Answer:
-    """Return what `respond` has returned as an answer.
-
-    Raises:
-        TypeError, ValueError: it is none, or UTF-8 cannot express it.
-    """
-    answer = said if isinstance(said, Answer) else Answer(said if said is not None else (), done=said is None)
-    messages: Any = answer.messages
-    if not isinstance(messages, list | tuple) or not all(isinstance(message, Message) for message in messages):
-        raise TypeError(f"respond returns a list of messages, an Answer or None, not {said!r:.80}")
-    for message in answer.messages:
-        if not isinstance(message.content, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # of a user's code
-            raise TypeError(f"the content of a message is a text, not {message.content!r:.80}")
-        message.content.encode()  # UTF-8 cannot express half a surrogate pair, so it could be neither shown nor stored
-    if answer.reward is not None and not math.isfinite(answer.reward):
-        raise ValueError(f"the reward of a turn is a finite number, not {answer.reward}")
-    return answer
-
-
-def verdict_of(said: Any) -> Verdict | None:
-    """Return what `finish` has returned as a verdict; None if it is None.
-
-    Raises:
-        TypeError, ValueError: it is none, or no JSON.
-    """
-    if said is not None and not isinstance(said, Verdict):
-        raise TypeError(f"finish returns a Verdict or None, not {said!r:.80}")
-    return Verdict(json.loads(written(said))) if said is not None else None  # as it will be read, a tuple as a list

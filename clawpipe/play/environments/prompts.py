@@ -30,6 +30,7 @@ from clawpipe.play.environments.split import heldout, is_heldout_split, stable_h
 from clawpipe.play.environments.tool_files import load_tools
 
 UNCHECKED = "none"  # the check of a file whose prompts are only asked
+_KNOWN = "an earlier line asks the same"
 _SHOWN = 3  # rejected lines that a message quotes
 
 
@@ -58,6 +59,12 @@ class PromptLine(BaseModel):
             if message.get("role") not in ("system", "user", "assistant") or not isinstance(message.get("content"), str):
                 raise ValueError("each of its `messages` needs a role (system, user, assistant) and a text as content")
         return self
+
+    @property
+    def asked(self) -> tuple[str, tuple[Message, ...]]:
+        """Its identity and its messages: two lines of which both are equal are one task."""
+        messages = self.conversation()
+        return self.identity or messages[-1].content.strip(), messages
 
     def conversation(self) -> tuple[Message, ...]:
         """Return the item's messages."""
@@ -88,20 +95,20 @@ def read_prompts(
     """
     if not file.is_file():
         raise NotFoundError("there is no such file of prompts", str(file), "set environment.options.file")
-    lines: list[PromptLine] = []
+    lines: dict[object, PromptLine] = {}
     rejected: dict[int, str] = {}
     for number, text in enumerate(file.read_bytes().splitlines(), start=1):
         if text.strip():
             line = _line(text, check, runs_tools)
-            why = line if isinstance(line, str) else why_not(line)
+            why = line if isinstance(line, str) else why_not(line) or (_KNOWN if line.asked in lines else "")
             if why or isinstance(line, str):
                 rejected[number] = why
             else:
-                lines.append(line)
+                lines[line.asked] = line
     if not lines:
         reason = next(iter(rejected.values()), "it is empty")
         raise DataError(f"no line of it is a prompt with an answer: {reason}", str(file), "see docs/environments.md, prompts")
-    return Prompts(tuple(lines), rejected)
+    return Prompts(tuple(lines.values()), rejected)
 
 
 def read_examples(file: Path) -> list[Message]:
@@ -231,14 +238,11 @@ class PromptsEnvironment:
         return self._checks[name]
 
     def _made(self, lines: Sequence[PromptLine], side: str, check: str) -> Iterator[TaskItem]:
-        """Return the items of one side of the split; of equal prompts the first."""
-        known: set[str] = set()
+        """Yield the items of one side of the split."""
         for line in lines:
-            messages = line.conversation()
-            identity = line.identity or messages[-1].content.strip()
-            item_id = sha256_json([self.name, identity, [message.as_dict() for message in messages]])[:16]
-            if item_id not in known and heldout(identity, self._share) == (side == "heldout"):
-                known.add(item_id)
+            identity, messages = line.asked
+            if heldout(identity, self._share) == (side == "heldout"):
+                item_id = sha256_json([self.name, identity, [message.as_dict() for message in messages]])[:16]
                 truth = json.dumps({"answer": line.answer, "check": line.check or check}, sort_keys=True)
                 yield TaskItem(item_id, identity, self.name, self.kind, side, line.slice, messages, truth, 0)
 

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 from clawpipe.core.basics.json_types import JsonObject, Options
 from clawpipe.core.conversation.messages import Message, ToolCall
 from clawpipe.core.user_code.extensions import in_one_line
+from clawpipe.errors import DataError
 from clawpipe.play.environments.base import Outcome, TaskItem
 from clawpipe.play.environments.demonstration import play_out, solution_of
 from clawpipe.play.environments.ending import Ending, outcome_of
@@ -80,9 +81,10 @@ def check_environment(name: str, options: Options, count: int, seconds: float, p
     """
     made = partial(HostedEnvironment, name, options, seconds, python)
     with closing(made()) as hosted:
-        items = [*hosted.items("train", count, _SEED), *hosted.items("heldout", count, _SEED)]
-        if not items:
-            return Checkup([Finding("it makes items", "fault", "there are none")])
+        try:
+            items = [*hosted.items("train", count, _SEED), *hosted.items("heldout", count, _SEED)]
+        except DataError as error:
+            return Checkup([Finding("it makes items", "fault", f"{error.what}: {error.fix}")])
         done = Checkup(list(_of_items(hosted, items, count)))
     first, left, slowest = _played(made, items, done)
     again, *_ = _played(made, items, Checkup())

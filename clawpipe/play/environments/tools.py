@@ -218,4 +218,6 @@ class ToolsEpisode:
             return f"error: unknown tool {call.name}"
         arguments = arguments_of(call)
         wrong = argument_error(self._tools[call.name].parameters, arguments)
-        return f"error: {wrong}" if wrong else self._server.call(call.name, arguments)
+        if wrong:
+            return f"error: {wrong}"
+        return self._server.call(call.name, arguments).encode(errors="replace").decode()  # half a surrogate pair: not stored

@@ -9,32 +9,37 @@ from clawpipe.play.environments.agent import Program
 from clawpipe.play.sandbox.base import Sandbox
 
 APART = ("bubblewrap", "container")  # have a network of their own alone
-# Inside: listen at the port, hand each connection on to the socket, and run the program beside it.
+# Inside: listen at the port, hand each connection on to the socket, and run the program beside it. All in one thread: those of a
+# sandbox are few, and they are the program's.
 _FORWARD = """
-import os, socket, subprocess, sys, threading
+import asyncio, logging, os, sys
 path, port, argv = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
-listener = socket.create_server(("127.0.0.1", port), backlog=256)
-def copy(source, target):
+logging.disable()
+async def copy(reader, writer):
     try:
-        while data := source.recv(65536):
-            target.sendall(data)
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
     except OSError:
         pass
-    finally:
-        try:
-            target.shutdown(socket.SHUT_WR)
-        except OSError:
-            pass
-def serve():
-    while True:
-        client = listener.accept()[0]
-        engine = socket.socket(socket.AF_UNIX)
-        engine.connect(path)
-        for pair in ((client, engine), (engine, client)):
-            threading.Thread(target=copy, args=pair, daemon=True).start()
-threading.Thread(target=serve, daemon=True).start()
+    try:
+        writer.write_eof()
+    except OSError:
+        pass
+async def serve(reader, writer):
+    try:
+        answers, engine = await asyncio.open_unix_connection(path)
+    except OSError:
+        return writer.close()
+    await asyncio.gather(copy(reader, engine), copy(answers, writer))
+    engine.close()
+    writer.close()
+async def main():
+    await asyncio.start_server(serve, "127.0.0.1", port, backlog=256)
+    program = await asyncio.create_subprocess_exec(*argv)
+    return await program.wait()
 try:
-    code = subprocess.call(argv)
+    code = asyncio.run(main())
 except OSError as error:
     print(f"{argv[0]}: {error.strerror}", file=sys.stderr)
     code = 127

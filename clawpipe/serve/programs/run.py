@@ -19,6 +19,7 @@ from clawpipe.serve.programs.episode import Episode
 _SHOWN = 200  # characters of what a program said last
 _NAME = re.compile(r"\{(prompt|url|key|model)\}")
 _NO_PROXY = "127.0.0.1,localhost"
+_QUIET = {"PYTHONNOUSERSITE": "1"}  # of the check: Python would run start-up files that the program has left in its home
 # Where programs look for the address, by the names that OpenAI's and Anthropic's clients, LiteLLM and others read.
 _ADDRESS = ("OPENAI_BASE_URL", "OPENAI_API_BASE", "LLM_BASE_URL", "CLAWPIPE_BASE_URL")
 _KEY = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "LLM_API_KEY", "CLAWPIPE_API_KEY")
@@ -112,7 +113,7 @@ def _judged(sandbox: Sandbox, program: Program, truth: str, prompt: str) -> Json
     except DataError as error:
         return {"value": 0.0, "success": False, "reason": f"the check does not fit beside what was left: {error.what}"[:_SHOWN]}
     answer = answer_text(json.loads(truth).get("answer"))
-    result = sandbox.exec(argv, env={"CLAWPIPE_ANSWER": answer, "CLAWPIPE_TASK": prompt})
+    result = sandbox.exec(argv, env={"CLAWPIPE_ANSWER": answer, "CLAWPIPE_TASK": prompt} | _QUIET)
     lines = result.stdout.decode(errors="replace").strip().splitlines()
     said = _object(lines[-1]) if lines and result.code == 0 else {}
     if said.keys() & {"value", "success"}:
@@ -131,12 +132,13 @@ def _said(said: JsonObject) -> JsonObject:
         reason = f"the check says {json.dumps(value)[: _SHOWN // 2]}, which is no value from 0 to 1"
         return {"value": 0.0, "success": False, "reason": reason}
     success = said.get("success", value >= 1)
-    return {"value": float(value), "success": success is True, "reason": str(said.get("reason", ""))[:_SHOWN]}
+    reason = str(said.get("reason", "")).encode(errors="replace").decode()  # half a surrogate pair could not be stored
+    return {"value": float(value), "success": success is True, "reason": reason[:_SHOWN]}
 
 
 def _object(line: str) -> JsonObject:
     try:
         found = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -34,6 +34,17 @@ def test_a_reward_becomes_a_value(given, reward, value, success):
     assert (outcome.value, outcome.success, outcome.evidence) == (value, success, {"reward": reward})
 
 
+@pytest.mark.parametrize(
+    ("lowest", "refused", "ended", "value"),
+    [(-100, 3, False, 0.0), (-100, 0, False, 0.8), (-100, 3, True, 0.8), (0, 3, False, 0.0), (-20.0, 1, False, 0.0)],
+)
+def test_who_does_not_act_does_not_save_the_cost(lowest, refused, ended, value):
+    """In a world whose steps cost something, a reply that is no action would be the best one."""
+    told = Verdict({"reward": -20.0, "steps": 2, "refused": refused, "ended": ended})
+    outcome = Plain("X", {"lowest": lowest}, "").verify(None, [], told)  # pyright: ignore[reportArgumentType]
+    assert (round(outcome.value, 1), outcome.success) == (value, False)
+
+
 @pytest.mark.parametrize("verdict", [None, Verdict({}), Verdict({"reward": None}), Verdict({"reward": float("nan")})])
 def test_an_episode_without_a_reward_has_no_outcome(verdict):
     with pytest.raises(ValueError, match="gave no reward"):

@@ -49,6 +49,8 @@ def test_a_patch_of_swe_smith_plants_the_fault():
         ({"repo": ""}, "no repo"),
         ({"base_commit": None}, "no base_commit"),
         ({"problem_statement": "  "}, "no problem_statement"),
+        ({"problem_statement": "It prints \ud83d."}, "problem_statement has half a surrogate pair"),
+        ({"FAIL_TO_PASS": ["tests/test_a.py::test_b[\ud83d]"]}, "FAIL_TO_PASS has half a surrogate pair"),
         ({"patch": ""}, "no patch"),
         ({"test_patch": None}, "no test_patch"),
         ({"FAIL_TO_PASS": None}, "no FAIL_TO_PASS"),

@@ -84,7 +84,15 @@ def _publish(store: Store, items: Sequence[TaskItem]) -> StepResult:
 
 
 def publish_items(store: Store, items: Sequence[TaskItem], owners: Mapping[str, Row] = _NOBODY) -> DatasetRef:
-    """Publish task items in the given order; `owners` holds session_id and user_id of those that are somebody's, by item id."""
+    """Publish task items in the given order; `owners` holds session_id and user_id of those that are somebody's, by item id.
+
+    Raises:
+        DataError: two of them have one id.
+    """
+    named = Counter(item.item_id for item in items)
+    if twice := next((item for item in items if named[item.item_id] > 1), None):
+        what = f"{named[twice.item_id]} items have the id {twice.item_id!r}, and their rollouts would be compared as those of one"
+        raise DataError(what, twice.environment, "give each item an id of its own")
     rows = [item.as_row() | owners.get(item.item_id, {}) for item in items]
     return publish_dataset(store, "task_items", [pa.Table.from_pylist(rows, schema=schema_of("task_items"))])
 

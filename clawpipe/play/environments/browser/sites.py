@@ -53,10 +53,13 @@ def read_tasks(file: Path, has_check: bool) -> SiteTasks:
     if not file.is_file():
         raise NotFoundError("no such file", str(file), "environment.options.tasks names a file of tasks")
     tasks, rejected = list[SiteTask](), dict[int, str]()
-    for number, line in enumerate(file.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+    for number, line in enumerate(file.read_bytes().splitlines(), 1):
         if line.strip():
             try:
-                tasks.append(_task(json.loads(line), has_check))
+                task = _task(json.loads(line.decode(errors="replace")), has_check)
+                if any((task.identity, task.path, task.task) == (one.identity, one.path, one.task) for one in tasks):
+                    raise ValueError("an earlier line is the same task")
+                tasks.append(task)
             except (ValueError, RecursionError) as error:
                 rejected[number] = "no JSON" if isinstance(error, json.JSONDecodeError) else str(error)
     if not tasks:
@@ -73,6 +76,8 @@ def _task(given: Any, has_check: bool) -> SiteTask:
         raise ValueError(f"`{wrong[0]}` is no text")
     if not read["task"].strip():
         raise ValueError("it needs a `task`")
+    if any("\ud800" <= character <= "\udfff" for character in "".join(read.values())):
+        raise ValueError("a text of it has half a surrogate pair")
     if not read["check"].strip() and not has_check:
         raise ValueError("it needs a `check`")
     return SiteTask(**read | {"identity": read["identity"] or f"{read['path']} {read['task']}"})

@@ -113,7 +113,12 @@ class LibraryEnvironment:
         reward = verdict.evidence.get("reward") if verdict else None
         if verdict is None or not isinstance(reward, int | float) or not math.isfinite(reward):
             raise ValueError(f"{self.library} gave no reward")
-        return self._scale.outcome(reward, verdict)
+        return self._scale.outcome(self._scale.lowest if self._dodged(verdict) else reward, verdict)
+
+    def _dodged(self, verdict: Verdict) -> bool:
+        """Whether a policy kept a world whose steps cost something from its end by replies that are no actions and cost nothing."""
+        evidence = verdict.evidence
+        return self._scale.lowest < 0 and bool(evidence.get("refused")) and not evidence.get("ended")
 
     def item(self, identity: str, messages: Sequence[Message], truth: Any, part: str = "all") -> TaskItem:
         """Return an item without a side and a place, which `placed` gives it."""

@@ -98,13 +98,14 @@ class GymEpisode:
 
     def __init__(self, world: Any, action: Callable[[str], Any]) -> None:
         self._world, self._action = world, action
-        self._reward, self._steps, self._ended = 0.0, 0, False
+        self._reward, self._steps, self._refused, self._ended = 0.0, 0, 0, False
 
     def respond(self, messages: Sequence[Message]) -> Answer:
         """Take the action that the policy names; one that it does not have is answered, and changes nothing."""
         try:
             action = self._action(text_of(messages[-1]))
         except ValueError as error:
+            self._refused += 1
             return Answer([Message("user", f"error: {error}")], reward=0.0)
         observation, reward, terminated, truncated, told = self._world.step(action)
         self._reward, self._steps = self._reward + float(reward), self._steps + 1
@@ -112,7 +113,7 @@ class GymEpisode:
         return Answer([Message("user", observed(self._world, observation, told))], float(reward), self._ended)
 
     def finish(self, reason: Reason) -> Verdict:
-        return Verdict({"reward": self._reward, "steps": self._steps, "ended": self._ended})
+        return Verdict({"reward": self._reward, "steps": self._steps, "refused": self._refused, "ended": self._ended})
 
     def close(self) -> None:
         self._world.close()

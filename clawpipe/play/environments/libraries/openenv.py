@@ -81,24 +81,28 @@ class OpenEnvEpisode:
 
     def __init__(self, client: Any, actions: Actions, shown: str) -> None:
         self._client, self._actions, self._shown = client, actions, shown
-        self._reward, self._steps, self._ended = 0.0, 0, False
+        self._reward, self._steps, self._refused, self._ended = 0.0, 0, 0, False
 
     async def respond(self, messages: Sequence[Message]) -> Answer:
         """Take the policy's action; one that the server does not know is answered, and changes nothing."""
         try:
             said = await self._client.step(self._actions.read(text_of(messages[-1])))
         except ValueError as error:
-            return Answer([Message("user", f"error: {error}")], 0.0)
+            return self._told(error)
         except RuntimeError as error:
             if _REFUSED not in str(error):
                 raise
-            return Answer([Message("user", f"error: {' '.join(str(error).split())}")], 0.0)
+            return self._told(error)
         reward = float(said.reward or 0.0)
         self._reward, self._steps, self._ended = self._reward + reward, self._steps + 1, bool(said.done)
         return Answer([Message("user", observed(said.observation, self._shown))], reward, self._ended)
 
+    def _told(self, error: Exception) -> Answer:
+        self._refused += 1
+        return Answer([Message("user", f"error: {' '.join(str(error).split())}")], 0.0)
+
     async def finish(self, reason: Reason) -> Verdict:
-        return Verdict({"reward": self._reward, "steps": self._steps, "ended": self._ended})
+        return Verdict({"reward": self._reward, "steps": self._steps, "refused": self._refused, "ended": self._ended})
 
     async def close(self) -> None:
         await self._client.close()

@@ -187,7 +187,15 @@ def _text(row: JsonObject, field: str, *, may_be_empty: bool = False) -> str:
         return ""
     if not isinstance(value, str) or not (value.strip() or may_be_empty):
         raise RefusedRowError(f"no {field}")
+    _require_utf8(value, field)
     return value
+
+
+def _require_utf8(text: str, field: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise RefusedRowError(f"{field} has half a surrogate pair") from None
 
 
 def _tests(row: JsonObject, field: str, least: int = 0) -> tuple[str, ...]:
@@ -197,6 +205,8 @@ def _tests(row: JsonObject, field: str, least: int = 0) -> tuple[str, ...]:
         raise RefusedRowError(f"no {field}" if value is None else f"{field} is no list of tests")
     if len(tests) < least:
         raise RefusedRowError(f"{field} is empty")
+    for test in tests:
+        _require_utf8(test, field)
     if strange := next((test for test in tests if not _TEST.fullmatch(test) or _leads_out(test)), None):
         raise RefusedRowError(f"{field} holds what is no test of pytest, such as {strange[:60]!r}")
     return tuple(dict.fromkeys(tests))

@@ -60,7 +60,7 @@ def read_dockerfile(file: Path) -> Plain:
         "RUN": lambda rest: _run(made, rest),
     }
     seen = set[str]()
-    for name, rest in _instructions(file.read_text(encoding="utf-8")):
+    for name, rest in _instructions(file.read_text(encoding="utf-8-sig")):
         if (name not in handlers and name not in _IGNORED) or (name == "FROM" and "FROM" in seen):
             raise NotPlainError(f"its Dockerfile has {'a second ' * (name in seen)}{name}")
         seen.add(name)
@@ -109,6 +109,8 @@ def _copy(made: Plain, context: Path, rest: str) -> None:
     flags, words = [word for word in words if word.startswith("--")], [word for word in words if not word.startswith("--")]
     if any(flag.startswith("--from") for flag in flags) or len(words) < 2 or any("<<" in word or ":/" in word for word in words):
         raise NotPlainError(f"its Dockerfile copies {rest[:60]!r}")
+    if (context / ".dockerignore").is_file():
+        raise NotPlainError("its .dockerignore says what is not copied")
     *sources, target = words
     found = [path for source in sources for path in _sources(context, source)]
     into = target.endswith(("/", "/.")) or target == "." or len(found) > 1
@@ -119,7 +121,8 @@ def _copy(made: Plain, context: Path, rest: str) -> None:
 
 def _add(made: Plain, source: Path, place: str, into: bool) -> None:
     if source.is_dir():  # its content is copied, not the folder itself
-        made.folders.append(place)
+        inner = sorted(folder for folder in source.rglob("*") if folder.is_dir())
+        made.folders += [place, *(str(PurePosixPath(place, folder.relative_to(source))) for folder in inner)]
         made.files |= {
             str(PurePosixPath(place, file.relative_to(source))): file for file in sorted(source.rglob("*")) if file.is_file()
         }

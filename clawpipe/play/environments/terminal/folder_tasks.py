@@ -77,7 +77,8 @@ class FolderTasks:
         if task.image:
             options["image"] = task.image.id
         options["folders"] = [*task.writable, _TESTS, _LOGS]
-        return Place(sandbox, _limits(task, given), options, task.world.folder, task.world.variables)
+        variables = {**task.world.variables, **task.own_variables}
+        return Place(sandbox, _limits(task, given), options, task.world.folder, variables)
 
     def begin(self, sandbox: Sandbox, truth: JsonObject) -> None:
         task = self._task(truth)
@@ -103,17 +104,21 @@ class FolderTasks:
         place, script = self.place(truth), _SCRIPT if task.has_script else _PYTEST
         variables = {**place.variables, **task.variables, **_QUIET}
         done = sandbox.exec(["/bin/sh", "-c", script, "tests", place.folder], seconds=task.seconds, env=variables)
+        sandbox.end_processes()  # whatever the tests have started: nothing writes a reward after them
         rewards = _rewards(sandbox)
         if not rewards and not task.has_script and done.code in (0, 1):
             rewards = {"reward": float(done.code == 0)}
         return {"rewards": rewards, "code": done.code, "ended": done.ended, "output": done.text[-_TAIL:]}
 
     def judge(self, truth: JsonObject, evidence: JsonObject) -> Outcome:
-        """Return the outcome: the reward, or the mean of several, within 0 and 1; 0 where the tests wrote none."""
+        """Return the outcome: the reward, within 0 and 1, or the mean of several; 0 where the tests wrote none, or others."""
         rewards = evidence["rewards"]
         if not rewards:
             why = evidence["ended"] or f"exit code {evidence['code']}"
             return Outcome(0.0, False, f"its tests wrote no reward ({why})", evidence)
+        strange = [f"{name} {one:g}" for name, one in rewards.items() if not 0 <= one <= 1]
+        if strange and "reward" not in rewards:  # a number of tests, say
+            return Outcome(0.0, False, f"its tests wrote {strange[0]}, which is no reward from 0 to 1", evidence)
         value = rewards["reward"] if "reward" in rewards else sum(rewards.values()) / len(rewards)
         return Outcome(min(max(value, 0.0), 1.0), value >= 1.0, "what its tests say", evidence)
 
@@ -176,9 +181,9 @@ def _require(done: Result, what: str) -> None:
 
 def _rewards(sandbox: Sandbox) -> dict[str, float]:
     """Return the numbers that tests have written; none where there is no such file, or it holds no finite numbers."""
-    with suppress(DataError, ValueError, UnicodeDecodeError):
+    with suppress(DataError, ValueError):
         return _numbers({"reward": float(get(sandbox, f"{_LOGS}/verifier/reward.txt", 1 << 16))})
-    with suppress(DataError, ValueError, UnicodeDecodeError):
+    with suppress(DataError, ValueError, RecursionError):
         return _numbers(json.loads(get(sandbox, f"{_LOGS}/verifier/reward.json", 1 << 16)))
     return {}
 

@@ -23,6 +23,8 @@ from clawpipe.play.sandbox.base import own_folder
 from clawpipe.play.sandbox.container import Image, Program, image_of
 
 _MOST = 64 << 20  # bytes of a folder's files
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?", re.IGNORECASE)  # such as 2G, of older tasks
+_PYTEST = re.compile(r"^[^#\n]*\bpytest\b", re.MULTILINE)
 _INSTALLS = re.compile(r"^[^#\n]*\b(apt-get|apt|apk|yum|dnf|curl|wget|pip3?|uvx?|npm|npx|git clone)\s+\S", re.MULTILINE)
 
 
@@ -39,6 +41,10 @@ class _Environment(_Part):
     docker_image: str | None = None
     memory_mb: int | None = Field(default=None, gt=0)
     storage_mb: int | None = Field(default=None, gt=0)
+    memory: str = ""
+    storage: str = ""
+    gpus: int = 0
+    env: dict[str, str] = Field(default_factory=dict)
     os: str = "linux"
 
 
@@ -56,6 +62,7 @@ class TaskFolder:
     Attributes:
         part: its category.
         world: what its Dockerfile makes, for this machine's programs; or the image that its commands run in.
+        own_variables: of its commands, beside those of its world.
         seconds: that its tests may take; `variables` are theirs.
         digest: of all its files, with their names, and of the image.
     """
@@ -65,6 +72,7 @@ class TaskFolder:
     instruction: str
     part: str
     world: Plain | Image
+    own_variables: Mapping[str, str]
     seconds: float
     variables: Mapping[str, str]
     memory_mb: int | None
@@ -142,11 +150,16 @@ def read_task_folder(path: Path, program: Program) -> TaskFolder:
     world = _world(path, toml.environment, program)
     image = world.id if isinstance(world, Image) else ""
     name = toml.metadata.get("category") or toml.metadata.get("difficulty") or "tasks"
-    told = [[str(file.relative_to(path)), sha256_once(file)] for file in _files(path)]
+    told, given = [[str(file.relative_to(path)), sha256_once(file)] for file in _files(path)], toml.environment
     return TaskFolder(
-        path, path.name, instruction, str(name), world, toml.verifier.timeout_sec, toml.verifier.env,
-        toml.environment.memory_mb, toml.environment.storage_mb, sha256_plain([told, image]),
+        path, path.name, instruction, str(name), world, given.env, toml.verifier.timeout_sec, toml.verifier.env,
+        given.memory_mb or _mebibytes(given.memory), given.storage_mb or _mebibytes(given.storage), sha256_plain([told, image]),
     )  # fmt: skip
+
+
+def _mebibytes(size: str) -> int | None:
+    found = _SIZE.fullmatch(size.strip())
+    return int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " ")) >> 20 or None if found else None
 
 
 def _toml(path: Path) -> _Toml:
@@ -169,12 +182,18 @@ def _require_playable(path: Path, toml: _Toml, instruction: str) -> None:
         raise _aside(path, "it has several steps")
     if toml.environment.os.lower() != "linux":
         raise _aside(path, f"it needs {toml.environment.os}")
-    if wanted := [value for value in toml.verifier.env.values() if "${" in value]:
-        raise _aside(path, f"its tests want {wanted[0]} of this machine")
+    if toml.environment.gpus:
+        raise _aside(path, "it needs a GPU")
+    for who, variables in (("its tests want", toml.verifier.env), ("it wants", toml.environment.env)):
+        if wanted := [value for value in variables.values() if "${" in value]:
+            raise _aside(path, f"{who} {wanted[0]} of this machine")
     if not tests.is_dir() or not ((tests / "test.sh").is_file() or list(tests.glob("test_*.py"))):
         raise _aside(path, "it has neither tests/test.sh nor tests/test_*.py")
-    if (tests / "test.sh").is_file() and (installs := _INSTALLS.search(_text(path, "tests/test.sh"))):
+    script = _script(path)
+    if installs := _INSTALLS.search(script):
         raise _aside(path, f"its tests run {installs[1]}, and there is no network")
+    if script and b"\r\n" in (tests / "test.sh").read_bytes():
+        raise _aside(path, "its tests/test.sh has Windows' ends of lines, with which it does not start")
     if sum(file.stat().st_size for file in _files(path)) > _MOST:
         raise _aside(path, f"its files have more than {_MOST >> 20} MiB")
 
@@ -191,7 +210,7 @@ def _world(path: Path, environment: _Environment, program: Program) -> Plain | I
         plain = read_dockerfile(path / "environment" / "Dockerfile")
         for top in plain.tops:
             own_folder(top)
-        if not (path / "tests" / "test.sh").is_file() and not _has_pytest():
+        if (not (script := _script(path)) or _PYTEST.search(script)) and not _has_pytest():
             raise NotPlainError("its tests need pytest for /usr/bin/python3 (apt-get install python3-pytest)")
     except NotPlainError as error:
         raise _aside(path, f"{error}: name an image of it in task.toml, environment.docker_image") from None
@@ -208,9 +227,14 @@ def _has_pytest() -> bool:
     )
 
 
+def _script(path: Path) -> str:
+    """Return the script of a task's tests; "" where pytest runs them."""
+    return _text(path, "tests/test.sh") if (path / "tests" / "test.sh").is_file() else ""
+
+
 def _text(path: Path, name: str) -> str:
     try:
-        return (path / name).read_text(encoding="utf-8")
+        return (path / name).read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise _aside(path, f"it has no {name}") from None
     except (OSError, UnicodeDecodeError):
