@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import time
+
 import pyarrow as pa
 import pytest
 
@@ -10,7 +13,7 @@ from clawpipe.core.contracts.schema import schema_of
 from clawpipe.core.store.artifacts import STAGING, Store
 from clawpipe.core.store.datasets import dataset_files, publish_dataset, publish_files
 from clawpipe.core.store.files import exclusive
-from clawpipe.core.store.notes import Note, Notes
+from clawpipe.core.store.notes import BY_HAND, Note, Notes
 from clawpipe.core.store.refs import StepResult
 from clawpipe.core.store.replaced import note_replaced
 from clawpipe.data.curation.measures import NAME, measured
@@ -99,6 +102,20 @@ def test_only_the_latest_nights_keep_what_they_made(filled):
     assert found.nights == [filled.nights["night-2"]]
     assert found.records == 5  # curate of the two that went, and train of all three, whose adapters never lay here
     assert (filled.home.runs / filled.nights["night-0"] / LINEAGE).exists()
+
+
+def test_what_a_command_made_stays_with_the_nights_of_its_time(filled):
+    old, new = (filled.publish("scores", rows) for rows in ([], filled.rows("scores")))
+    for label in ("first", "second"):
+        filled.night(label, filled.refs["samples"], filled.base)
+    for ref, nights in ((old, 1), (new, 0)):
+        Notes(filled.store, BY_HAND).keep(ref.digest, Note(dataset=ref))
+        os.utime(Notes(filled.store, BY_HAND).directory / f"{ref.digest}.json", (time.time() - nights * 86400,) * 2)
+    assert there(filled, old, new) == [True, True]
+    gc(filled)
+    assert there(filled, old, new) == [True, True]
+    gc(filled, 1)
+    assert there(filled, old, new) == [False, True]
 
 
 def test_a_night_without_a_verdict_is_kept_with_its_work(filled):
