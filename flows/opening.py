@@ -319,10 +319,14 @@ def ledger_of(home: Home, config: NightConfig) -> Looks | SeveralLooks:
     return looks_at(home.root, config.registry.model_name, config.drawn)
 
 
-def close_night(night: OpenNight) -> NightStatus:
-    """Write the night's report, remove its unfinished files, and return its final status."""
+def close_night(night: OpenNight, *, counts_evidence: bool = True) -> NightStatus:
+    """Write the night's report, remove its unfinished files, and return its final status.
+
+    Args:
+        counts_evidence: whether to warn if held-out items run out. Of a sweep's trials, which answer the same items, one says it.
+    """
     status = count_evidence(conclude(night.journal.status), night.ledger, night.config.environment.heldout_items)
-    if text := evidence_warning(status):
+    if counts_evidence and (text := evidence_warning(status)):
         night.journal.warn(text)
     store = open_store(night.home)
     night.journal.status.judges = judges_of(status, night.home, store, night.scores)
