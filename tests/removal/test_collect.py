@@ -22,6 +22,7 @@ from clawpipe.data.curation.runner import wants
 from clawpipe.errors import BusyError
 from clawpipe.record.nights.files import LINEAGE
 from clawpipe.record.removal.collect import collect
+from clawpipe.record.tracking.wandb_sink import WandbSink
 
 
 def gc(filled, keep=None, **options):
@@ -171,6 +172,25 @@ def test_reports_of_old_nights_go_when_asked_for_records_stay(filled):
     assert {path.name for path in old.iterdir()} == {"night.json", "config.json", "status.json", "lineage.json"}
     assert all((night / name).exists() for night in (unfinished, new) for name in ("report.html", "logs"))
     assert gc(filled, keep_reports=1).reports == []
+
+
+@pytest.mark.slow
+def test_offline_runs_of_wandb_stay_until_they_are_uploaded(filled, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    filled.night("old", filled.refs["samples"], filled.base)
+    night = filled.home.runs / filled.nights["old"]
+    sink = WandbSink("p", night.name, {"train": {"method": "sft"}}, night)
+    sink.open(1)
+    sink.log(1, {"loss": 0.5})
+    sink.close(failed=False)
+    [run] = night.glob("wandb/offline-run-*/*.wandb")
+    assert gc(filled, keep_reports=0).reports == [night.name]
+    assert run.exists()
+    assert not (night / "report.html").exists()
+    assert gc(filled, keep_reports=0).reports == []
+    run.with_suffix(".wandb.synced").touch()  # as `wandb sync` leaves it
+    assert gc(filled, keep_reports=0).reports == [night.name]
+    assert not (night / "wandb").exists()
 
 
 def test_what_is_new_stays_until_it_has_settled(filled):
