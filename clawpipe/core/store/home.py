@@ -41,7 +41,10 @@ class Home:
                 f"the home cannot be used: {reason}", str(named), "set CLAWPIPE_HOME to a directory that you may write to"
             ) from error
         if misread := _MISREAD.search(str(root)):
-            what, fix = f"MLflow would misread {misread[0]!r} in the home's path", "move or rename it, or set CLAWPIPE_HOME to another"
+            what, fix = (
+                f"MLflow would misread {misread[0]!r} in the home's path",
+                "move or rename it, or set CLAWPIPE_HOME to another",
+            )
             raise ConfigError(what, str(named), fix)
         return cls(root)
 
