@@ -185,6 +185,21 @@ def test_negative_turns_count_for_less(tables):
     }
 
 
+def test_a_user_who_praises_all_counts_for_less(tables):
+    # four scores of each: eva praises one, bob all. Of all eight 5/8 are praise, so bob's share is (4 + 4 * 5/8) / 8 = 13/16,
+    # and his praise counts 5/8 / (13/16) = 10/13; eva's share is (1 + 4 * 5/8) / 8 = 7/16, and her blame counts 3/8 / (9/16) = 2/3.
+    for index, (user, *scores) in enumerate([("eva", 1.0, -1.0), ("eva", -1.0, -1.0), ("bob", 1.0, 1.0), ("bob", 1.0, 0.5)]):
+        talk(tables, "a", index, *scores, user_id=user)
+    talk(tables, "b", 0, 1.0, 0.0)
+    found = streams(tables, tables.curate(credit="turn", level_users=True))
+    credits = {name: [credit for taught, credit in zip(*row, strict=True) if taught] for name, row in found.items()}
+    assert credits["a-0"] == pytest.approx([1, 1, -2 / 3])
+    assert credits["a-1"] == pytest.approx([-2 / 3] * 3)
+    assert credits["a-2"] == pytest.approx([10 / 13] * 3)
+    assert credits["a-3"] == pytest.approx([10 / 13, 10 / 13, 5 / 13])
+    assert credits["b-0"] == [1, 1]
+
+
 def test_neutral_turns_with_hints_stay_with_advantage_zero(tables):
     talk(tables, "a", 0, 0.0, 1.0)
     tables.score("a-0", 0.0, **HINT)

@@ -217,6 +217,10 @@ class Curation(Block):
     negative_weight: float = Field(
         default=1.0, gt=0, le=1, description="factor of negative turn scores in the advantages of credit: turn"
     )
+    level_users: bool = Field(
+        default=False,
+        description="whether praise of turns counts for less from users who praise more often than all together, and blame alike",
+    )
     approved_only: bool = Field(
         default=False, description="whether only rows that a person approved teach (`clawpipe review`); the others wait"
     )
@@ -289,7 +293,7 @@ class Curation(Block):
     def result_fields(self) -> frozenset[str]:
         # In no key while off: keys of nights before stay.
         later = {"step_weight": 0.0, "negative_weight": 1.0, "slice_weights": {}, "part_weights": {}}
-        later |= {"approved_only": False, "compress": None}
+        later |= {"approved_only": False, "compress": None, "level_users": False}
         unused = {name for name, off in later.items() if getattr(self, name) == off}
         unused |= set() if self.demonstrations.share else {"demonstrations"}
         return super().result_fields() - unused - {"min_samples"}  # which changes no row

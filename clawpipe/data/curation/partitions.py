@@ -28,8 +28,8 @@ from clawpipe.data.curation.row_ranges import ROWS, RowRange, measure_range, row
 NAME = "cohorts"  # the kind of the notes that keep the result of a partition; a stored name
 _SQL = resources.files(clawpipe.data.curation) / "sql"
 _BEYOND = {  # or read tables about other rows
-    *("12_review", "13_outcome_approved", "32_decontaminate_near", "45_near_duplicate", "48_quotas", "68_sampling"),
-    *("69_demonstrations", "69_episodes", "69_share", "69_weights"),
+    *("12_review", "13_outcome_approved", "32_decontaminate_near", "45_near_duplicate", "47_policy_raters", "48_quotas"),
+    *("68_sampling", "69_demonstrations", "69_episodes", "69_share", "69_weights"),
 }
 _SMALL = 4096  # rows: smaller partitions are joined, because each costs as much as ten thousand rows
 

@@ -39,6 +39,7 @@ def idle_steps(config: Curation, tables: Collection[str], row_means: bool = Fals
         "32_decontaminate_near": "near_heldout" in tables,
         "35_canary": config.canaries,
         "45_near_duplicate": "near_duplicate" in tables,
+        "47_policy_raters": config.level_users,
         "48_quotas": rows != Quotas(),
         "68_sampling": config.sampling != Sampling(),
         "69_demonstrations": config.demonstrations.share,
