@@ -1,8 +1,9 @@
 """The stored datasets that a night's settings name: by digest, by a word for what was ingested, or by a query for its rows.
 
 `new` is what no night with a verdict has used, for the model that the night is for. A night that was killed has no verdict, so
-what it used is new to the next one. What a query selects of a dataset is a dataset of its own, which the night names; the other
-rows stay new.
+what it used is new to the next one. `unlearned` is that, and what only nights have used that ended with HOLD and whose version was
+never promoted: a few conversations a night seldom suffice for a verdict, and those of several nights may. What a query selects of a
+dataset is a dataset of its own, which the night names; the other rows stay new.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,17 +20,19 @@ import pyarrow.compute as pc
 
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.config.night import NightConfig
+from clawpipe.core.ledger.open import open_ledger, registry_uri
 from clawpipe.core.store.datasets import dataset_ref, find_dataset, newest
 from clawpipe.core.store.home import Home
 from clawpipe.core.store.open import open_store
 from clawpipe.core.store.refs import DatasetRef
 from clawpipe.core.store.replaced import replaced, successor
 from clawpipe.data.ingest.intake.state import IngestState, logs
-from clawpipe.data.ingest.query import is_query, matching, parse_query, row_names, selected, takes_new
+from clawpipe.data.ingest.query import UNLEARNED, is_query, matching, parse_query, row_names, selected, takes_new
 from clawpipe.errors import BusyError, DataError
 from clawpipe.record.nights.files import has_verdict, list_nights, run_dir
 from clawpipe.record.nights.record import NightRecord
 from clawpipe.record.nights.status import read_status
+from clawpipe.record.notifications.nights import verdicts
 from clawpipe.record.reviews.open import last_decisions
 
 DATASETS = {"trajectories": "trajectories", "scores": "scores", "preferences": "preference_pairs"}  # settings, and what they name
@@ -105,14 +108,19 @@ def overtaken(home: Home, config: NightConfig, record: NightRecord) -> bool:
     """Whether another night has used new data of a night that has no verdict yet."""
     words = {setting: getattr(config, setting) for setting in DATASETS}
     unused = [setting for setting in record.datasets if any(takes_new(word) for word in words[setting])]
-    return any(_is_used(home, config, DATASETS[setting], digest) for setting in unused for digest in record.datasets[setting])
+    held = _held(home, config.registry.model_name) if any(UNLEARNED in words[setting] for setting in unused) else frozenset()
+    return any(_is_used(home, config, DATASETS[setting], digest, held) for setting in unused for digest in record.datasets[setting])
 
 
-def used_by_models(home: Home) -> dict[str, frozenset[str]]:
-    """Return for each dataset that a night with a verdict has used, or that has replaced one, the models it was used for."""
+def used_by_models(home: Home, besides: Collection[str] = ()) -> dict[str, frozenset[str]]:
+    """Return for each dataset that a night with a verdict has used, or that has replaced one, the models it was used for.
+
+    Args:
+        besides: nights that do not count.
+    """
     used: defaultdict[str, set[str]] = defaultdict(set)
     taken = replaced(open_store(home))
-    for night in filter(lambda night: has_verdict(home, night), list_nights(home)):
+    for night in filter(lambda night: has_verdict(home, night) and night not in besides, list_nights(home)):
         model, digests = _used_in(run_dir(home, night) / "config.json")
         for digest in digests:
             used[digest].add(model)
@@ -123,7 +131,29 @@ def used_by_models(home: Home) -> dict[str, frozenset[str]]:
 def waiting(home: Home, model: str, name: str) -> list[str]:
     """Return the ingested datasets of a name that no night with a verdict has used for the model, oldest first. Where a query took
     some of the rows, the others are a dataset of their own."""
-    used = {digest for digest, models in used_by_models(home).items() if model in models}
+    return _unused(home, model, name)
+
+
+def unlearned(home: Home, model: str, name: str) -> list[str]:
+    """Return what waits for the model, and what only nights have used that held, oldest first. Nothing where nothing waits: another
+    night on the same rows would only look once more."""
+    if name != "scores" and not waiting(home, model, name):
+        return []
+    return _unused(home, model, name, _held(home, model))
+
+
+def _held(home: Home, model: str) -> frozenset[str]:
+    """Return the nights of the model that ended with HOLD and whose version nobody has promoted since."""
+    from clawpipe.record.registry.promotions import LOG, Move  # loads MLflow
+
+    moves = open_ledger(home, registry_uri(home)).read(LOG, Move).entries
+    promoted = {move.to_version for move in moves if move.model == model and move.action == "promote"}
+    held = (status for status in verdicts(home, model) if status.verdict == "HOLD")
+    return frozenset(Path(one.run_dir).name for one in held if not (one.model and one.model.version in promoted))
+
+
+def _unused(home: Home, model: str, name: str, besides: Collection[str] = ()) -> list[str]:
+    used = {digest for digest, models in used_by_models(home, besides).items() if model in models}
     whole = [digest for digest, state in _ingested(home, name).items() if not _is_whole(digest, state, used)]
     store, taken = open_store(home), _taken(home, name, used)
     if not len(taken):
@@ -143,8 +173,8 @@ def _digests(home: Home, model: str, name: str, word: str, decided: Sequence[str
 
 
 def _named(home: Home, model: str, name: str, word: str) -> list[str]:
-    if word == "new":
-        return waiting(home, model, name)
+    if word in ("new", UNLEARNED):
+        return (waiting if word == "new" else unlearned)(home, model, name)
     if is_query(word):
         return _queried(home, model, name, word)
     if word in ("all", "latest"):
@@ -170,9 +200,9 @@ def _queried(home: Home, model: str, name: str, text: str) -> list[str]:
     return [ref.digest for ref in found if ref]
 
 
-def _is_used(home: Home, config: NightConfig, name: str, digest: str) -> bool:
-    """Whether a night with a verdict has used a dataset, or some of its rows, for the same model."""
-    used = {one for one, models in used_by_models(home).items() if config.registry.model_name in models}
+def _is_used(home: Home, config: NightConfig, name: str, digest: str, besides: Collection[str]) -> bool:
+    """Whether a night with a verdict has used a dataset, or some of its rows, for the same model; `besides` are left out."""
+    used = {one for one, models in used_by_models(home, besides).items() if config.registry.model_name in models}
     if digest in used:
         return True
     store, ingested = open_store(home), _ingested(home, name)

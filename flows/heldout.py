@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.core.config.methods import METHODS
 from clawpipe.core.config.night import JudgeSpec
 from clawpipe.core.store.refs import DatasetRef, ModelRef, StepResult
+from clawpipe.learn.evaluation.heldout.conversations import SIGNS
 from clawpipe.play.workers.episodes import derive_seed
 from flows.opening import Night
 from tasks.data import render, score
@@ -99,10 +101,18 @@ def _draw_stored(night: Night, items: DatasetRef) -> HeldOut:
     else:
         readable = [_readable(night, dataset) for dataset in conversations]
         scores = [] if config.measure == "judged" else [*night.scores, *_judged(night, items, readable)]
+        within = (config.curation.filters.min_score, config.curation.filters.max_score)
+        limits |= {"within": within} if scores and within != (None, None) else {}
         drawn = draw_conversations(
-            conversations=readable, scores=scores, imitate=config.curation.imitate, measure=config.measure, **limits
+            conversations=readable, scores=scores, imitate=_imitated(night), measure=config.measure, **limits
         )
     return HeldOut(items, drawn, None, ([result.dataset for result in split[0]], [result.dataset for result in split[1]]))
+
+
+def _imitated(night: Night) -> str:
+    """Return what a held-out conversation is a good one by: what training takes it for."""
+    imitate = night.config.curation.imitate
+    return SIGNS if METHODS[night.config.train.method].labels and imitate == "success" else imitate
 
 
 def _readable(night: Night, conversations: DatasetRef) -> DatasetRef:

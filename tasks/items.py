@@ -60,11 +60,12 @@ def draw_conversations(
     one_user: bool = False,
     reviews: DatasetRef | None = None,
     approved_only: bool = False,
+    within: tuple[float | None, ...] = (),
 ) -> StepResult:
     """Draw held-out conversations that can be measured: the ones that the fewest nights have looked at."""
     store = open_store(Home.from_env())
     return draw_stored_conversations(
-        store, conversations, scores, imitate, max_tokens, count, seen, measure, one_user, reviews, approved_only
+        store, conversations, scores, imitate, max_tokens, count, seen, measure, one_user, reviews, approved_only, within
     )
 
 

@@ -93,11 +93,24 @@ def test_a_config_that_learns_from_what_was_ingested(file, home, tmp_path):
     assert (config.trajectories, config.rollouts, config.train.method) == ((told["dataset"]["digest"],), None, "sft")
     assert config.curation.imitate == "any"  # nobody judged the chat
     assert (config.environment.name, config.measure) == ("conversations", "likelihood")
-    file.write_text(file.read_text() + json.dumps(CHAT | {"session_id": "b", "reward": 1}) + "\n")
+    file.write_text(file.read_text() + json.dumps(CHAT | {"session_id": "b", "success": True}) + "\n")
     told = json.loads(CliRunner().invoke(app, words).output)  # of the new line alone
     again = load_config(night)
     assert again.trajectories == (*config.trajectories, told["dataset"]["digest"])
     assert (again.scores, again.curation.imitate) == ((told["scores"]["digest"],), "success")
+
+
+@pytest.mark.parametrize(
+    ("rewards", "method", "least"), [([0, 1, 0], "sft", 1), ([0.2, 0.5, 0.9], "sft", 0.5), ([1, -1, 1], "kto", None)]
+)
+def test_scores_that_say_no_success_say_what_is_learnt(home, tmp_path, rewards, method, least):
+    """A night on chats with rewards ended with code 65: it imitated successes, and a number is none."""
+    chats = [CHAT | {"session_id": str(number), "reward": reward} for number, reward in enumerate(rewards)]
+    (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps(chat)}\n" for chat in chats))
+    night = tmp_path / "night.yaml"
+    assert _outcome(["ingest", str(tmp_path / "a.jsonl"), "--output", str(night)]) == 0
+    config = load_config(night)
+    assert (config.train.method, config.curation.filters.min_score) == (method, least)
 
 
 def test_calls_are_replayed_where_half_of_the_chats_have_some(home, tmp_path):

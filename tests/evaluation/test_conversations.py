@@ -16,7 +16,7 @@ from clawpipe.core.store.artifacts import Store
 from clawpipe.core.store.datasets import publish_dataset, read_dataset
 from clawpipe.core.store.refs import DatasetRef
 from clawpipe.errors import DataError
-from clawpipe.learn.evaluation.heldout.conversations import draw_conversations
+from clawpipe.learn.evaluation.heldout.conversations import SIGNS, draw_conversations
 from clawpipe.learn.evaluation.heldout.holding import hold_out, identity_of
 from clawpipe.learn.evaluation.heldout.pairs import draw_pairs
 from clawpipe.learn.evaluation.heldout.turns import call_turn, heldout_tokens, reply_turn, scored_tokens
@@ -269,3 +269,48 @@ def test_a_praised_turn_makes_a_reply_good(store):
     drawn = draw_conversations(store, [conversations], [stored(store, rows, "scores")], "success", 20, 10, NOBODY)
     assert ids(store, drawn.dataset, "item_id") == ["t000", "t002"]
     assert drawn.filtered == {"no success": 1, "no verifier score": 1}
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_thumb_given_again_is_evidence_by_its_last_word(store, order):
+    """A reply whose user took the praise back was evidence of good replies, whatever curation said of it."""
+    conversations = stored(store, [conversation(number, session=f"s{number}") for number in range(2)])
+    about = {"turn": 0, "origin": "user", "reason": "", "evidence": "{}", "success": None}
+    rows = [
+        about | {"trajectory_id": f"t{number:03}", "scorer": f"imported/capture/user{again}", "value": value}
+        for number, values in enumerate([(1.0, 1.0, -1.0), (-1.0, -1.0, 1.0)])
+        for again, value in zip(("", "/2", "/10"), values, strict=True)
+    ][::order]
+    drawn = draw_conversations(store, [conversations], [stored(store, rows, "scores")], "success", 20, 10, NOBODY)
+    assert ids(store, drawn.dataset, "item_id") == ["t001"]
+
+
+def test_the_sign_of_a_number_is_evidence_where_it_is_a_label(store):
+    """kto trained on conversations with a score of 1 or -1, and no night with such scores had any evidence."""
+    conversations = stored(store, [conversation(number, session=f"s{number}") for number in range(5)])
+    said = [("custom", 1.0), ("custom", -1.0), ("custom", 0.0), ("judge", 2.5), ("user", 0.5)]
+    about = {"turn": None, "reason": "", "evidence": "{}", "success": None}
+    rows = [
+        about | {"trajectory_id": f"t{number:03}", "scorer": who, "origin": who, "value": value}
+        for number, (who, value) in enumerate(said)
+    ]
+    scores = [stored(store, rows, "scores")]
+    drawn = draw_conversations(store, [conversations], scores, SIGNS, 20, 10, NOBODY)
+    assert ids(store, drawn.dataset, "item_id") == ["t000", "t004"]
+    assert drawn.filtered == {"no success": 1, "no verifier score": 2}
+    with pytest.raises(DataError, match="5 x no verifier score"):
+        draw_conversations(store, [conversations], scores, "success", 20, 10, NOBODY)
+
+
+def test_what_is_not_trained_on_for_its_score_is_no_evidence(store):
+    """With curation.filters.min_score replies of low scores were held up as good ones."""
+    conversations = stored(store, [conversation(number, session=f"s{number}") for number in range(4)])
+    said = [(0, "custom", 0.9), (1, "custom", 0.2), (2, "custom", 0.9), (2, "verifier", 0.1)]
+    about = {"turn": None, "reason": "", "evidence": "{}", "success": None}
+    rows = [about | {"trajectory_id": f"t{number:03}", "scorer": who, "origin": who, "value": value} for number, who, value in said]
+    scores = [stored(store, rows, "scores")]
+    drawn = draw_conversations(store, [conversations], scores, "any", 20, 10, NOBODY, within=(0.5, None))
+    assert ids(store, drawn.dataset, "item_id") == ["t000"]
+    assert drawn.filtered == {"no verifier score": 1, "score out of range": 2}
+    drawn = draw_conversations(store, [conversations], scores, "any", 20, 10, NOBODY, within=(None, 0.5))
+    assert ids(store, drawn.dataset, "item_id") == ["t001", "t002"]

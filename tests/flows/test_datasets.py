@@ -22,8 +22,9 @@ from clawpipe.learn.evaluation.heldout.holding import hold_out
 from clawpipe.record.nights.files import LINEAGE, run_dir
 from clawpipe.record.nights.journal import Journal, NullWatcher
 from clawpipe.record.nights.record import create_record
-from clawpipe.record.nights.status import read_status
-from flows.datasets import datasets_of, named_datasets, used_by_models, waiting
+from clawpipe.record.nights.status import RegisteredModel, read_status, write_status
+from clawpipe.record.registry.promotions import Move, move_log
+from flows.datasets import NothingNewError, datasets_of, named_datasets, used_by_models, waiting
 
 
 def of_user(home: Home, tmp_path: Path, question: str, users: str, thumb: bool = False) -> str:
@@ -72,10 +73,11 @@ def night(*words: str, label: str = "a", model: str = "agent", **settings: Any) 
     return NightConfig.model_validate(fields | settings)
 
 
-def finished(home: Home, config: NightConfig) -> None:
-    """A night that has come to its verdict on what its settings name."""
+def finished(home: Home, config: NightConfig) -> str:
+    """The name of a night that has come to its verdict on what its settings name."""
     record = create_record(home, config, None, named_datasets(home, config))
     (run_dir(home, record.night) / LINEAGE).write_text("{}")
+    return record.night
 
 
 def test_new_is_what_no_night_with_a_verdict_has_used(home, read):
@@ -86,6 +88,57 @@ def test_new_is_what_no_night_with_a_verdict_has_used(home, read):
     assert named_datasets(home, night("new", label="b"))["trajectories"] == (third,)
     assert named_datasets(home, night("all", label="b"))["trajectories"] == (first, second, third)
     assert named_datasets(home, night("latest", label="b"))["trajectories"] == (third,)
+
+
+def ended(home: Home, config: NightConfig, verdict: str, version: str) -> None:
+    """A night with a verdict, and the version that it registered."""
+    status = read_status(home, finished(home, config))
+    model = RegisteredModel(name="agent", version=version, digest="", aliases=[])
+    write_status(status.model_copy(update={"verdict": verdict, "model": model}))
+
+
+def test_unlearned_are_the_rows_of_nights_that_held_as_well(home, read):
+    first = read("one")
+    assert named_datasets(home, night("unlearned"))["trajectories"] == (first,)
+    ended(home, night("unlearned"), "HOLD", "1")
+    with pytest.raises(NothingNewError):  # the same rows once more would only be another look
+        named_datasets(home, night("unlearned", label="b"))
+    second = read("two")
+    assert named_datasets(home, night("new", label="b"))["trajectories"] == (second,)
+    assert named_datasets(home, night("unlearned", label="b"))["trajectories"] == (first, second)
+    assert named_datasets(home, night("unlearned", label="b", model="other"))["trajectories"] == (first, second)
+
+
+@pytest.mark.parametrize("verdict", ["PROMOTE", "REJECT"])
+def test_a_verdict_but_hold_settles_what_taught(home, read, verdict):
+    read("one")
+    ended(home, night("unlearned"), "HOLD", "1")
+    second = read("two")
+    ended(home, night("unlearned", label="b"), verdict, "2")
+    third = read("three")
+    assert second != third
+    assert named_datasets(home, night("unlearned", label="c"))["trajectories"] == (third,)
+
+
+def test_what_a_person_promoted_has_been_learnt(home, read):
+    read("one")
+    ended(home, night("new"), "HOLD", "1")
+    second = read("two")
+    move = {"id": "x", "time": "2026-01-01T00:00:00Z", "model": "agent", "action": "promote", "from_version": None}
+    move |= {"to_version": "1", "who": "eva", "reason": "", "evidence": "", "forced": True}
+    move_log(home.root / "promotions.jsonl").append(Move.model_validate(move))
+    assert named_datasets(home, night("unlearned", label="b"))["trajectories"] == (second,)
+
+
+def test_a_killed_night_on_unlearned_rows_keeps_its_data(home, read):
+    read("one")
+    ended(home, night("unlearned"), "HOLD", "1")
+    read("two")
+    config = night("unlearned", label="b")
+    record = create_record(home, config, None, named_datasets(home, config))
+    read("three")
+    assert len(record.datasets["trajectories"]) == 2
+    assert datasets_of(home, config, record) == record.datasets
 
 
 def test_the_latest_is_what_ingest_stored_last(home, tmp_path, read):

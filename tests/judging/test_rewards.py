@@ -97,6 +97,13 @@ def test_a_config_names_them(name, options, value):
     assert (scorer.name, score.turn, score.value) == (name, None, pytest.approx(value))
 
 
+@pytest.mark.parametrize(("name", "options"), [("overlong", {"most": 8, "soft": 4}), ("cosine-length", {"most": 16})])
+def test_text_has_no_reward_for_its_tokens(name, options):
+    """An endpoint's rollouts, however long, had the reward of no tokens at all."""
+    text = rollout("a b", "b a") | {"tokens": "none", "turns": []}
+    assert list(SCORERS.make(name, options).score({}, text)) == []
+
+
 @pytest.mark.parametrize(
     ("name", "options"),
     [

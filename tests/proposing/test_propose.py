@@ -38,7 +38,7 @@ def written(folder: Path, *lines: dict[str, Any]) -> list[str]:
     ("line", "method", "setting", "measure"),
     [
         (CHAT, "sft", "trajectories", "likelihood"),
-        (CHAT | {"reward": 1}, "sft", "trajectories", "likelihood"),
+        (CHAT | {"success": True}, "sft", "trajectories", "likelihood"),
         (PAIR, "dpo", "preferences", "preference accuracy"),
         (GROUP, "grpo", "trajectories", "likelihood"),
         (GROUP | {"inference_logprobs": None}, "sft", "trajectories", "likelihood"),  # no ratio can be taken of them
@@ -56,7 +56,7 @@ def test_the_method_follows_from_what_the_files_hold(tmp_path, line, method, set
 
 def test_chats_that_nobody_judged_are_all_imitated(tmp_path):
     judged, unjudged = (
-        propose(written(tmp_path, line), "random", None, "a").config().curation.imitate for line in (CHAT | {"reward": 1}, CHAT)
+        propose(written(tmp_path, line), "random", None, "a").config().curation.imitate for line in (CHAT | {"success": True}, CHAT)
     )
     assert (judged, unjudged) == ("success", "any")
 
@@ -71,6 +71,17 @@ def test_a_setting_of_ones_own_takes_the_place_of_a_proposed_one(tmp_path, own):
     given = {name for names in ONE_OF for name in names if getattr(train, name)}
     assert given == {own.partition("=")[0]} - {"batch_rows"}
     assert train.epochs == 3
+
+
+@pytest.mark.parametrize(
+    ("rewards", "method", "least"),
+    [([0, 1, 0, 0], "sft", 1.0), ([0.1, 0.5, 0.9, 0.8], "sft", 0.8), ([1, 1], "sft", 1.0), ([-1, 1, 1], "kto", None)],
+)
+def test_scores_that_say_no_success_say_what_is_learnt(tmp_path, rewards, method, least):
+    """`clawpipe train` on chats with rewards ended with code 65: it imitated successes, and a number is none."""
+    config = propose(written(tmp_path, *(CHAT | {"reward": one} for one in rewards)), "random", None, "a").config()
+    assert (config.train.method, config.curation.filters.min_score) == (method, least)
+    assert config.curation.imitate == ("success" if least is None else "any")
 
 
 def test_hints_are_trusted_where_there_is_no_task_to_try_them_on(tmp_path):

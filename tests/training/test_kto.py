@@ -133,11 +133,45 @@ def test_a_talk_with_turns_of_both_labels_becomes_two_rows(make_sample):
     require_both_labels([first, second])
 
 
+def pull(config: Kto, rows: list[Sample]) -> dict[str, float]:
+    """How much the rows of each question raise what was said, less how much they lower it, at the start of training."""
+    kto, balanced = weighed(config, rows)
+    total: defaultdict[str, float] = defaultdict(float)
+    for row in balanced:
+        good = row.streams["advantages"].sum() > 0
+        total[row.group] += row.weight * (kto.desirable_weight if good else -kto.undesirable_weight)
+    return dict(total)
+
+
 def test_both_labels_weigh_the_same_unless_told(make_sample):
-    good, bad = make_sample([1, 2], [1], advantage=1.0), make_sample([1, 3], [1], advantage=-0.5)
-    assert weighed(Kto(), [good, bad, bad, bad]).desirable_weight == 3.0
-    assert weighed(Kto(undesirable_weight=0.5), [good, good, replace(bad, weight=3.0)]).desirable_weight == 0.75
-    assert weighed(Kto(desirable_weight=1.2), [good, bad, bad, bad]).desirable_weight == 1.2
+    good, bad = make_sample([1, 2], [1], advantage=1.0, group="a"), make_sample([1, 3], [1], advantage=-0.5, group="b")
+    assert weighed(Kto(), [good, bad, bad, bad])[0].desirable_weight == 3.0
+    assert weighed(Kto(undesirable_weight=0.5), [good, good, replace(bad, weight=3.0)])[0].desirable_weight == 0.75
+    told, rows = weighed(Kto(desirable_weight=1.2), [good, bad, replace(bad, group="a")])
+    assert (told.desirable_weight, [row.weight for row in rows]) == (1.2, [1.0, 1.0, 1.0])
+
+
+def test_no_question_is_raised_or_lowered_for_being_easy_or_hard(make_sample):
+    """All that was said of a hard question became less likely, the right call among it, and kto never found it."""
+
+    def rows(group: str, right: int, wrong: int) -> list[Sample]:
+        return [make_sample([1, 2], [1], advantage=1.0 if number < right else -1.0, group=group) for number in range(right + wrong)]
+
+    both = [*rows("easy", 6, 2), *rows("hard", 1, 7)]
+    assert pull(Kto(), both) == pytest.approx({"easy": 0, "hard": 0})
+    assert pull(Kto(undesirable_weight=1.3), both) == pytest.approx({"easy": 0, "hard": 0})
+    some = pull(Kto(), [*both, *rows("never", 0, 3), *rows("always", 2, 0)])
+    assert sum(some.values()) == pytest.approx(0)
+    assert some["never"] == -3
+    assert some["easy"] / 2 == pytest.approx(some["hard"] / 7)  # of as many wrong ones
+
+
+def test_a_weight_of_its_own_counts_in_a_question(make_sample):
+    """The weight of a demonstration, which is the only right answer to its question."""
+    good, bad = make_sample([1, 2], [1], advantage=1.0), make_sample([1, 3], [1], advantage=-1.0)
+    light = [replace(good, weight=0.5, group="shown"), *[replace(bad, group="shown")] * 4]
+    _, rows = weighed(Kto(), [*light, *[replace(good, group="found")], *[replace(bad, group="found")] * 4])
+    assert [row.weight for row in rows] == [2.0, 1, 1, 1, 1, 4.0, 1, 1, 1, 1]
 
 
 def test_a_mismatched_row_has_the_answer_to_another_question(make_sample):

@@ -97,7 +97,7 @@ class Kto(Block):
     desirable_weight: float | None = Field(
         default=None,
         ge=0,
-        description="weight of a desirable trajectory, lambda_D; null: that with which both labels weigh the same in a round",
+        description="weight of a desirable trajectory, lambda_D; null: both labels weigh the same, in a round and in each question",
     )
     undesirable_weight: float = Field(default=1.0, ge=0, description="weight of an undesirable trajectory, lambda_U")
 
@@ -171,6 +171,11 @@ class Method:
     def learns_from_scores(self) -> bool:
         """Whether the scores of rows matter to it, beside a teacher's hints or without."""
         return self.weights is None or self.weights[0] > 0
+
+    @property
+    def labels(self) -> bool:
+        """Whether it learns from rows that are good or bad, one by one, beside the policy that the night started from."""
+        return self.judged and self.compares_with_start and not self.pairs
 
     @property
     def dataset(self) -> str:

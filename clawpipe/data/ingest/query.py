@@ -20,6 +20,7 @@ from clawpipe.core.store.rewrite import without_rows
 from clawpipe.errors import ConfigError
 
 SINCE = "since last night"
+UNLEARNED = "unlearned"
 _COLUMNS = {  # what a query calls a column of trajectories
     "source": "source",
     "environment": "environment",
@@ -76,7 +77,7 @@ def is_query(word: str) -> bool:
 
 def takes_new(word: str) -> bool:
     """Whether a name of datasets stands for what no night has used yet."""
-    return word == "new" or (is_query(word) and parse_query(word).unused)
+    return word in ("new", UNLEARNED) or (is_query(word) and parse_query(word).unused)
 
 
 def parse_query(text: str) -> Query:

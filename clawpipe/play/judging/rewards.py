@@ -81,28 +81,29 @@ def in_script(text: str, script: str) -> float:
 
 @dataclass(frozen=True)
 class SmallReward:
-    """Scores a rollout by its main turns."""
+    """Scores a rollout by its main turns; None is no score."""
 
     name: str
-    value: Callable[[Sequence[Exchange], Row], float]
+    value: Callable[[Sequence[Exchange], Row], float | None]
     origin: Origin = "custom"
 
     def score(self, item: Row, trajectory: Row) -> Iterator[Score]:
         turns = exchanges_of(trajectory)
-        if turns:
-            yield Score(self.value(turns, trajectory))
+        value = self.value(turns, trajectory) if turns else None
+        if value is not None:
+            yield Score(value)
 
 
 def make_overlong(most: int, soft: int) -> SmallReward:
     """Return the scorer `overlong`. Raises ConfigError."""
     _require(0 < soft <= most, "overlong", "soft is above 0 and at most `most`")
-    return SmallReward("overlong", lambda turns, row: overlong(_tokens(row), most, soft))
+    return _by_tokens("overlong", lambda tokens: overlong(tokens, most, soft))
 
 
 def make_cosine_length(most: int, shortest: float = 1.0, longest: float = 0.0) -> SmallReward:
     """Return the scorer `cosine-length`. Raises ConfigError."""
     _require(most > 0, "cosine-length", "most is above 0")
-    return SmallReward("cosine-length", lambda turns, row: cosine_length(_tokens(row), most, shortest, longest))
+    return _by_tokens("cosine-length", lambda tokens: cosine_length(tokens, most, shortest, longest))
 
 
 def make_repetition(words: int = 3) -> SmallReward:
@@ -131,8 +132,20 @@ def make_script(script: str = "Latin") -> SmallReward:
     return SmallReward("script", lambda turns, row: in_script(_replies(turns), script))
 
 
-def _tokens(row: Row) -> int:
-    """Return the number of tokens of the main turns."""
+def _by_tokens(name: str, value: Callable[[int], float]) -> SmallReward:
+    """Return the scorer of a function of the number of tokens."""
+
+    def of_row(turns: Sequence[Exchange], row: Row) -> float | None:
+        tokens = _tokens(row)
+        return None if tokens is None else value(tokens)
+
+    return SmallReward(name, of_row)
+
+
+def _tokens(row: Row) -> int | None:
+    """Return the number of tokens of the main turns; None of text, whose tokens nobody knows."""
+    if row["tokens"] == "none":
+        return None
     return sum(turn["end"] - turn["start"] for turn in row["turns"] if turn["kind"] == "main")
 
 

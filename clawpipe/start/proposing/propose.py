@@ -36,6 +36,7 @@ from clawpipe.play.environments.local_tools import is_tool_file
 from clawpipe.play.environments.prompts import PromptLine, Prompts, PromptsEnvironment, read_prompts
 from clawpipe.play.environments.tools import ToolsEnvironment
 from clawpipe.play.judging.reactions.reader import reactions_to
+from clawpipe.start.proposing.numbers import are_labels, least_imitated
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -206,11 +207,12 @@ def _from_logs(made: Proposal, paths: Sequence[str], method: str | None, options
         survey.add(record)
         reacted += isinstance(record, Conversation) and any(reactions_to(record.messages))
     counts = survey.as_dict(reading)
+    unsaid = [] if survey.counts["succeeded"] else survey.numbers
     talks, pairs = counts["conversations"], counts["preferences"]
     if not talks and not pairs:
         raise DataError("no conversation and no preference pair in it", ", ".join(paths), "`clawpipe inspect` says why")
     made.found.append(_sentence(counts))
-    chosen, why = (method, "as asked for") if method else _method(counts)
+    chosen, why = (method, "as asked for") if method else _method(counts, unsaid)
     kinds = {"preferences": ["new"]} if pairs and METHODS[chosen].pairs and not talks else {"trajectories": ["new"]}
     if counts["scored"] and talks:
         kinds["scores"] = ["new"]
@@ -226,6 +228,15 @@ def _from_logs(made: Proposal, paths: Sequence[str], method: str | None, options
         _read_reactions(made, chosen, reacted)
     elif chosen == "sft" and not counts["scored"]:
         made.add("curation", {"imitate": "any"}, "nobody has judged these conversations: all are imitated")
+    elif chosen == "sft" and unsaid:
+        _imitate_the_better_half(made, unsaid)
+
+
+def _imitate_the_better_half(made: Proposal, numbers: Sequence[float]) -> None:
+    """Let the scores say what is imitated, where none of them says what was a success."""
+    least = least_imitated(numbers)
+    why = f"no score says what was a success: what has {least:g} or more is imitated, about the better half; choose another bound"
+    made.add("curation", {"imitate": "any", "filters": {"min_score": least}}, why)
 
 
 def _read_reactions(made: Proposal, method: str, reacted: int) -> None:
@@ -264,8 +275,12 @@ def _steps(method: str, rows: int) -> JsonObject:
     return {"batch_rows": 16} if METHODS[method].pairs else {}
 
 
-def _method(counts: JsonObject) -> tuple[str, str]:
-    """Return the method for what logs hold, and why."""
+def _method(counts: JsonObject, unsaid: Sequence[float]) -> tuple[str, str]:
+    """Return the method for what logs hold, and why.
+
+    Args:
+        unsaid: the scores, where none of them says what was a success.
+    """
     talks = counts["conversations"]
     if not talks:
         return "dpo", "the files hold preference pairs"
@@ -274,7 +289,9 @@ def _method(counts: JsonObject) -> tuple[str, str]:
         return "combine", "sampled tokens with hints: rewards and hindsight at once"
     if with_logprobs and counts["scored"] >= _HALF * talks:
         return "grpo", "sampled tokens with log-probs and scores: importance ratios can be taken"
-    scored = "the successes are imitated" if counts["scored"] else "it is imitated"
+    if are_labels(unsaid):
+        return "kto", "scores above and below 0: their signs are the labels of good and bad conversations"
+    scored = "the successes are imitated" if counts["scored"] and not unsaid else "it is imitated"
     held = "tokens without their log-probs" if counts["with_tokens"] else "text without the sampled tokens"
     return "sft", f"{held}: {scored}"
 

@@ -22,6 +22,7 @@ from clawpipe.data.ingest.intake.run import Ingested
 from clawpipe.errors import ConfigError
 from clawpipe.learn.evaluation.heldout.heldout_share import heldout_share, too_few
 from clawpipe.learn.evaluation.heldout.holding import identities
+from clawpipe.start.proposing.numbers import are_labels, least_imitated, unsaid_in
 
 _WRITTEN = "# Written by `clawpipe ingest`, which writes it anew; settings of yours go into -o, or into a copy.\n"
 _SETTINGS = {"trajectories": "trajectories", "scores": "scores", "preference_pairs": "preferences"}
@@ -57,7 +58,8 @@ def ingest_report(home: Home, done: Ingested) -> JsonObject:
 
 
 def write_night(home: Home, done: Ingested, file: Path) -> list[str]:
-    """Write a night's config that learns from everything stored so far: by dpo where that is preference pairs alone, else by sft.
+    """Write a night's config that learns from everything stored so far: by dpo where that is preference pairs alone, by kto
+    where scores have two signs and none says success, else by sft.
 
     As in `clawpipe init`, the share that is held out is enough for a verdict if it can be, and where half of the conversations call
     tools, the verdict counts held-out calls that are made anew.
@@ -72,7 +74,9 @@ def write_night(home: Home, done: Ingested, file: Path) -> list[str]:
     if file.exists() and not file.read_text(encoding="utf-8", errors="replace").startswith(_WRITTEN):
         raise ConfigError("ingest did not write this file and leaves it as it is", str(file), "name a file that does not exist yet")
     given = {field: done.parts[name] for name, field in _SETTINGS.items() if done.parts.get(name)}
-    method = "dpo" if list(given) == ["preferences"] else "sft"
+    scores = [dataset_ref(open_store(home), "scores", digest) for digest in given.get("scores", [])]
+    unsaid = unsaid_in(open_store(home), scores)
+    method = "dpo" if list(given) == ["preferences"] else "kto" if are_labels(unsaid) else "sft"
     environment = {"environment": {"name": CONVERSATIONS}}  # the verdict is about this data and nothing else
     night: JsonObject = {"night": file.stem, "rounds": 1, "rollouts": None, **environment, **given, "train": {"method": method}}
     owners = _owners(open_store(home), given)
@@ -80,6 +84,8 @@ def write_night(home: Home, done: Ingested, file: Path) -> list[str]:
     night["evaluation"] = {"heldout_share": share}
     if method == "sft" and "scores" not in given:
         night["curation"] = {"imitate": "any"}  # nobody judged them
+    elif method == "sft" and unsaid:
+        night["curation"] = {"imitate": "any", "filters": {"min_score": least_imitated(unsaid)}}
     if method == "sft" and _mostly_call_tools(open_store(home), given.get("trajectories", [])):
         night["evaluation"]["replay_calls"] = True
     remarks = list(filter(None, [too_few(owners, share)]))

@@ -17,12 +17,13 @@ UNNAMED_SESSIONS = (None, "", "unknown")  # session names that agents send for n
 
 @dataclass
 class Survey:
-    """Counts of records. `first` holds the first refusal of each reason."""
+    """Counts of records. `first` holds the first refusal of each reason, `numbers` the scores of wholes that do not say success."""
 
     counts: Counter[str] = field(default_factory=Counter)
     status: Counter[str] = field(default_factory=Counter)
     scores: Counter[str] = field(default_factory=Counter)
     first: dict[str, Refusal] = field(default_factory=dict)
+    numbers: list[float] = field(default_factory=list[float])
     _sessions: set[str] = field(default_factory=set)
     _owners: set[tuple[str, str]] = field(default_factory=set)
     _files: dict[str, Counter[str]] = field(default_factory=dict)
@@ -89,6 +90,8 @@ class Survey:
         self.counts["with_tokens"] += record.tokens is not None
         self.counts["with_logprobs"] += record.tokens is not None and record.tokens.logprobs is not None
         self.counts["scored"] += bool(record.judgements)
+        self.counts["succeeded"] += any(one.success or (one.turn is not None and one.value > 0) for one in record.judgements)
+        self.numbers += [one.value for one in record.judgements if one.success is None and one.turn is None][:1]
         self.counts["calling"] += any(message.tool_calls for message in record.messages)
         self.counts["hinted"] += any(judgement.hints for judgement in record.judgements)
         self.counts["tool_calls"] += record.tool_calls or 0

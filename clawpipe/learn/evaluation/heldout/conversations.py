@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,6 +34,8 @@ _UNJUDGED = "no verifier score"  # as curation says it
 _ADVICE = "where nobody has judged them, judge them first or set curation.imitate to any; docs/curation.md has the other reasons"
 _NEAREST = ("verifier", "user", "custom", "judge")  # to what was done, as in curation's 10_join.sql
 _OF_TURN = ("user", "custom", "verifier", "judge")  # the same of a turn's scores
+SIGNS = "signs"  # in place of the setting `curation.imitate`
+_AGAIN = re.compile("(imported/capture/user)/([0-9]+)")  # names of feedback on a captured turn, from the second time on
 _SCORE = ["trajectory_id", "turn", "scorer", "origin", "value", "success"]
 _CONVERSATION = ["trajectory_id", *WHOSE, *TOKENS, *COLUMNS, "messages", "kinds", "tools"]
 
@@ -48,19 +52,21 @@ def draw_conversations(
     one_user: bool = False,
     reviews: DatasetRef | None = None,
     approved_only: bool = False,
+    within: Sequence[float | None] = (),
 ) -> StepResult:
     """Draw up to `count` held-out conversations with good replies, from the identities with the fewest looks.
 
     Args:
         conversations: held-out trajectories, rendered where they are text.
         scores: which replies are good; a conversation that nobody judged is, unless `imitate` is "success".
-        imitate: the setting of curation.
+        imitate: the setting of curation, or `SIGNS` where labels are learnt: the sign of a number then says what is good.
         max_tokens: longer conversations are not scored.
         seen: for each identity the number of nights that have looked at it.
         measure: "tool calls" takes only conversations with a call to make anew, and "judged" those with a turn to answer anew,
             whether it was good or not.
         one_user: see `identity_of`.
         reviews, approved_only: see `Reviews`; an approved conversation that nobody judged is good.
+        within: the least and the greatest score of a conversation with good replies, as `curation.filters` has them; empty: any.
 
     Returns:
         output: `task_items`; extras: "conversations", the drawn rows, and "all", which is the output; details: see `draw_heldout`.
@@ -69,13 +75,16 @@ def draw_conversations(
         DataError: there is none.
     """
     tables = [_conversations(store, ref) for ref in conversations]
-    judged = {} if measure == "judged" else _successes(store, scores)
+    judged = {} if measure == "judged" else _successes(store, scores, imitate == SIGNS)
     rows = [row for table in tables for row in table.select(_CONVERSATION).to_pylist()]
     wanted, turn_of = "any" if measure == "judged" else imitate, _TURN_OF.get(measure)
     reviewed = Reviews.read(store, reviews, approved_only)
+    scored = _Range.read(store, scores, within)
     judged = dict.fromkeys(reviewed.approved, True) | judged
     faults = [
-        reviewed.fault(row["trajectory_id"]) or _fault(row, judged.get(row["trajectory_id"]), wanted, max_tokens, turn_of)
+        reviewed.fault(row["trajectory_id"])
+        or scored.fault(row["trajectory_id"])
+        or _fault(row, judged.get(row["trajectory_id"]), wanted, max_tokens, turn_of)
         for row in rows
     ]
     good = [row for row, fault in zip(rows, faults, strict=True) if not fault]
@@ -98,17 +107,51 @@ def _conversations(store: Store, ref: DatasetRef) -> pa.Table:
     return conformed(read_dataset(store, ref), schema_of("trajectories"))
 
 
-def _successes(store: Store, scores: Sequence[DatasetRef]) -> dict[str, bool]:
+def _successes(store: Store, scores: Sequence[DatasetRef], signs: bool = False) -> dict[str, bool]:
     """Return for each judged trajectory whether its replies are good: by those nearest to it who speak of the whole, all of them
-    (verifiers, users, others, judges); where nobody does, by its turns, as in curation: good if one was praised."""
+    (verifiers, users, others, judges); where nobody does, by its turns, as in curation: good if one was praised.
+
+    Args:
+        signs: whether a number that does not say success speaks by its sign; a judge's does not.
+    """
     rows = [row for ref in scores for row in read_dataset(store, ref, _SCORE).to_pylist()]
     judged: dict[str, tuple[int, bool]] = {}
     for row in rows:
-        if row["turn"] is None and row["success"] is not None:
-            judgement = (_NEAREST.index(row["origin"]), not row["success"])
+        success = _success(row, signs)
+        if row["turn"] is None and success is not None:
+            judgement = (_NEAREST.index(row["origin"]), not success)
             before = judged.get(row["trajectory_id"], judgement)
             judged[row["trajectory_id"]] = min(judgement, before, key=lambda one: (one[0], not one[1]))
     return _praised(rows) | {name: not failed for name, (_, failed) in judged.items()}
+
+
+class _Range(NamedTuple):
+    """Which scores of the whole a conversation may have. Of several the same one counts as in curation's 10_join.sql."""
+
+    limits: Sequence[float | None]
+    scores: Mapping[str, float]
+
+    @classmethod
+    def read(cls, store: Store, scores: Sequence[DatasetRef], limits: Sequence[float | None]) -> _Range:
+        rows = [row for ref in scores for row in read_dataset(store, ref, _SCORE).to_pylist()] if limits else []
+        whole = (row for row in rows if row["turn"] is None)
+        ordered = sorted(whole, key=lambda row: (_NEAREST.index(row["origin"]), row["scorer"], row["value"]), reverse=True)
+        return cls(limits, {row["trajectory_id"]: row["value"] for row in ordered})
+
+    def fault(self, name: str) -> str:
+        """Return why a conversation is no evidence, as curation says it; "" if its score is one that is trained on."""
+        if not self.limits:
+            return ""
+        (least, most), score = self.limits, self.scores.get(name)
+        if score is None:
+            return _UNJUDGED
+        return "score out of range" if (least is not None and score < least) or (most is not None and score > most) else ""
+
+
+def _success(row: Row, signs: bool) -> bool | None:
+    if row["success"] is None and signs and row["origin"] != "judge" and row["value"]:
+        return row["value"] > 0
+    return row["success"]
 
 
 def _praised(rows: Sequence[Row]) -> dict[str, bool]:
@@ -119,16 +162,24 @@ def _praised(rows: Sequence[Row]) -> dict[str, bool]:
         for row in rows
         if row["turn"] is None and row["success"] is None and row["value"] and row["origin"] == "judge"
     }
-    said: dict[tuple[str, int], Row] = {}  # of each turn what the one nearest to a person says
+    said: dict[tuple[str, int], Row] = {}  # of each turn what counts
     for row in rows:
         if row["turn"] is not None and (row["trajectory_id"], row["scorer"]) not in unsigned:
             turn = (row["trajectory_id"], row["turn"])
-            said[turn] = min(said.get(turn, row), row, key=lambda one: _OF_TURN.index(one["origin"]))
+            said[turn] = min(said.get(turn, row), row, key=_counts)
     praised: dict[str, bool] = {}
     for (name, _), row in said.items():
         if row["value"]:
             praised[name] = praised.get(name, False) or row["value"] > 0
     return praised
+
+
+def _counts(row: Row) -> tuple[int, str, int, float]:
+    """Order what is said of a turn as curation's 10_join.sql does: the one nearest to a person counts, and of feedback that was
+    given again, under numbered names, the last word."""
+    found = _AGAIN.fullmatch(row["scorer"])
+    name, times = (found[1], int(found[2])) if found else (row["scorer"], 1)
+    return _OF_TURN.index(row["origin"]), name, -times, row["value"]
 
 
 def _fault(row: Row, success: bool | None, imitate: str, max_tokens: int, turn_of: Callable[[Row], Turn | None] | None) -> str:
@@ -137,7 +188,7 @@ def _fault(row: Row, success: bool | None, imitate: str, max_tokens: int, turn_o
         return f"attempt {ending_of(row)}"
     if success is False:
         return "no success"
-    if imitate == "success" and success is None:
+    if imitate in ("success", SIGNS) and success is None:
         return _UNJUDGED
     _, mask = scored_tokens(row)
     if not mask or mask[0] or not any(mask):

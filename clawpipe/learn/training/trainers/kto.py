@@ -7,6 +7,7 @@ depend on how many packs a step has.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -39,11 +40,12 @@ def training_job(request: TrainRequest) -> TrainingJob:
     samples, filtered = load_samples(request.samples, config, request.temperature, request.token_scores, readable_of(request))
     samples = one_label_each(samples)
     require_both_labels(samples)
+    kto, samples = weighed(config.kto, samples)
     return TrainingJob(
         rows=with_mismatched(samples),
         filtered=filtered,
         plan=partial(plan_pairs, share=config.share_prefixes, whole=False),
-        objective=KtoObjective(weighed(config.kto, samples)),
+        objective=KtoObjective(kto),
         trainer=KtoTrainer,
         complete=_with_references,
         rows_each=2,
@@ -69,23 +71,44 @@ def require_both_labels(samples: Sequence[Sample]) -> None:
     Raises:
         DataError: all rows are desirable, or all undesirable: then kto only raises, or lowers, whatever was said.
     """
-    labels = {bool(sample.streams["advantages"].sum() > 0) for sample in samples}
+    labels = {_is_good(sample) for sample in samples}
     if len(labels) == 1:
         kind, other = ("desirable", "failures") if labels == {True} else ("undesirable", "successes")
         what = f"all {len(samples)} rows are {kind}: kto learns to tell desirable from undesirable ones"
         raise DataError(what, "train.method", f"add rows that are {other}, or set train.method to sft, which imitates successes")
 
 
-def weighed(config: Kto, samples: Sequence[Sample]) -> Kto:
-    """Return the settings with a weight of desirable rows: where they have none, that with which both labels weigh the same.
+def weighed(config: Kto, samples: Sequence[Sample]) -> tuple[Kto, list[Sample]]:
+    """Return settings with a weight of desirable rows, and the samples with weights of their own: where the settings have none,
+    those with which both labels weigh the same, over all rows and among the answers to each question that has both. In a question
+    rows are counted, so what the samples weigh already, as demonstrations may, goes on counting.
 
     Ethayarajh et al. 2024 advise that desirable rows weigh 1 to 1.5 times as much as the others; in early nights few are desirable.
+    Without a balance for each question all that was said of a hard one becomes less likely, and all that was said of an easy one
+    likelier, whatever it was: the question, and not the answer, would decide.
     """
     if config.desirable_weight is not None:
-        return config
-    labels = [float(np.sign(sample.streams["advantages"].sum())) * sample.weight for sample in samples]
-    good, bad = (sum(max(sign * label, 0.0) for label in labels) for sign in (1, -1))
-    return config.model_copy(update={"desirable_weight": config.undesirable_weight * (bad / good if good else 1.0)})
+        return config, list(samples)
+    groups: defaultdict[str, list[tuple[bool, float]]] = defaultdict(list)
+    for sample in samples:
+        groups[sample.group].append((_is_good(sample), 1.0))
+    factors = {name: _bad_over_good(group) for name, group in groups.items()}
+    balanced = [replace(one, weight=one.weight * factors[one.group]) if _is_good(one) else one for one in samples]
+    ratio = _bad_over_good((_is_good(one), one.weight) for one in balanced)
+    return config.model_copy(update={"desirable_weight": config.undesirable_weight * ratio}), balanced
+
+
+def _bad_over_good(weights: Iterable[tuple[bool, float]]) -> float:
+    """Return how much more undesirable rows weigh than desirable ones, given whether each is desirable, and its weight; 1 unless
+    there are both."""
+    totals = {True: 0.0, False: 0.0}
+    for is_good, weight in weights:
+        totals[is_good] += weight
+    return totals[False] / totals[True] if all(totals.values()) else 1.0
+
+
+def _is_good(sample: Sample) -> bool:
+    return bool(sample.streams["advantages"].sum() > 0)
 
 
 def with_mismatched(samples: Sequence[Sample]) -> list[Sample]:

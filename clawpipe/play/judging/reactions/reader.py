@@ -22,6 +22,7 @@ _VALUES: dict[Kind | None, int] = {"thanks": PRAISE, "praise": PRAISE, "good": P
 _FEWEST_ANNOUNCED = 3  # words of a sentence before a colon: "error:" and "wrong:" are names of what follows
 _END = 200  # characters of an answer in which it may ask
 _QUESTION_MARKS = ("?", "\uff1f")
+_SARCASM = (" /s", " /sarcasm")  # at the end of a message
 
 
 @dataclass(frozen=True)
@@ -64,9 +65,10 @@ def read_reaction(text: str, answer: str = "") -> Reaction | None:
     line, pictured = _without_pictures(said_by_user(text))
     clauses = clauses_of(line)
     answers = any(mark in answer[-_END:] for mark in _QUESTION_MARKS)
-    heard = [_hear(lexicon, clauses, answers) for lexicon in _languages(clauses)]
+    languages = _languages(clauses)
+    heard = [_hear(lexicon, clauses, answers) for lexicon in languages]
     found = {one.sign: one for one in reversed(heard) if one.sign}
-    if len(found) > 1:
+    if len(found) > 1 or (PRAISE in found and _is_not_meant(languages, clauses, line)):
         return None
     says = next(iter(found.values()), None)
     if pictured and (says or not clauses or any(one.is_light for one in heard)):
@@ -79,6 +81,11 @@ def reactions_to(messages: Sequence[Message]) -> Iterator[tuple[str, Reaction]]:
     for answer, said in pairwise(messages):
         if (answer.role, said.role) == ("assistant", "user") and (reaction := read_reaction(said.content, answer.content)):
             yield said.content, reaction
+
+
+def _is_not_meant(languages: Sequence[Lexicon], clauses: Sequence[Clause], line: str) -> bool:
+    """Whether thanks are for what is still to come, or praise is marked as sarcasm."""
+    return line.rstrip(" .!").endswith(_SARCASM) or any(lexicon.is_ahead(one.words) for lexicon in languages for one in clauses)
 
 
 def _without_pictures(line: str) -> tuple[str, set[int]]:
@@ -117,6 +124,8 @@ def _hear(lexicon: Lexicon, clauses: Sequence[Clause], answers: bool) -> _Read:
     heard, other, doubted, light = _Read(), False, False, True
     parts = [one for whole in clauses for one in _parts(lexicon, whole)]
     read = [_read(lexicon, clause, answers and not place) for place, clause in enumerate(parts)]
+    if any(lexicon.owns_a_mistake(clause.words) for clause in parts):  # "sorry, I meant Paris" puts one's own words right
+        read = [_Read() if lexicon.says_what_was_meant(one.words) else said for one, said in zip(parts, read, strict=True)]
     if _corrects(lexicon, parts, read) or (not answers and (_denies(lexicon, parts) or _refuses(lexicon, parts, read))):
         return _Read(BLAME, " ".join(parts[0].words))
     for one in read:
@@ -192,6 +201,7 @@ def _read(lexicon: Lexicon, clause: Clause, answers: bool) -> _Read:
     if clause.announces and (read.sign == PRAISE or len(words) < _FEWEST_ANNOUNCED):
         read = _Read()
     doubts = against or lexicon.place_of(lexicon.now, words, [0]) is not None or lexicon.blames_somewhere(words)
+    doubts |= lexicon.names_trouble(words) or (len(words) == 1 and lexicon.kinds.get(words) == "not")  # "very helpful, not"
     return replace(read, said=" ".join(words), against=against, doubts=doubts)
 
 
@@ -206,7 +216,7 @@ def _begun(lexicon: Lexicon, words: Sequence[str]) -> _Read:
             if kind == "blame" and lexicon.turns_what_is_bad(words):
                 return _Read()
             sign = _negated(lexicon, words[:place], kind) if turned else _VALUES[kind]
-            taken_back = kind != "blame" and any(lexicon.kinds.get((word,)) == "not" for word in words[end:])
+            taken_back = kind != "blame" and lexicon.takes_back(words[end:], of_thanks=kind == "thanks")
             return _Read(0 if taken_back else sign, needs_the_floor=kind == "thanks")
         if kind in _VALUES:
             sign = sign or (-_VALUES[kind] if turned else _VALUES[kind])

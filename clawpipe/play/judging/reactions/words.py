@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Literal
 
@@ -20,6 +20,8 @@ _SIGNS = "signs"
 Kind = Literal["light", "not", "good", "bad", "thanks", "praise", "blame", "neutral"]
 _KINDS: tuple[Kind, ...] = ("light", "not", "good", "bad", "thanks", "praise", "blame", "neutral")  # later ones win
 Phrase = tuple[str, ...]
+_BY_COMMAS = ("within", "asks", "but", "wanted", "troubles", "over", "ahead", "harm", "owns", "meant")  # lists of phrases
+_BY_SPACES = ("supposes", "now", "denies")  # lists of words
 
 
 class Words(Block):
@@ -44,6 +46,10 @@ class Words(Block):
     now: str = Field(default="", description="beginnings of what became of it: after praise they are sarcasm")
     troubles: str = Field(default="", description="names of what may be wrong")
     over: str = Field(default="", description="praise where they are said of troubles")
+    ahead: str = Field(default="", description="in a clause of thanks: it thanks for what is still to come")
+    harm: str = Field(default="", description="in a clause of thanks or praise: what it names did harm, so it is not meant")
+    owns: str = Field(default="", description="words by which users own a mistake: what they meant is then no blame")
+    meant: str = Field(default="", description="words that say what was meant")
 
 
 class Signs(Block):
@@ -69,6 +75,10 @@ class Lexicon:
     wanted: frozenset[Phrase]
     troubles: frozenset[Phrase]
     over: frozenset[Phrase]
+    ahead: frozenset[Phrase]
+    harm: frozenset[Phrase]
+    owns: frozenset[Phrase]
+    meant: frozenset[Phrase]
     longest: int
 
     def at(self, words: Sequence[str], place: int) -> tuple[Kind | None, int]:
@@ -98,6 +108,28 @@ class Lexicon:
 
     def blames_somewhere(self, words: Sequence[str]) -> bool:
         return any(self.at(words, place)[0] in ("bad", "blame") for place in range(len(words)))
+
+    def names_trouble(self, words: Sequence[str]) -> bool:
+        return self.place_of(self.troubles, words, range(len(words))) is not None
+
+    def takes_back(self, words: Sequence[str], of_thanks: bool) -> bool:
+        """Whether what follows a word of thanks or praise takes it back: a negation, or harm ("nice job ruining it", "thanks for
+        the wrong answer"). An error does not: people thank for its end."""
+        places = range(len(words))
+        if any(self.kinds.get((word,)) == "not" for word in words) or self.place_of(self.harm, words, places) is not None:
+            return True
+        bad = (place for place in places if self.at(words, place)[0] == "bad")
+        return of_thanks and any(not self.end_of(self.troubles, words[place:]) for place in bad)
+
+    def is_ahead(self, words: Sequence[str]) -> bool:
+        """Whether a clause thanks for what is still to come."""
+        return self.at(words, 0)[0] in ("thanks", "neutral") and self.place_of(self.ahead, words, range(len(words))) is not None
+
+    def owns_a_mistake(self, words: Sequence[str]) -> bool:
+        return self.place_of(self.owns, words, range(len(words))) is not None
+
+    def says_what_was_meant(self, words: Sequence[str]) -> bool:
+        return self.place_of(self.meant, words, range(len(words))) is not None
 
     def turns_what_is_bad(self, words: Sequence[str]) -> bool:
         """Whether a negation turns a word of blame, beside words that say nothing: "you are not wrong", "not a bad idea"."""
@@ -155,14 +187,10 @@ def _lexicon(words: Words) -> Lexicon:
     phrases: dict[Kind, str] = {kind: getattr(words, kind) for kind in _KINDS if kind not in ("light", "not")}
     listed = {kind: text.split(",") for kind, text in phrases.items()} | {"light": words.light.split(), "not": words.turns.split()}
     kinds: dict[Phrase, Kind] = {phrase: kind for kind in _KINDS for phrase in _phrases(listed[kind])}
-    within, asks, but, wanted, troubles, over = (
-        frozenset(_phrases(one.split(",")))
-        for one in (words.within, words.asks, words.but, words.wanted, words.troubles, words.over)
-    )
-    supposes, now, denies = (frozenset(_phrases(one.split())) for one in (words.supposes, words.now, words.denies))
-    longest = max(map(len, [*kinds, *within, *asks, *but, *supposes, *now, *wanted, *denies, *troubles, *over]))
-    common = frozenset(words.common.split())
-    return Lexicon(words.script, common, kinds, within, asks, supposes, but, now, denies, wanted, troubles, over, longest)
+    lists = {name: frozenset(_phrases(getattr(words, name).split(","))) for name in _BY_COMMAS}
+    lists |= {name: frozenset(_phrases(getattr(words, name).split())) for name in _BY_SPACES}
+    longest = max(map(len, [*kinds, *chain.from_iterable(lists.values())]))
+    return Lexicon(words.script, frozenset(words.common.split()), kinds, longest=longest, **lists)
 
 
 def _phrases(texts: Sequence[str]) -> Iterator[Phrase]:
