@@ -18,6 +18,7 @@ from clawpipe.core.contracts.odcs import contract_names, load_contract
 from clawpipe.core.contracts.reasons import all_reasons
 from clawpipe.data.capture.untaught import Fault
 from clawpipe.data.forgotten.tombstones import REASON as FORGOTTEN
+from clawpipe.data.importers.read.wrapping import LEFT_OUT
 
 CODE = Path(importlib.import_module("clawpipe").__path__[0])
 _SQL_WORD = re.compile(
@@ -184,6 +185,7 @@ SECTIONS: dict[str, tuple[str, Callable[[], list[Reason]]]] = {
         lambda: [
             *raised("data/importers data/ingest", "RefusedError", "ForeignFileError"),
             Reason(FORGOTTEN, "data/ingest/intake/admission.py"),
+            Reason(LEFT_OUT, "data/importers/read/wrapping.py"),
         ],
     ),
     "Turns that are context": (

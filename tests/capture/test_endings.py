@@ -23,12 +23,10 @@ PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBO
         (["stop"], "left", False, "complete"),  # its client had all of it
         (["stop"], "marked", True, "broken"),
         (["stop"], "left", True, "broken"),
-        (["stop"], "closed", False, "broken"),  # engines send the mark after the last chunk only
         (["stop"], "lost", False, "broken"),
         ([None], "marked", False, "broken"),
         ([""], "marked", False, "broken"),
         (["stop", None], "marked", False, "broken"),
-        ([None], "closed", False, "broken"),
         ([None], "left", False, "cancelled"),
         (["stop", None], "left", False, "cancelled"),
         (["error"], "marked", False, "broken"),

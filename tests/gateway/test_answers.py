@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from clawpipe.serve.gateway.adapters import _answer_unseen
 from clawpipe.serve.gateway.answers import ClientOptions, Collected, stripped
-from clawpipe.serve.gateway.events import events, is_done
+from clawpipe.serve.gateway.events import Splitter, events, is_done
 from clawpipe.serve.gateway.exchange import Exchange
 from clawpipe.serve.gateway.forms import CollectedText
 from clawpipe.serve.gateway.responses import CollectedResponse
@@ -559,3 +559,30 @@ def test_a_header_of_the_engine_may_hold_any_bytes():
 
     asyncio.run(run())
     assert (b"x-ratelimit-note", b"\xe2\x80\x93\xff") in sent[0]["headers"]
+
+
+MANY = 200_000  # with which a text that is copied for each delta takes minutes
+
+
+@pytest.mark.parametrize(
+    ("delta", "content"),
+    [
+        ({"content": "ab" * 20}, "ab" * 20 * MANY),
+        ({"content": [{"type": "text", "text": "ab"}]}, [{"type": "text", "text": "ab" * MANY}]),
+        ({"content": [{"type": "image", "n": 1}]}, [{"type": "image", "n": 1}] * MANY),
+    ],
+    ids=["text", "texts", "parts"],
+)
+def test_many_deltas_are_put_together(delta, content):
+    collected = Collected()
+    for _ in range(MANY):
+        collected.add({"choices": [{"index": 0, "delta": delta}]})
+    [answer] = collected.answers(with_tokens=False)
+    assert answer.message["content"] == content
+
+
+def test_an_event_of_many_pieces_is_searched_once():
+    splitter, piece = Splitter(), b"x" * 1024
+    for _ in range(20_000):
+        assert not list(splitter.add(piece))
+    assert [len(event) for event in splitter.add(b"\r\n\r\n")] == [20_000 * 1024 + 2]

@@ -224,6 +224,19 @@ def test_a_response_can_be_had_again_until_it_is_deleted(hosted):
             client.responses.retrieve(unstored.id)
 
 
+def test_what_a_response_was_asked_with_is_listed(hosted):
+    with hosted.client() as client:
+        first = client.responses.create(model="agent", input="one")
+        second = client.responses.create(model="agent", input="two", previous_response_id=first.id)
+        listed = client.responses.input_items.list(second.id, order="asc")
+        assert [one.content[0].text for one in listed.data] == ["one", "Two.", "two"]
+        with pytest.raises(openai.BadRequestError, match="is over"):
+            client.responses.cancel(first.id)
+        for ask in (client.responses.cancel, client.responses.input_items.list):
+            with pytest.raises(openai.NotFoundError):
+                ask("resp_of_another_day")
+
+
 def test_an_item_may_be_named_in_place_of_being_sent(hosted):
     with hosted.client() as client:
         first = client.responses.create(model="agent", input="one")

@@ -221,3 +221,48 @@ def test_code_that_open_webui_ran_is_a_call_with_its_output(tmp_path):
     )
     call = 'code_interpreter({"code": "print(2+2)"})'
     assert short(only(read(tmp_path, record)))[1:] == [("assistant", call), ("tool", '{"stdout": "4"}'), ("assistant", "It is 4.")]
+
+
+def oasst(name, role, text, *replies, **fields):
+    node = {"message_id": name, "parent_id": None, "text": text, "role": role, "lang": "en", "review_result": True}
+    return node | {"deleted": False, "rank": None, "labels": {"spam": {"value": 0.0}}, "replies": list(replies)} | fields
+
+
+FOLLOWED = oasst("q2", "prompter", "What?", oasst("a3", "assistant", "Sorry: so."))
+OASST = {
+    "message_tree_id": "q",
+    "tree_state": "ready_for_export",
+    "prompt": oasst(
+        *("q", "prompter", "Why?"),
+        oasst("a1", "assistant", "Because, badly.", FOLLOWED, rank=1),
+        oasst("a0", "assistant", "Because, well.", oasst("q4", "prompter", "Thanks."), rank=0),
+        oasst("a2", "assistant", "Buy now.", rank=2, deleted=True),
+        oasst("a4", "assistant", "Buy it.", rank=3, review_result=False),
+    ),
+}
+
+
+def flat(node, parent=None):
+    yield {name: value for name, value in node.items() if name != "replies"} | {"parent_id": parent, "message_tree_id": "q"}
+    for reply in node["replies"]:
+        yield from flat(reply, node["message_id"])
+
+
+@pytest.mark.parametrize("records", [[OASST], list(flat(OASST["prompt"]))], ids=["trees", "messages"])
+def test_the_best_of_ranked_answers_is_taught_and_chosen(tmp_path, records):
+    reading = read(tmp_path, *records)
+    followed, best = reading.conversations
+    assert [text for _, text in short(followed)] == ["Why?", "Because, badly.", "What?", "Sorry: so."]
+    assert (followed.kinds, best.kinds, followed.session) == (("side", "main"), ("main",), "q")
+    assert short(best) == [("user", "Why?"), ("assistant", "Because, well.")]
+    [preference] = reading.preferences
+    assert [side[0].content for side in (preference.chosen, preference.rejected)] == ["Because, well.", "Because, badly."]
+    assert (reading.reasons(), reading.accepted) == ({}, len(records))
+
+
+def test_answers_that_nobody_ranked_are_all_taught(tmp_path):
+    tree = oasst("q", "prompter", "Why?", oasst("a", "assistant", "So."), oasst("b", "assistant", "Thus."))
+    reading = read(tmp_path, OASST | {"prompt": tree})
+    assert ([short(one)[-1][1] for one in reading.conversations], reading.preferences) == (["So.", "Thus."], [])
+    empty = OASST | {"prompt": oasst("q", "prompter", "Why?")}
+    assert read(tmp_path, empty).reasons() == {"a tree of messages without an answer that is left": 1}

@@ -89,7 +89,7 @@ TELEMETRY = [
         (VERCEL_5, "21"),
         (VERCEL_3, "21"),
         (GEMINI, '{"degrees": 21}'),
-        (BEDROCK, '[{"json": {"degrees": 21}}]'),
+        (BEDROCK, '{"degrees": 21}'),
         (TELEMETRY, "21"),
     ],
     ids=["anthropic", "ai-sdk-4", "ai-sdk-5", "vercel-4", "vercel-5", "vercel-3", "gemini", "bedrock", "telemetry"],

@@ -12,6 +12,7 @@ from clawpipe.data.importers.formats.sharegpt import read_dialogue
 from clawpipe.data.importers.strict_json import RefusedError
 from clawpipe.data.wire.arguments import tool_call
 from clawpipe.data.wire.failures import call_failed
+from tests.importers.reading import read_files
 
 ANSWER = {"tool_call_id": "c1", "name": "terminal", "content": {"output": "4", "exit_code": 1, "error": None}}
 ROW = {
@@ -251,3 +252,21 @@ def test_a_call_that_breaks_off_is_malformed(said, text, calls):
     spoken = read_hermes({"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": said}]}).messages[1]
     assert spoken.content == text
     assert [(call.arguments, call.malformed) for call in spoken.tool_calls] == calls
+
+
+PLAIN = {"conversations": [{"from": "human", "value": "2+2?"}, {"from": "gpt", "value": "4"}]}
+
+
+@pytest.mark.parametrize(
+    ("row", "name"),
+    [
+        (PLAIN, "sharegpt"),
+        (PLAIN | {"completed": True, "partial": False}, "hermes"),
+        ({"conversations": [*PLAIN["conversations"], {"from": "gpt", "value": "<tool_call>\n{}\n</tool_call>"}]}, "hermes"),
+        ({"text": "<|im_start|>user\n2+2?<|im_end|>\n<|im_start|>assistant\n4<|im_end|>"}, "template-text"),
+    ],
+)
+def test_rows_of_one_form_are_named_by_who_wrote_them(tmp_path, row, name):
+    (tmp_path / "a.jsonl").write_text(json.dumps(row) + "\n")
+    for format in ("auto", "hermes", "hf"):
+        assert dict(read_files([str(tmp_path / "a.jsonl")], format).formats) == {name: 1}

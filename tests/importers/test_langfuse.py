@@ -4,6 +4,9 @@ import json
 
 import pytest
 
+from clawpipe.data.importers.read.mapping import read_mapping
+from clawpipe.data.importers.read.read import read_stream
+from clawpipe.data.importers.read.reading import Reading
 from tests.importers.reading import read_files
 
 ASKED, FOUR = {"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}
@@ -171,9 +174,40 @@ def test_exports_to_a_storage_are_observations(tmp_path):
     assert read(tmp_path, span).reasons() == {"a Langfuse observation of the kind SPAN, which is no answer of a model": 1}
 
 
-def test_a_single_score_of_a_trace_judges_it(tmp_path):
-    one, other = {"name": "user-feedback", "value": 0, "dataType": "BOOLEAN"}, {"name": "quality", "value": 0.5}
-    [conversation] = read(tmp_path, OBSERVATION | {"scores": [one, {"name": "tone", "value": None}]}).conversations
-    assert [score.value for score in conversation.judgements] == [0.0]
-    [conversation] = read(tmp_path, OBSERVATION | {"scores": [one, other]}).conversations
-    assert (conversation.judgements, conversation.extra["scores"]) == ((), [one, other])
+FEEDBACK = {"name": "user-feedback", "value": 0, "dataType": "BOOLEAN"}
+QUALITY, TONE = {"name": "quality", "value": 0.5}, {"name": "tone", "value": 1}
+
+
+@pytest.mark.parametrize(
+    ("scores", "judgements"),
+    [
+        ([QUALITY, {"name": "tone", "value": None}], [(0.5, "custom")]),
+        ([FEEDBACK, QUALITY, TONE], [(0.0, "user")]),
+        ([{"name": "user_feedback", "value": 0.25}, QUALITY], [(0.25, "custom")]),
+        ([{"name": "User thumbs", "value": None, "stringValue": "positive"}, QUALITY, TONE], [(1.0, "user")]),
+        ([FEEDBACK, {"name": "overall quality", "value": 0.75}, TONE], [(0.0, "user"), (0.75, "custom")]),
+        ([QUALITY, TONE], []),
+    ],
+)
+def test_scores_that_say_whose_they_are_judge_a_trace(tmp_path, scores, judgements):
+    reading = read(tmp_path, OBSERVATION | {"scores": scores})
+    [conversation] = reading.conversations
+    assert [(score.value, score.origin) for score in conversation.judgements] == judgements
+    assert list(reading.outcomes) == ([] if judgements else ["scores.quality.value", "scores.tone.value"])
+
+
+def test_one_of_several_scores_is_mapped_by_its_name(tmp_path):
+    (tmp_path / "a.jsonl").write_text(json.dumps(OBSERVATION | {"scores": [TONE, QUALITY]}))
+    reading = Reading()
+    [conversation] = read_stream(
+        [str(tmp_path / "a.jsonl")], reading=reading, mapping=read_mapping(["reward=scores.quality.value"])
+    )
+    assert [(score.value, score.origin) for score in conversation.judgements] == [(0.5, "custom")]
+    assert (conversation.extra["export"]["scores"], reading.outcomes) == ([TONE, QUALITY], {})
+
+
+def test_an_agent_in_a_trace_repeats_its_generations(tmp_path):
+    trace = {"id": "t", "timestamp": "2026", "input": {"city": "Oslo"}, "output": {"degrees": 3}}
+    agent = OBSERVATION | {"type": "AGENT", "output": "So 4."}
+    [conversation] = read(tmp_path, trace | {"observations": [agent, OBSERVATION]}).conversations
+    assert said(conversation)[-1] == ("assistant", "4")

@@ -71,3 +71,15 @@ def test_heartbeats_are_side_turns_and_copies_are_none(tmp_path):
 def test_lines_of_older_versions_have_no_ids(tmp_path):
     lines = [{name: value for name, value in one.items() if name not in ("id", "parentId")} for one in SESSION[2:]]
     assert len(only(read(tmp_path, HEADER, *lines)).messages) == 4
+
+
+def test_branches_read_the_messages_that_they_share_once(tmp_path):
+    """A hundred branches with one long history would else take a hundred times as long to read."""
+    turns = [entry(f"m{n}", f"m{n - 1}" if n else None, ("user", "assistant")[n % 2], f"text {n}") for n in range(20)]
+    ends = [
+        one for n in range(5) for one in (entry(f"u{n}", "m19", "user", "more"), entry(f"a{n}", f"u{n}", "assistant", f"end {n}"))
+    ]
+    conversations = read(tmp_path, *turns, *ends).conversations
+    assert [one.messages[-1].content for one in conversations] == [f"end {n}" for n in range(5)]
+    assert all(one.messages[3] is conversations[0].messages[3] for one in conversations)
+    assert [sum(kind == "main" for kind in one.kinds) for one in conversations] == [11, 1, 1, 1, 1]

@@ -87,7 +87,7 @@ def test_a_label_that_is_no_truth_is_kept_and_told(value, tmp_path):
 def test_words_for_outcomes_are_found_in_any_spelling():
     yes = ["reward_model", "humanRating", "TESTS_PASSED", "isCorrect", "user-feedback"]
     no = ["labelled", "passage", "scorer", "id", "grader_version", "correction"]
-    assert unread_outcomes([*yes, *no]) == yes
+    assert unread_outcomes(dict.fromkeys([*yes, *no])) == yes
 
 
 def test_speakers_of_tool_data_are_read(tmp_path):

@@ -40,6 +40,8 @@ RECORDS = {
     "claude-ai": [chats.CLAUDE],
     "open-webui": [WEBUI],
     "librechat": [{"conversationId": "c", "messages": chats.LIBRE, "options": {"promptPrefix": "p"}}],
+    "oasst": [chats.OASST],
+    "oasst-messages": list(chats.flat(chats.OASST["prompt"])),
     "gemini-cli": [coding.GEMINI | {"messages": [coding.ASKED, coding.CALLED, coding.ANSWERED]}, {"$set": {"lastUpdated": "2"}}],
     "copilot": [coding.vscode(response=[{"value": "a"}], vote=1, result={"metadata": ROUNDS | {"toolCallResults": {"c": {}}}})],
     "opencode": [coding.OPENCODE],
@@ -55,6 +57,8 @@ RECORDS = {
     "braintrust": [traces.BRAINTRUST],
     "weave": [traces.WEAVE],
     "phoenix": [traces.PHOENIX],
+    "bedrock": [traces.BEDROCK],
+    "mlflow": [traces.MLFLOW],
     "inspect": [results.HEADER | {"samples": [results.SAMPLE]}],
     "atif": [results.ATIF],
 }

@@ -100,7 +100,46 @@ FLAT = {
         "llm.output_messages.0.message.content": "4",
     }
 }
-CUT = {"litellm": LITELLM, "langsmith": LANGSMITH, "helicone": HELICONE, "braintrust": BRAINTRUST, "weave": WEAVE}
+BODY = {"messages": [{"role": "user", "content": [{"text": "2+2?"}]}], "inferenceConfig": {"temperature": 0.5}}
+BEDROCK = {
+    "schemaType": "ModelInvocationLog",
+    "schemaVersion": "1.0",
+    "operation": "Converse",
+    "modelId": "m",
+    "requestMetadata": {"session_id": "s1", "user_id": "ann"},
+    "input": {"inputContentType": "application/json", "inputBodyJson": BODY, "inputTokenCount": 4},
+    "output": {
+        "outputContentType": "application/json",
+        "outputBodyJson": {"output": {"message": {"role": "assistant", "content": [{"text": "4"}]}}, "stopReason": "max_tokens"},
+    },
+}
+
+
+def mlflow_span(name, kind, asked, answered, code="OK", **attributes):
+    """A span as `Trace.to_json()` of MLflow 3.17 writes it: each attribute is JSON in a text."""
+    sides = {"mlflow.spanType": kind, "mlflow.spanInputs": asked, "mlflow.spanOutputs": answered}
+    spelled = {key: json.dumps(value) for key, value in (sides | attributes).items()}
+    status = {"code": f"STATUS_CODE_{code}", "message": ""}
+    return {"trace_id": "x==", "span_id": name, "parent_span_id": None, "name": name, "status": status, "attributes": spelled}
+
+
+MLFLOW = {
+    "info": {
+        "trace_id": "tr-1",
+        "state": "OK",
+        "trace_metadata": {"mlflow.trace.session": "s1", "mlflow.trace.user": "ann", "mlflow.user": "root"},
+    },
+    "data": {
+        "spans": [
+            mlflow_span("agent", "AGENT", {"question": "2+2?"}, "4"),
+            mlflow_span("a", "CHAT_MODEL", {"messages": [ASKED], "temperature": 0.5}, CHOICES, **{"mlflow.llm.model": "m"}),
+        ]
+    },
+}
+CUT = {"litellm": LITELLM, "langsmith": LANGSMITH, "helicone": HELICONE, "braintrust": BRAINTRUST, "weave": WEAVE} | {
+    "bedrock": BEDROCK,
+    "mlflow": MLFLOW,
+}
 
 
 @pytest.mark.parametrize(("name", "record"), [*CUT.items(), ("phoenix", PHOENIX), ("phoenix", COLUMNS), ("phoenix", FLAT)])
@@ -135,6 +174,9 @@ def test_a_call_has_its_user_session_model_and_sides(tmp_path, name, record):
         (COLUMNS | {"status_code": "ERROR"}, "an OpenInference span that failed"),
         (FLAT | {"status": {"code": "ERROR", "message": "boom"}}, "an OpenInference span that failed"),
         (FLAT | {"status": {"code": 2}}, "an OpenInference span that failed"),
+        (BEDROCK | {"errorCode": "ThrottlingException"}, "an invocation in Bedrock's log that failed"),
+        (BEDROCK | {"output": {}}, "a log of Bedrock without messages in its output"),
+        (MLFLOW | {"data": {"spans": [mlflow_span("a", "LLM", "q", None, "ERROR")]}}, "a span of MLflow that failed"),
     ],
 )
 def test_what_failed_or_says_nothing_is_rejected_by_name(tmp_path, record, reason):
@@ -275,3 +317,118 @@ def test_an_agents_span_with_results_is_one_conversation(tmp_path):
 def test_an_agents_span_repeats_the_calls_beside_it(tmp_path):
     conversation = only(read(tmp_path, _otlp(SPAN | {"operation.name": "invoke_agent"}, SPAN)))
     assert [one["refused"] for one in conversation.extra["spans"]] == ["a span of an agent, beside those of its calls"]
+
+
+def _span(operation, answer, trace="t"):
+    sides = {"gen_ai.input.messages": WORDS, "gen_ai.output.messages": json.dumps([_parts("assistant", content=answer)])}
+    return {"context": {"trace_id": trace}, "attributes": {"gen_ai.operation.name": operation} | sides}
+
+
+OF_LANGFUSE = {"type": "GENERATION", "traceId": "t", "input": [ASKED], "output": FOUR}
+FINAL = {"messages": [{"type": "human", "content": "2+2?"}, {"type": "ai", "content": "So 4."}]}
+WRAPPED = [
+    (_span("chat", "4"), _span("invoke_agent", "So 4.")),
+    (OF_LANGFUSE, {"id": "t", "timestamp": "2026", "release": None, "tags": [], "input": "2+2?", "output": "So 4."}),
+    (OF_LANGFUSE, OF_LANGFUSE | {"type": "AGENT", "output": "So 4."}),
+    (LANGSMITH | {"trace_id": "t"}, LANGSMITH | {"trace_id": "t", "run_type": "chain", "outputs": FINAL}),
+    (BRAINTRUST, BRAINTRUST | {"span_attributes": {"type": "task"}, "output": "So 4."}),
+    (WEAVE, WEAVE | {"op_name": "weave:///me/p/op/solve:abc", "inputs": {"question": "2+2?"}, "output": "So 4."}),
+]
+
+
+@pytest.mark.parametrize(("call", "around"), WRAPPED)
+def test_what_wraps_calls_on_other_lines_repeats_them(tmp_path, call, around):
+    assert short(only(read(tmp_path, around))) == [("user", "2+2?"), ("assistant", "So 4.")]
+    for records in ((call, around), (around, call)):
+        reading = read(tmp_path, *records)
+        assert [short(one)[-1] for one in reading.conversations] == [("assistant", "4")]
+        assert reading.reasons() == {"a record of an agent, a chain or a trace, beside those of its calls": 1}
+
+
+def test_what_wraps_the_calls_of_another_trace_is_read(tmp_path):
+    reading = read(tmp_path, _span("chat", "4"), _span("invoke_agent", "So 4.", trace="u"))
+    assert [short(one)[-1][1] for one in reading.conversations] == ["4", "So 4."]
+
+
+def test_a_judged_span_stays_beside_its_calls(tmp_path):
+    """Its score is of no other record."""
+    judged = BRAINTRUST | {"span_attributes": {"type": "eval"}, "scores": {"Right": 1}}
+    reading = read(tmp_path, BRAINTRUST, judged)
+    assert (len(reading.conversations), reading.reasons()) == (2, {})
+
+
+def test_a_batch_of_spans_loses_what_wraps_calls(tmp_path):
+    """A collector's next batch begins with another trace, and ends with the span of the agent."""
+    agent, call = SPAN | {"operation.name": "invoke_agent", "output.messages": json.dumps([ANSWER])}, _otlp(SPAN)
+    batch = _otlp(SPAN, agent)
+    batch["resourceSpans"][0]["scopeSpans"][0]["spans"][0]["traceId"] = "u"
+    reading = read(tmp_path, call, batch)
+    assert (len(reading.conversations), reading.reasons(), reading.silent.total()) == (2, {}, 1)
+
+
+EVENTS = [
+    {"type": "message_start", "message": {"role": "assistant", "content": []}},
+    {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+    {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Let me "}},
+    {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "add."}},
+    {"type": "content_block_start", "index": 1, "content_block": {"type": "tool_use", "id": "c", "name": "add", "input": {}}},
+    {"type": "content_block_delta", "index": 1, "delta": {"type": "input_json_delta", "partial_json": '{"a"'}},
+    {"type": "content_block_delta", "index": 1, "delta": {"type": "input_json_delta", "partial_json": ": 2}"}},
+    {"type": "message_delta", "delta": {"stop_reason": "tool_use"}},
+]
+LLAMA = "<|begin_of_text|><|start_header_id|>user<|end_header_id|>2+2?<|eot_id|><|start_header_id|>assistant<|end_header_id|>"
+
+
+@pytest.mark.parametrize(
+    ("asked", "answered", "said", "status"),
+    [
+        ({"messages": [ASKED]}, {"content": [{"type": "text", "text": "4"}], "stop_reason": "end_turn"}, "4", "completed"),
+        ({"messages": [ASKED]}, EVENTS, 'Let me add. add({"a": 2})', "completed"),
+        ({"prompt": LLAMA}, {"generation": "4", "stop_reason": "length"}, "4", "truncated"),
+        ({"inputText": "2+2?"}, {"results": [{"outputText": "4", "completionReason": "FINISH"}]}, "4", "completed"),
+        ({"inputText": "2+2?"}, [{"outputText": "4"}, {"outputText": "!", "completionReason": "FINISH"}], "4!", "completed"),
+        ({"message": "2+2?"}, {"text": "4", "finish_reason": "COMPLETE"}, "4", "completed"),
+    ],
+)
+def test_bedrock_logs_bodies_of_many_makers(tmp_path, asked, answered, said, status):
+    log = BEDROCK | {"input": {"inputBodyJson": asked}, "output": {"outputBodyJson": answered}}
+    for record in (log, {"timestamp": 1, "message": json.dumps(log)}):  # the second as CloudWatch holds it
+        conversation = only(read(tmp_path, record))
+        assert short(conversation) == [("user", "2+2?"), ("assistant", said)]
+        assert (conversation.status, conversation.session) == (status, "s1")
+
+
+def test_bedrock_offers_tools_and_answers_them(tmp_path):
+    spec = {"name": "add", "description": "d", "inputSchema": {"json": {"type": "object"}}}
+    call = {"toolUse": {"toolUseId": "t", "name": "add", "input": {"a": 2}}}
+    result = {"toolResult": {"toolUseId": "t", "content": [{"text": "4"}, {"json": {"b": 1}}]}}
+    messages = [*BODY["messages"], {"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+    body = {"messages": messages, "system": [{"text": "Count."}], "toolConfig": {"tools": [{"toolSpec": spec}]}}
+    conversation = only(read(tmp_path, BEDROCK | {"input": {"inputBodyJson": body}}))
+    assert short(conversation)[2:4] == [("assistant", 'add({"a": 2})'), ("tool", '4\n{"b": 1}')]
+    [tool] = json.loads(conversation.tools)
+    assert (short(conversation)[0], tool["function"]["name"]) == (("system", "Count."), "add")
+
+
+def _assessed(*given):
+    names = ("assessment_name", "feedback", "span_id")
+    said = [dict(zip(names, (name, {"value": value}, span), strict=True)) for name, value, span in given]
+    return MLFLOW | {"info": MLFLOW["info"] | {"assessments": said}}
+
+
+def test_feedback_of_mlflow_judges_its_call(tmp_path):
+    for given, judged in [
+        ([("user_feedback", True, None), ("quality", 0.5, None)], [(1.0, "user")]),
+        ([("quality", 0.5, "a")], [(0.5, "custom")]),
+        ([("quality", 0.5, None), ("tone", 1, None)], []),
+    ]:
+        reading = read(tmp_path, _assessed(*given))
+        assert [(one.value, one.origin) for one in only(reading).judgements] == judged
+    assert list(reading.outcomes) == [f"info.assessments.{name}.feedback.value" for name in ("quality", "tone")]
+
+
+def test_rows_of_a_search_for_traces_are_traces(tmp_path):
+    row = MLFLOW["info"] | {"spans": MLFLOW["data"]["spans"], "request": {"question": "2+2?"}, "response": "4", "trace": "{}"}
+    assert only(read(tmp_path, row)).session == "s1"
+    root = row | {"spans": [mlflow_span("chat", "CHAIN", {"question": "2+2?"}, "So 4.")]}
+    assert short(only(read(tmp_path, root))) == [("user", "2+2?"), ("assistant", "So 4.")]

@@ -147,3 +147,20 @@ def test_rows_of_an_older_release_say_what_they_teach(desk, make):
     turns, whole = turn_digests("s", None, [Message(**one) for one in _spoken(SAID[:4])])
     claim = Claim("i", None, b"c", "s", turns, whole, b"\1\1", ("f", 1, 1))
     assert Repeats(desk.store, [old]).known_turns([claim]) == [[0]]
+
+
+def test_an_agents_span_that_comes_a_day_later_repeats_its_calls(desk, make):
+    def span(operation, answer):
+        said = {"gen_ai.input.messages": [{"role": "user", "content": "2+2?"}], "gen_ai.operation.name": operation}
+        answers = {"gen_ai.output.messages": [{"role": "assistant", "content": answer}]}
+        return {"traceId": "t", "attributes": said | answers}
+
+    desk.write("a.jsonl", make.lines(span("chat", "4")))
+    desk.ingest()
+    desk.append("a.jsonl", make.lines(span("invoke_agent", "So 4.")))
+    report = desk.ingest_report()
+    assert (report["trajectories"], report["quarantined"]) == (
+        0,
+        {"a record of an agent, a chain or a trace, beside those of its calls": 1},
+    )
+    assert [row["messages"][-1]["content"] for row in desk.stored()] == ["4"]

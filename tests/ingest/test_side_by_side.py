@@ -44,6 +44,13 @@ def everything(desk, make):
     claude = [{"type": role, "sessionId": "x", "uuid": f"{number}", "message": {"role": role, "content": f"{number} {MAIL}"}}
               for number, role in enumerate(["user", "assistant"] * 40)]  # fmt: skip
     desk.write("g.jsonl", make.lines(*claude))
+    said = {"gen_ai.input.messages": [{"role": "user", "content": "q"}]}
+    spans = [
+        {"traceId": f"{number}", "attributes": said | {"gen_ai.operation.name": name, "gen_ai.output.messages": [
+            {"role": "assistant", "content": f"{name} {number}"}]}}
+        for name in ("invoke_agent", "chat") for number in range(30 if name == "chat" else 60)
+    ]  # fmt: skip
+    desk.write("h.jsonl", make.lines(*spans))
     with open(os.fsencode(desk.folder) + b"/caf\xe9.jsonl", "wb") as file:
         file.write(make.lines(make.chat("odd", "name")))
 

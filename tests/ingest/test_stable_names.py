@@ -51,3 +51,9 @@ def test_tokens_count(desk, make):
     tokens = [[7, 8, 9, 20, 2], [False, False, False, True, True], [0.0, 0.0, 0.0, -0.5, -0.0]]
     [row] = desk.rows(desk.ingest())
     assert row["trajectory_id"] == _named_by_hand("atropos", row["session_id"], messages, tokens)
+
+
+def test_a_row_of_sharegpts_form_keeps_its_name(desk, make):
+    """It was called a row of Hermes once; its id is that of the rows which were stored then."""
+    desk.write("a.jsonl", make.lines({"conversations": [{"from": "human", "value": "2+2?"}, {"from": "gpt", "value": "4"}]}))
+    assert [row["trajectory_id"] for row in desk.rows(desk.ingest())] == ["217c5d2db5ddb1ad39eda0f86475d3f8"]

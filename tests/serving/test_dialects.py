@@ -227,6 +227,40 @@ def test_responses_are_kept_until_they_are_deleted(client):
         client.responses.retrieve(unkept.id)
 
 
+def test_what_a_response_was_asked_with_is_listed(client):
+    first = client.responses.create(model="agent", input="Hi", max_output_tokens=2)
+    asked = [{"role": "user", "content": "And?"}]
+    second = client.responses.create(model="agent", input=asked, previous_response_id=first.id, max_output_tokens=2)
+    listed = client.responses.input_items.list(second.id, order="asc")
+    assert [one.type for one in listed.data] == ["message"] * 3
+    assert [one.content[0].text for one in listed.data] == ["Hi", first.output_text, "And?"]
+    last = client.responses.input_items.list(second.id, limit=1)
+    assert (last.data[0].content[0].text, last.has_more) == ("And?", True)
+    assert [one.content[0].text for one in last] == ["And?", first.output_text, "Hi"]  # the client asks for the other pages
+    for limit in (0, 101):
+        with pytest.raises(openai.BadRequestError, match="limit"):
+            client.responses.input_items.list(second.id, limit=limit)
+
+
+def test_no_response_runs_in_the_background(random_server, client):
+    said = client.responses.create(model="agent", input="Hi", max_output_tokens=2)
+    with pytest.raises(openai.BadRequestError, match="is over"):
+        client.responses.cancel(said.id)
+    for ask in (client.responses.cancel, client.responses.input_items.list):
+        with pytest.raises(openai.NotFoundError, match="no response 'resp_1' is kept here"):
+            ask("resp_1")
+    for path in ("input_tokens", "compact", said.id):
+        refused = post(random_server, f"/v1/responses/{path}", {"model": "agent", "input": "one"})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (404, "not_found")
+
+
+def test_obfuscation_may_be_asked_for(client):
+    asked = {"model": "agent", "stream": True, "stream_options": {"include_obfuscation": True}}
+    said = [{"role": "user", "content": "Hi"}]
+    assert list(client.chat.completions.create(**asked, messages=said, max_tokens=2))[-1].choices[0].finish_reason
+    assert list(client.responses.create(**asked, input="Hi", max_output_tokens=2))[-1].type == "response.incomplete"
+
+
 def test_feedback_names_an_answer_by_its_id(random_server, client):
     said = client.responses.create(model="agent", input="Hi", max_output_tokens=2)
     assert post(random_server, "/v1/feedback", {"response_id": said.id, "thumb": "up"}).status_code == 201

@@ -76,7 +76,6 @@ def test_pages_of_other_sites_and_names_are_not_answered(random_server):
         ({"response_format": {"type": "grammar"}}, "response_format.type"),
         ({"response_format": {"type": "json_schema", "json_schema": {}}}, "response_format"),
         ({"stream_options": {"include_usage": True}}, "stream_options"),
-        ({"stream": True, "stream_options": {"include_obfuscation": True}}, "stream_options.include_obfuscation"),
         ({"tool_choice": "required"}, "tool_choice"),  # without tools
         ({"tools": [tool()], "tool_choice": {"type": "function", "function": {"name": "shop"}}}, "tool_choice"),
         ({"tools": [tool()], "tool_choice": {"type": "function"}}, "tool_choice"),

@@ -1,11 +1,13 @@
 """Texts in parts: one text for the server, imports, the gateway's sessions, and the API of responses."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from clawpipe.data.capture.sessions import sessions_of
 from clawpipe.data.importers.message import read_messages
 from clawpipe.data.wire.dialects.responses_in import messages_of
-from clawpipe.data.wire.texts import joined_texts, texts_of
+from clawpipe.data.wire.texts import GrowingText, joined_texts, texts_of
 from clawpipe.serve.serving.conversation import to_messages
 from clawpipe.serve.serving.protocol import RequestMessage
 from tests.capture.test_sessions import turn
@@ -66,3 +68,15 @@ def test_a_session_goes_on_however_its_texts_are_cut(role):
 def test_content_that_is_not_all_text():
     assert texts_of([*parts(["a"]), {"type": "image_url", "image_url": {}}]) is None
     assert (texts_of("a"), texts_of(None), texts_of(["a", *parts(["b"])])) == (["a"], [], ["a", "b"])
+
+
+@given(st.lists(st.text(max_size=4)), st.integers(0, 60))
+def test_a_growing_text_is_its_pieces(pieces, start):
+    text, asked = GrowingText(), GrowingText("ab")
+    for piece in pieces:
+        text.add(piece)
+        asked.add(piece)
+        assert str(asked).endswith(piece)  # asking changes nothing
+    whole = "".join(pieces)
+    assert (text.after(start), str(text), len(text), bool(text)) == (whole[start:], whole, len(whole), bool(whole))
+    assert str(asked) == "ab" + whole

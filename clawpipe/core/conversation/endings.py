@@ -14,7 +14,7 @@ COLUMNS = ("source", "status", "finish_reason")  # of a row of `trajectories`, w
 
 _WORDS: dict[Ending, str] = {
     "completed": """
-        stop stopped complete completed done finished success succeeded ok end end_turn eos eos_token stop_sequence stop_str
+        stop stopped complete completed done finish finished success succeeded ok end end_turn eos eos_token stop_sequence stop_str
         stop_token tool_calls tool_call tool_use tooluse function_call function_calls""",
     "truncated": """
         length max_tokens max_output_tokens max_completion_tokens max_new_tokens max_length token_limit time_limit model_length

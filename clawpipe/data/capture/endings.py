@@ -7,9 +7,9 @@ from typing import Literal
 
 from clawpipe.data.capture.records import Ending
 
-Transport = Literal["marked", "closed", "lost", "left"]
-"""How the bytes of an answer ended: with a mark (`[DONE]`, a last event, the end of a whole body), with an orderly close before a
-mark, with a lost connection or half an event, or because the client left."""
+Transport = Literal["marked", "lost", "left"]
+"""How the bytes of an answer ended: with a mark (`[DONE]`, a last event, a finish reason, the end of a body), before it or with
+half an event, or because the client left."""
 
 _FAILURES = (
     *("error", "errored", "abort", "aborted", "cancel", "cancelled", "canceled", "fail", "failed", "failure"),
@@ -28,10 +28,14 @@ def ending_of_answer(reasons: Sequence[str | None], transport: Transport, failed
     """
     if says_failure(reasons, failed):
         return "broken"
-    finished = bool(reasons) and all(reasons)
     if transport == "left":
-        return "complete" if finished else "cancelled"
-    return "complete" if finished and transport == "marked" else "broken"
+        return "complete" if is_finished(reasons) else "cancelled"
+    return "complete" if is_finished(reasons) and transport == "marked" else "broken"
+
+
+def is_finished(reasons: Sequence[str | None]) -> bool:
+    """Return whether each choice that began has its finish reason: then its stream may end without a mark, as some servers' do."""
+    return bool(reasons) and all(reasons)
 
 
 def says_failure(reasons: Sequence[str | None], failed: bool) -> bool:

@@ -96,8 +96,17 @@ def _kind_of(part: Any) -> tuple[str, JsonObject]:
     if part.get("thought") is True:
         return "thinking", _without(part, "thought")
     bare = next((name for name in _BARE if name in part), "unknown")
-    content = part.get(bare)
+    content = _typed(part.get(bare))
     return bare, _without(part, bare) | content if isinstance(content, dict) else part
+
+
+def _typed(content: Any) -> Any:
+    """Return the content of a bare part; Bedrock's tool results hold texts and JSON that no type names."""
+    listed = content.get("content") if isinstance(content, dict) else None
+    if not isinstance(listed, list) or not all(isinstance(one, dict) and one.keys() in ({"text"}, {"json"}) for one in listed):
+        return content
+    texts = [one["text"] if "text" in one else json.dumps(one["json"], ensure_ascii=False) for one in listed]
+    return content | {"content": [{"type": "text", "text": text} for text in texts]}
 
 
 def _without(part: JsonObject, name: str) -> JsonObject:

@@ -47,15 +47,18 @@ class ReadMessages(NamedTuple):
     failed: Mapping[int, bool] = UNMARKED
 
 
-def read_messages(given: Iterable[Any], where: str = "messages") -> ReadMessages:
+def read_messages(given: Iterable[Any], where: str = "messages", first: int = 0) -> ReadMessages:
     """Read a list of messages. A message with tool results becomes several.
+
+    Args:
+        first: number of the first of them, which makes the ids of unnamed calls unique.
 
     Raises:
         RefusedError: elements are not messages; with the reasons of all of them.
     """
     listed = list(as_list(given, where))
     reader, reasons = _Reader(where, asked=any(part.get("role") in ("user", "human") for part in listed)), Reasons()
-    for number, part in enumerate(listed):
+    for number, part in enumerate(listed, first):
         with reasons:
             reader.add(part, number)
     reasons.raise_all()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
 from clawpipe.data.importers.fields import Fields
@@ -22,7 +22,7 @@ _SOUNDS = frozenset(
     (
         *("reward", "rewards", "score", "scores", "success", "successful", "label", "labels", "rating", "ratings", "rated"),
         *("passed", "pass", "correct", "correctness", "accuracy", "outcome", "outcomes", "resolved", "solved", "grade", "grades"),
-        *("graded", "verdict", "feedback", "quality", "thumb", "thumbs", "preference", "preferred"),
+        *("graded", "verdict", "feedback", "assessments", "quality", "thumb", "thumbs", "preference", "preferred"),
     )
 )
 
@@ -71,9 +71,16 @@ def _outcome(fields: Fields) -> tuple[Judgement, ...]:
     return (Judgement(float(value), "custom", success, reason=f"{name} of the row", evidence=evidence),)
 
 
-def unread_outcomes(columns: Iterable[str]) -> list[str]:
-    """Return the columns with a word for an outcome in their name."""
-    return sounding(columns, _SOUNDS)
+def unread_outcomes(columns: Mapping[str, Any]) -> list[str]:
+    """Return the columns with a word for an outcome in their name; of one that lists scores by name, the path to each of them."""
+    return [path for name in sounding(columns, _SOUNDS) for path in _named_in(columns[name], name) or [name]]
+
+
+def _named_in(value: Any, column: str) -> list[str]:
+    """Return the paths to the scores that a column lists by name; MLflow's are values of `feedback`."""
+    listed = [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+    paths = [(one, "value" if "value" in one else "feedback.value") for one in listed if "value" in one or "feedback" in one]
+    return [f"{column}.{name}.{path}" for one, path in paths if (name := one.get("name") or one.get("assessment_name"))]
 
 
 def sounding(columns: Iterable[str], words: Set[str]) -> list[str]:

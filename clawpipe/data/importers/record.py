@@ -145,6 +145,7 @@ class Conversation:
         unread: indices of the messages in which a placeholder replaces content that is not text; `extra` holds that content.
         lines: the number of lines of the file that the conversation was read from.
         context: how many of the assistant messages are the history that the record repeats, and no turns of it.
+        trace: name of the trace whose calls it is one of, or wraps (`wraps`): then it repeats those that are recorded.
         continued: whether the last message goes on with the answer before it, with which its request ended (a prefill).
     """
 
@@ -169,6 +170,8 @@ class Conversation:
     lines: int = 1
     context: int = 0
     continued: bool = False
+    trace: str | None = None
+    wraps: bool = False
 
     @property
     def turns(self) -> Counter[Kind]:

@@ -13,6 +13,39 @@ from typing import Any
 from clawpipe.core.conversation.messages import Role
 
 
+class GrowingText:
+    """A text that comes in pieces, put together in time that is linear in its length: `str` of it joins them.
+
+    Adding to a text that an attribute or a dictionary holds copies all of it, for each of perhaps millions of pieces.
+    """
+
+    def __init__(self, text: str = "") -> None:
+        self._pieces, self._length = [text] if text else [], len(text)
+
+    def add(self, text: str) -> None:
+        if text:
+            self._pieces.append(text)
+            self._length += len(text)
+
+    def after(self, start: int) -> str:
+        """Return what has come after the first `start` characters."""
+        left, found = self._length - start, list[str]()
+        for piece in reversed(self._pieces):
+            if left <= 0:
+                break
+            found.append(piece[-left:] if len(piece) > left else piece)
+            left -= len(piece)
+        return "".join(reversed(found))
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __str__(self) -> str:
+        if len(self._pieces) > 1:
+            self._pieces = ["".join(self._pieces)]
+        return self._pieces[0] if self._pieces else ""
+
+
 def joined_texts(role: Role | str, texts: Iterable[str]) -> str:
     """Return the text of a message in several parts."""
     return ("" if role == "assistant" else "\n").join(texts)

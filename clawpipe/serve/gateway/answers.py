@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from clawpipe.core.basics.json_types import JsonObject
-from clawpipe.data.capture.endings import Transport, ending_of_answer, says_failure
+from clawpipe.data.capture.endings import Transport, ending_of_answer, is_finished, says_failure
 from clawpipe.data.capture.records import Answer, Ending
 from clawpipe.data.wire.dialects.calls import UnheldError
 from clawpipe.data.wire.thoughts import FIELDS
@@ -76,6 +76,7 @@ class Collected:
         response_id, model, usage: as the engine says them.
         prompt: token ids of the prompt, if the engine says them.
         over: whether a chunk said that it is the last one.
+        has_last_event: whether each stream of this form says so; others may end behind the finish reason.
         failed: whether an error was among the chunks, in the body or in a choice.
         failure: what the engine says of that error, if it says something.
         unheld: why no record can hold the answer; None if one can.
@@ -83,6 +84,7 @@ class Collected:
     """
 
     over = False
+    has_last_event = False
     response: JsonObject | None = None
 
     def __init__(self) -> None:
@@ -151,6 +153,11 @@ class Collected:
     def ending(self, transport: Transport) -> Ending:
         """Return how the answer ended, if its bytes ended in this way."""
         return ending_of_answer(self.reasons, transport, self.failed)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether each choice has its finish reason, none failed, and no last event is still to come."""
+        return is_finished(self.reasons) and not self.says_failure and (self.over or not self.has_last_event)
 
     @property
     def says_failure(self) -> bool:

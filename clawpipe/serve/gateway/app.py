@@ -31,7 +31,7 @@ from clawpipe.serve.gateway.passing import pass_error, passed_on, sent_on
 from clawpipe.serve.gateway.recorder import UNWRITABLE, CaptureError, Recorder
 from clawpipe.serve.gateway.upstream import Reply, unavailable
 from clawpipe.serve.gateway.upstreams import Upstreams
-from clawpipe.serve.serving.errors import ApiError
+from clawpipe.serve.serving.errors import ApiError, not_cancellable
 from clawpipe.serve.serving.feedback import feedback_of
 
 log = logging.getLogger("clawpipe.gateway")
@@ -39,8 +39,13 @@ _MODELS = "/v1/models"
 _EMBEDDINGS = "/v1/embeddings"
 _MODEL = re.compile(r"/v1/models/(?!\.\.?(?:/|\Z))[A-Za-z0-9_.:@-]+(?:/[A-Za-z0-9_.:@-]+)?")  # a hub's names have two parts
 _SESSION_DONE = re.compile(r"/v1/sessions/([^/]+)/done")
-_RESPONSE = re.compile(r"/v1/responses/([^/]+)")
-_NAMED = ((_SESSION_DONE, "/v1/sessions/ID/done"), (_RESPONSE, "/v1/responses/ID"), (_MODEL, "/v1/models/ID"))
+_RESPONSE, _OF_RESPONSE = re.compile(r"/v1/responses/([^/]+)"), re.compile(r"/v1/responses/([^/]+)/(cancel|input_items)")
+_NAMED = (
+    (_OF_RESPONSE, "/v1/responses/ID/..."),
+    (_SESSION_DONE, "/v1/sessions/ID/done"),
+    (_RESPONSE, "/v1/responses/ID"),
+    (_MODEL, "/v1/models/ID"),
+)
 _HEALTH_SECONDS = 2.0  # for which an answer about the engine is kept
 
 Handler = Callable[[Exchange, Key], Awaitable[None]]
@@ -120,6 +125,8 @@ class Gateway:
             own[path] = ("POST", self._done)
         elif _RESPONSE.fullmatch(path) and exchange.method != "POST":  # nothing is posted to a response, so it is no id
             own[path] = ("DELETE", self._forget_response) if exchange.method == "DELETE" else ("GET", self._response)
+        elif found := _OF_RESPONSE.fullmatch(path):
+            own[path] = ("POST", self._cancel) if found[2] == "cancel" else ("GET", self._input_items)
         elif _MODEL.fullmatch(path):
             own.setdefault(path, ("GET", self._models))
         if path not in own:
@@ -211,6 +218,14 @@ class Gateway:
 
     async def _response(self, exchange: Exchange, key: Key) -> None:
         await exchange.respond_json(self.chat.response(key, exchange.path.rpartition("/")[2]))
+
+    async def _input_items(self, exchange: Exchange, key: Key) -> None:
+        await exchange.respond_json(self.chat.input_items(key, exchange.path.split("/")[3], exchange.query))
+
+    async def _cancel(self, exchange: Exchange, key: Key) -> None:
+        name = exchange.path.split("/")[3]
+        self.chat.response(key, name)
+        raise not_cancellable(name)
 
     async def _forget_response(self, exchange: Exchange, key: Key) -> None:
         name = exchange.path.rpartition("/")[2]

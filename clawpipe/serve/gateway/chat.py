@@ -33,7 +33,7 @@ from clawpipe.serve.gateway.recorder import Recorder
 from clawpipe.serve.gateway.turns import Asked
 from clawpipe.serve.gateway.upstream import CHAT, Upstream
 from clawpipe.serve.gateway.upstreams import Upstreams
-from clawpipe.serve.serving.errors import ApiError, not_kept, wrong_request
+from clawpipe.serve.serving.errors import ApiError, input_page, not_kept, wrong_request
 
 log = logging.getLogger("clawpipe.gateway")
 CAPTURE_HEADER = "x-clawpipe-capture"
@@ -127,6 +127,10 @@ class Chat:
         if found := self._kept.get(key.name, name):
             return found
         raise not_kept(name)
+
+    def input_items(self, key: Key, name: str, query: str) -> JsonObject:
+        """Return a page of what a response was asked with. Raises ApiError: 404, it is not kept; 400, no such page."""
+        return input_page(self._kept.input_items(key.name, name), name, query)
 
     def forget_response(self, key: Key, name: str) -> None:
         """Forget a response that a key was given. Raises ApiError (404) if it is not kept."""

@@ -13,6 +13,7 @@ from clawpipe.core.basics.json_types import JsonObject
 
 DONE = b"data: [DONE]\n\n"
 _END = re.compile(rb"(?:\r\n|\n|\r(?!\n)){2}")
+_END_BYTES = 4  # of the longest end
 _ERROR = re.compile(rb"""error:|event: ?error\s*\Z|\{\s*"error\"""")
 _LONGEST = 64 << 20  # bytes of an event; the first one may hold the prompt's tokens
 _SHALLOW = 250  # objects and lists; so few cannot be nested deeper than orjson writes
@@ -22,7 +23,7 @@ class Splitter:
     """Splits bytes into events, wherever the bytes are cut."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._rest, self._searched = bytearray(), 0  # what follows the last end, and how much of it holds none
 
     def add(self, data: bytes) -> Iterator[bytes]:
         """Yield the events that end in these bytes, each with a blank line behind it.
@@ -30,10 +31,13 @@ class Splitter:
         Raises:
             aiohttp.ClientPayloadError: an event does not end.
         """
-        data = self._rest + data
-        held = data[-1:] if data.endswith(b"\r") else b""  # the line may end with the next byte
-        *whole, self._rest = _END.split(data[: len(data) - len(held)])
-        self._rest += held
+        self._rest += data
+        size = len(self._rest) - self._rest.endswith(b"\r")  # the line may end with the next byte
+        ends = [match.span() for match in _END.finditer(self._rest, max(0, self._searched - _END_BYTES), size)]
+        starts = [0, *(end for _, end in ends)]
+        whole = [bytes(self._rest[start:end]) for start, (end, _) in zip(starts, ends, strict=False)]
+        del self._rest[: starts[-1]]
+        self._searched = size - starts[-1]
         yield from (event + b"\n\n" for part in whole if (event := part.lstrip(b"\r\n")))
         if len(self._rest) > _LONGEST:
             raise aiohttp.ClientPayloadError("an event without an end")
@@ -44,7 +48,7 @@ class Splitter:
         Raises:
             aiohttp.ClientPayloadError: it is cut off.
         """
-        event = self._rest.strip()
+        event = bytes(self._rest).strip()
         if not event or event.startswith(b":"):
             return
         if not is_done(event) and loaded(data_of(event)) is None:

@@ -7,6 +7,7 @@ from clawpipe.data.capture.records import Answer
 from clawpipe.data.wire.arguments import parsed_object
 from clawpipe.data.wire.dialects.fields import WrongRequestError
 from clawpipe.data.wire.dialects.messages_in import MALFORMED, UntranslatableError, message_of_blocks
+from clawpipe.data.wire.texts import GrowingText
 from clawpipe.serve.gateway.answers import Collected
 
 _REASONS = {  # other reasons stay as they are said: nobody knows that they end a whole answer
@@ -15,7 +16,8 @@ _REASONS = {  # other reasons stay as they are said: nobody knows that they end 
     "tool_use": "tool_calls",
     "refusal": "content_filter",
 }
-_DELTAS = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}  # and the field of each
+_INPUT = "partial_json"
+_DELTAS = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": _INPUT}  # and the field of each
 _PROMPT = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 
@@ -26,10 +28,12 @@ class CollectedMessage(Collected):
         over: whether the last event has come.
     """
 
+    has_last_event = True
+
     def __init__(self) -> None:
         super().__init__()
         self._blocks: dict[int, JsonObject] = {}
-        self._inputs: dict[int, str] = {}  # of calls, as they come
+        self._grown: dict[tuple[int, str], GrowingText] = {}  # fields of blocks, as they come
         self._reason: str | None = None
 
     def add(self, body: JsonObject) -> None:
@@ -46,6 +50,7 @@ class CollectedMessage(Collected):
             self._finish({**inner.get("delta", {}), "usage": body.get("usage")})
         elif isinstance(place, int) and "content_block" in inner:
             self._blocks[place] = dict(inner["content_block"])
+            self._grown = {key: text for key, text in self._grown.items() if key[0] != place}
         elif isinstance(place, int) and place in self._blocks and "delta" in inner:
             self._grow(place, inner["delta"])
 
@@ -62,10 +67,9 @@ class CollectedMessage(Collected):
         text = delta.get(name)
         if not isinstance(text, str):
             return
-        if name == "partial_json":
-            self._inputs[place] = self._inputs.get(place, "") + text
-        else:
-            self._blocks[place][name] = str(self._blocks[place].get(name) or "") + text
+        if (place, name) not in self._grown:
+            self._grown[place, name] = GrowingText(str(self._blocks[place].get(name) or "") if name != _INPUT else "")
+        self._grown[place, name].add(text)
 
     def _finish(self, said: JsonObject) -> None:
         reason, usage = said.get("stop_reason"), said.get("usage")
@@ -104,8 +108,8 @@ class CollectedMessage(Collected):
         return message_of_blocks([self._whole(place, block) for place, block in sorted(self._blocks.items())], "content")
 
     def _whole(self, place: int, block: JsonObject) -> JsonObject:
-        text = self._inputs.get(place)
-        if not text:
-            return block
-        given = parsed_object(text)
-        return block | {"input": {MALFORMED: text} if given is None else given}
+        grown = {name: str(text) for (at, name), text in self._grown.items() if at == place}
+        text = grown.pop(_INPUT, "")
+        given = parsed_object(text) if text else None
+        called = {"input": {MALFORMED: text} if given is None else given} if text else {}
+        return block | grown | called

@@ -8,10 +8,12 @@ from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.data.capture.records import Answer
 from clawpipe.data.wire.dialects.fields import UntranslatableError
 from clawpipe.data.wire.dialects.responses_in import messages_of, text_of_parts
+from clawpipe.data.wire.texts import GrowingText
 from clawpipe.serve.gateway.answers import Collected
 
 _LAST = ("response.completed", "response.incomplete", "response.failed", "response.cancelled", "error")
 _FAILED = ("failed", "cancelled")
+_DELTAS = {"response.output_text.delta": "content", "response.function_call_arguments.delta": "arguments"}  # and what grows
 
 
 class CollectedResponse(Collected):
@@ -21,9 +23,12 @@ class CollectedResponse(Collected):
         over: whether the last event has come.
     """
 
+    has_last_event = True
+
     def __init__(self) -> None:
         super().__init__()
         self._items: dict[int, Any] = {}
+        self._grown: dict[tuple[int, str], GrowingText] = {}  # fields of items, as they come
         self._reason: str | None = None
 
     def add(self, body: JsonObject) -> None:
@@ -45,7 +50,8 @@ class CollectedResponse(Collected):
         if is_last:
             self.response = body
             output = body.get("output")
-            self._items = dict(enumerate(output if isinstance(output, list) else [])) or self._items
+            if isinstance(output, list) and output:
+                self._items, self._grown = dict(enumerate(output)), {}
             self._finish(body)
 
     def _add_part(self, kind: str, event: JsonObject) -> None:
@@ -55,11 +61,22 @@ class CollectedResponse(Collected):
             return
         if isinstance(item, dict):
             self._items[place] = {**item}
-        elif isinstance(delta, str) and (one := self._items.get(place)) is not None:
-            if kind == "response.output_text.delta":
-                one["content"] = _quiet_content(one.get("content")) + delta
-            elif kind == "response.function_call_arguments.delta":
-                one["arguments"] = str(one.get("arguments") or "") + delta
+            self._grown = {key: text for key, text in self._grown.items() if key[0] != place}
+        elif isinstance(delta, str) and place in self._items and kind in _DELTAS:
+            self._grow(place, _DELTAS[kind], delta)
+
+    def _grow(self, place: int, name: str, delta: str) -> None:
+        if (place, name) not in self._grown:
+            begun = self._items[place].get(name)
+            self._grown[place, name] = GrowingText(_quiet_content(begun) if name == "content" else str(begun or ""))
+        self._grown[place, name].add(delta)
+
+    def _whole(self) -> list[Any]:
+        """Return the items in their order, with what has come of them."""
+        grown: dict[int, JsonObject] = {}
+        for (place, name), text in self._grown.items():
+            grown.setdefault(place, {})[name] = str(text)
+        return [item | grown[place] if place in grown else item for place, item in sorted(self._items.items())]
 
     def _finish(self, response: JsonObject) -> None:
         given = response.get("usage")
@@ -92,7 +109,7 @@ class CollectedResponse(Collected):
     def uncaptured(self) -> str | None:
         """Return why there is nothing to record, or no record can hold it; None if one can."""
         try:
-            messages_of(item for _, item in sorted(self._items.items()))
+            messages_of(self._whole())
         except UntranslatableError as error:
             return str(error)
         return super().uncaptured()
@@ -105,7 +122,7 @@ class CollectedResponse(Collected):
     def _messages(self) -> list[JsonObject]:
         """Return the answer's message; none if it holds what a chat cannot."""
         try:
-            messages = messages_of(item for _, item in sorted(self._items.items()))
+            messages = messages_of(self._whole())
         except UntranslatableError:
             return []
         replies = [one for one in messages if one["role"] == "assistant" and one.keys() - {"role"}]

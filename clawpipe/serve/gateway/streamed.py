@@ -6,6 +6,7 @@ from typing import Any
 
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.data.wire.dialects.calls import Call, Calls, Fragment, UnheldError
+from clawpipe.data.wire.texts import GrowingText
 
 
 class StreamedMessage:
@@ -32,11 +33,11 @@ class StreamedMessage:
         """Return the message without its role. Raises UnheldError if a call has no name."""
         calls = {"tool_calls": self._calls.written()} if self._calls else {}
         function = {"function_call": self._function.function()} if self._function else {}
-        return self._fields | calls | function
+        return {name: _written(value) for name, value in self._fields.items()} | calls | function
 
     def _is_whole(self, message: JsonObject) -> bool:
         """Whether a message is all of the answer: the first of a choice, or one that says again what came in deltas."""
-        said, before = message.get("content"), self._fields.get("content")
+        said, before = message.get("content"), _written(self._fields.get("content"))
         return not (self._fields or self._calls or self._function) or (
             isinstance(said, str) and isinstance(before, str) and bool(before) and said.startswith(before)
         )
@@ -65,19 +66,46 @@ class StreamedMessage:
             self._calls.add(fragments)
 
     def _joined(self, name: str, value: Any) -> Any:
-        """Return a field with what a delta adds to it."""
+        """Return a field with what a delta adds to it: in a form that grows, since there may be millions of deltas."""
         before = self._fields.get(name)
         if before is None or name == "role":
             return value
         if name == "audio":
             raise UnheldError("sound that comes in fragments")
-        if isinstance(before, str) and isinstance(value, str):
-            return before + value
-        if name == "content":
-            return _joined_parts([*_parts(before), *_parts(value)])
-        if isinstance(before, list) and isinstance(value, list):
-            return [*before, *value]
-        return value
+        if isinstance(before, str | GrowingText) and isinstance(value, str):
+            grown: GrowingText | _Parts = GrowingText(before) if isinstance(before, str) else before
+            grown.add(value)
+        elif name == "content" or (isinstance(before, list | _Parts) and isinstance(value, list)):
+            grown = before if isinstance(before, _Parts) else _Parts(_parts(_written(before)), joins=name == "content")
+            grown.add(_parts(value))
+        else:
+            return value
+        return grown
+
+
+class _Parts:
+    """A list of parts that grows; `joins`: texts that follow each other are one."""
+
+    def __init__(self, parts: list[Any], *, joins: bool) -> None:
+        self._listed, self._joins = list[Any](), joins
+        self.add(parts)
+
+    def add(self, parts: list[Any]) -> None:
+        for part in parts:
+            if not (self._joins and _is_text(part)):
+                self._listed.append(part)
+                continue
+            if not (self._listed and isinstance(self._listed[-1], GrowingText)):
+                self._listed.append(GrowingText())
+            self._listed[-1].add(part["text"])
+
+    def written(self) -> list[Any]:
+        return [{"type": "text", "text": str(part)} if isinstance(part, GrowingText) else part for part in self._listed]
+
+
+def _written(value: Any) -> Any:
+    """Return a field as a whole answer has it."""
+    return value.written() if isinstance(value, _Parts) else str(value) if isinstance(value, GrowingText) else value
 
 
 def _numberless(call: Any) -> JsonObject:
@@ -91,17 +119,6 @@ def _parts(content: Any) -> list[Any]:
     if isinstance(content, str):
         return [{"type": "text", "text": content}] if content else []
     return content if isinstance(content, list) else [content]
-
-
-def _joined_parts(parts: list[Any]) -> list[Any]:
-    """Return parts of which texts that follow each other are one."""
-    joined: list[Any] = []
-    for part in parts:
-        if joined and _is_text(part) and _is_text(joined[-1]):
-            joined[-1] = part | {"text": joined[-1]["text"] + part["text"]}
-        else:
-            joined.append(part)
-    return joined
 
 
 def _is_text(part: Any) -> bool:

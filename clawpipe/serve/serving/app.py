@@ -32,7 +32,7 @@ from clawpipe.serve.serving.dialects import (
     message_translation,
     response_translation,
 )
-from clawpipe.serve.serving.errors import ApiError, api_error, error_body, not_kept
+from clawpipe.serve.serving.errors import ApiError, api_error, error_body, input_page, not_cancellable, not_kept
 from clawpipe.serve.serving.feedback import feedback_of
 from clawpipe.serve.serving.follow import Follower
 from clawpipe.serve.serving.generate import GENERATE, generate_kind
@@ -185,6 +185,18 @@ def _add_dialects(app: FastAPI, answering: Answering, key: str) -> None:
         if found := kept.get("", name):
             return found
         raise not_kept(name)
+
+    @app.get(f"{RESPONSES}/{{name}}/input_items", dependencies=[_key_needed(key)])
+    async def items(http: Request, name: str) -> JsonObject:
+        return input_page(kept.input_items("", name), name, http.url.query)
+
+    @app.post(f"{RESPONSES}/{{name}}/cancel", dependencies=[_key_needed(key)])
+    async def cancel(name: str) -> JsonObject:
+        raise not_cancellable(name) if kept.get("", name) else not_kept(name)
+
+    @app.post(f"{RESPONSES}/{{name}}", dependencies=[_key_needed(key)])
+    async def nothing(http: Request) -> JsonObject:
+        raise ApiError(404, f"nothing is posted to {http.url.path[:200]!r} here", code="not_found")
 
     @app.delete(f"{RESPONSES}/{{name}}", dependencies=[_key_needed(key)])
     async def forget(name: str) -> JsonObject:

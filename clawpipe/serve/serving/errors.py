@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.services.requests import ENCODINGS, EncodingError
 from clawpipe.data.wire.dialects.fields import WrongRequestError
+from clawpipe.data.wire.dialects.input_items import page_of
 from clawpipe.data.wire.dialects.messages_out import messages_error
 from clawpipe.errors import BusyError, ClawpipeError
 
@@ -85,6 +86,23 @@ def reason_of(body: JsonObject) -> str | None:
 def not_kept(response_id: str) -> ApiError:
     """Return the error of a response that is not kept, or not any more."""
     return ApiError(404, f"no response {response_id[:200]!r} is kept here", "response_id", "not_found")
+
+
+def input_page(items: list[JsonObject] | None, response_id: str, query: str) -> JsonObject:
+    """Return the page that a query asks for of what a response was asked with. Raises ApiError: 404, it is not kept; 400."""
+    if items is None:
+        raise not_kept(response_id)
+    try:
+        return page_of(items, query)
+    except WrongRequestError as error:
+        raise wrong_request(error) from None
+
+
+def not_cancellable(response_id: str) -> ApiError:
+    """Return the error of a response that is kept, and is over: none runs in the background."""
+    return ApiError(
+        400, f"the response {response_id[:200]!r} is over; none runs in the background", "response_id", "not_cancellable"
+    )
 
 
 def failed_error() -> ApiError:

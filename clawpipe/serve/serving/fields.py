@@ -70,7 +70,7 @@ def _token_ids(bias: dict[str, float]) -> dict[str, float]:
 
 class StreamOptions(Block):
     include_usage: bool | None = None
-    include_obfuscation: Annotated[bool, only(False)] | None = None
+    include_obfuscation: bool | None = None  # of no effect: nothing here is padded against whoever counts bytes
 
 
 class SamplingFields(Block):

@@ -18,9 +18,9 @@ Of /v1/chat/completions:
 | `response_format` | `json_object` or `json_schema`: no token is sampled that does not fit (llguidance). Beside tools the answer is such JSON, or calls |
 | `logprobs`, `top_logprobs` | log-probs under the model's own distribution (temperature 1, all tokens), as OpenAI and vLLM report them, whatever the settings are; one entry a sampled token of the text, that of a call included; not of the end marker |
 | `return_token_ids` | as vLLM: `prompt_token_ids` (in a stream: in the first chunk), and in each choice `token_ids` (in a stream: of this chunk), the end marker and a stop string's tokens included. `logprobs` are then one entry for each of these ids, at the sampling temperature over the full vocabulary (at 1 when greedy), and say so: `"kind": "tempered"`, header `x-clawpipe-logprobs` |
-| `modalities`, `stream_options.include_obfuscation` | only with the value that changes nothing |
+| `modalities` | only with the value that changes nothing |
 | `session_id` | the conversation, as the header `X-Session-Id` |
-| `user`, `metadata`, `store`, `service_tier`, `prediction` and other labels; fields that nobody here knows | taken and of no effect |
+| `user`, `metadata`, `store`, `service_tier`, `prediction`, `stream_options.include_obfuscation` and other labels; fields that nobody here knows | taken and of no effect |
 | fields of other servers that change what is sampled or answered | refused, unless the value changes nothing |
 
 `null` means absent, as in OpenAI's own interface. /v1/completions takes the same settings, with `prompt` (a text or token ids) in place

@@ -40,7 +40,7 @@ class Format:
     fits: Callable[[JsonObject], bool]
     read: Callable[[JsonObject], Iterable[Part]] | None = None
     read_line: Callable[[Line], Part] | None = None
-    join: Callable[[Sequence[JsonObject], str], Iterable[Conversation]] | None = None
+    join: Callable[[Sequence[JsonObject], str], Iterable[Conversation | Preference]] | None = None
     is_said: Callable[[JsonObject], bool] | None = None
     has_sessions: bool = False
     about: str = ""
@@ -65,7 +65,7 @@ def guarded(known: Format) -> Format:
     def read(record: JsonObject) -> Iterable[Part]:
         return _expected(lambda: list(known.read(record) if known.read else ()))
 
-    def join(records: Sequence[JsonObject], session: str) -> Iterable[Conversation]:
+    def join(records: Sequence[JsonObject], session: str) -> Iterable[Conversation | Preference]:
         return _expected(lambda: list(known.join(records, session) if known.join else ()))
 
     return replace(known, fits=fits, read=read if known.read else None, join=join if known.join else None)

@@ -34,6 +34,8 @@ from clawpipe.data.wire.spelled import spelled_object
 
 _ROLES: dict[str, Role] = {"system": "system", "human": "user", "gpt": "assistant", "tool": "tool"}
 _TOOLS = re.compile(r"<tools>\s*(\[.*?\])\s*</tools>", re.DOTALL)
+_COLUMNS = ("completed", "partial", "prompt_index", "tool_stats", "tool_error_counts", "toolsets_used")  # of Hermes' rows
+_MARKUP = ("<tool_call>", "<tool_response>")
 _META = "session_meta"
 _HEADER = ("working_dir", "message_count")  # of the first line of Goose's sessions
 _ELSE = ("messages", "conversations", "contents", "prompt", "message")  # fields that mark a line as another format
@@ -41,8 +43,23 @@ _SAYS = ("content", "parts", "tool_calls")
 _INTERRUPTED = re.compile(r"\s*\[Response interrupted by (user|API Error|user feedback|a tool use result[^\]]*)\]\s*\Z")
 
 
-def is_hermes(record: JsonObject) -> bool:
+def is_sharegpt(record: JsonObject) -> bool:
     return isinstance(record.get("conversations"), list)
+
+
+def is_hermes(record: JsonObject) -> bool:
+    """Whether a row of ShareGPT's form has a column of Hermes' runner, or a turn with Hermes' markup of calls."""
+    if not is_sharegpt(record):
+        return False
+    values = (part.get("value") for part in record["conversations"] if isinstance(part, dict))
+    return any(name in record for name in _COLUMNS) or any(
+        mark in value for value in values if isinstance(value, str) for mark in _MARKUP
+    )
+
+
+def is_template_text(record: JsonObject) -> bool:
+    """Whether the turns of a row were read from its text, see `unspelled_columns`."""
+    return is_sharegpt(record) and "text" in record and record["text"] is None
 
 
 def read_hermes(record: JsonObject) -> Conversation:

@@ -11,13 +11,13 @@ Replies to what nobody asked for, such as heartbeats, are side turns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import Any
 
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.data.capture.settings import UNASKED
 from clawpipe.data.importers.content import answer_text
-from clawpipe.data.importers.formats.branches import Branch, branches_with_replies, read_branch
+from clawpipe.data.importers.formats.branches import Branch, SharedMessages, branches_with_replies
 from clawpipe.data.importers.record import Conversation, counted, first_request
 from clawpipe.data.importers.strict_json import RefusedError
 from clawpipe.data.importers.values import object_of, text_of, without
@@ -48,12 +48,15 @@ def join_openclaw_session(records: Sequence[JsonObject], session: str) -> Iterat
     """
     header = next((record for record in records if record["type"] == "session"), JsonObject())
     entries = _linked([record for record in records if record is not header])
-    branches = list(branches_with_replies(_branches(entries)))
-    if not branches:
-        raise RefusedError("no assistant message")
-    others = [entry for entry in [header, *entries.values()] if entry and _message(entry) is None]
+    messages = {name: message for name, entry in entries.items() if (message := _message(entry))}
+    branches, shared = branches_with_replies(_branches(entries, messages)), SharedMessages()
+    others = [entry for name, entry in entries.items() if name not in messages]
+    others = [header, *others] if header else others
+    number = -1
     for number, branch in enumerate(branches):
-        yield _conversation(branch, text_of(header.get("id")) or session, others if number == 0 else [])
+        yield _conversation(branch, shared, text_of(header.get("id")) or session, others if number == 0 else [])
+    if number < 0:
+        raise RefusedError("no assistant message")
 
 
 def _linked(records: Sequence[JsonObject]) -> dict[str, JsonObject]:
@@ -67,19 +70,19 @@ def _linked(records: Sequence[JsonObject]) -> dict[str, JsonObject]:
     return found
 
 
-def _branches(entries: dict[str, JsonObject]) -> Iterator[Branch]:
+def _branches(entries: dict[str, JsonObject], messages: dict[str, JsonObject]) -> Iterator[Branch]:
     parents = {text_of(entry.get("parentId")) for entry in entries.values()}
+    unasked = {name for name, message in messages.items() if message["role"] == "user" and _is_unasked(message)}
     known = set[str]()
     for leaf in (name for name in entries if name not in parents):
-        for said in _contexts(entries, leaf):
-            messages = [message for _, message in said]
-            replies = [place for place, message in enumerate(messages) if message["role"] == "assistant"]
+        for said in _contexts(entries, messages, leaf):
+            replies = [place for place, (_, message) in enumerate(said) if message["role"] == "assistant"]
             new = next((place for place in replies if said[place][0] not in known), len(said))
             known.update(name for name, _ in said)
-            yield Branch(messages, new, _unasked(messages))
+            yield Branch([message for _, message in said], new, _to_unasked(said, unasked))
 
 
-def _contexts(entries: dict[str, JsonObject], leaf: str) -> Iterator[list[Said]]:
+def _contexts(entries: dict[str, JsonObject], messages: dict[str, JsonObject], leaf: str) -> Iterator[list[Said]]:
     """Yield what the model was shown and said on the way to a leaf: until each compaction, and at the end."""
     said = list[Said]()
     for name in _way_to(entries, leaf):
@@ -90,8 +93,8 @@ def _contexts(entries: dict[str, JsonObject], leaf: str) -> Iterator[list[Said]]
             first = entry.get("firstKeptEntryId")
             said = said[kept.index(first) :] if first in kept else []
             said.insert(0, (name, {"role": "user", "content": str(entry.get("summary") or "")}))
-        elif message := _message(entry):
-            said.append((name, message))
+        elif name in messages:
+            said.append((name, messages[name]))
     yield said
 
 
@@ -122,20 +125,24 @@ def _message(entry: JsonObject) -> JsonObject | None:
     return without(message, "toolCallId", "toolName") | {"role": role} | named
 
 
-def _unasked(messages: Sequence[JsonObject]) -> set[int]:
+def _is_unasked(message: JsonObject) -> bool:
+    return UNASKED.match(answer_text(message.get("content") or "")) is not None
+
+
+def _to_unasked(said: Sequence[Said], unasked: Set[str]) -> set[int]:
     """Return the places of replies to what nobody asked for."""
-    found, unasked = set[int](), False
-    for place, message in enumerate(messages):
+    found, last = set[int](), ""
+    for place, (name, message) in enumerate(said):
         if message["role"] == "user":
-            unasked = UNASKED.match(answer_text(message.get("content") or "")) is not None
-        elif message["role"] == "assistant" and unasked:
+            last = name
+        elif message["role"] == "assistant" and last in unasked:
             found.add(place)
     return found
 
 
-def _conversation(branch: Branch, session: str, others: list[JsonObject]) -> Conversation:
+def _conversation(branch: Branch, shared: SharedMessages, session: str, others: list[JsonObject]) -> Conversation:
     models = [model for message in branch.messages if (model := text_of(message.get("model")))]
-    read, kinds = read_branch(branch)
+    read, kinds = shared.branch(branch)
     extra = {"lines": others, "messages": read.unknown}
     return Conversation(
         read.messages,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from clawpipe.data.importers.formats.chats.chatgpt import is_chatgpt, read_chatgpt
 from clawpipe.data.importers.formats.chats.claude_ai import is_claude_ai, read_claude_ai
 from clawpipe.data.importers.formats.chats.librechat import is_librechat, read_librechat
+from clawpipe.data.importers.formats.chats.oasst import is_oasst, is_oasst_message, join_oasst, read_oasst
 from clawpipe.data.importers.formats.chats.open_webui import is_open_webui, read_open_webui
 from clawpipe.data.importers.formats.coding.aider import is_aider, read_aider
 from clawpipe.data.importers.formats.coding.copilot import is_copilot, is_copilot_cli, join_copilot_cli, read_copilot
@@ -41,13 +42,6 @@ from clawpipe.data.importers.formats.results.tool_benchmarks import (
     read_xlam,
 )
 from clawpipe.data.importers.formats.results.verifiers import is_verifiers, read_verifiers
-from clawpipe.data.importers.formats.traces.braintrust import is_braintrust, read_braintrust
-from clawpipe.data.importers.formats.traces.helicone import is_helicone, read_helicone
-from clawpipe.data.importers.formats.traces.langfuse import is_langfuse, read_langfuse
-from clawpipe.data.importers.formats.traces.langsmith import is_langsmith, read_langsmith
-from clawpipe.data.importers.formats.traces.litellm import is_litellm, read_litellm
-from clawpipe.data.importers.formats.traces.phoenix import is_phoenix, read_phoenix
-from clawpipe.data.importers.formats.traces.weave import is_weave, read_weave
 
 CHATS = (
     Format(
@@ -83,6 +77,24 @@ CHATS = (
         has_sessions=True,
         about="exports of LibreChat: the branch that is shown, thoughts, calls, thumbs",
         marks=("conversationId", "messages"),
+        tried="its schema",
+    ),
+    Format(
+        "oasst",
+        is_oasst,
+        read_oasst,
+        has_sessions=True,
+        about="trees of messages of Open Assistant: the answers that people ranked best, and preferences of the others",
+        marks=("message_tree_id", "prompt"),
+        tried="its schema",
+    ),
+    Format(
+        "oasst-messages",
+        is_oasst_message,
+        join=join_oasst,
+        has_sessions=True,
+        about="the same as single messages, as on its page of the hub",
+        marks=("message_id", "parent_id", "message_tree_id", "text"),
         tried="its schema",
     ),
 )
@@ -173,71 +185,6 @@ FRAMEWORKS = (
         read_smolagents,
         about="results of smolagents' runs, with their steps",
         marks=("steps", "state"),
-        tried="its library",
-    ),
-)
-TRACES = (
-    Format(
-        "litellm",
-        is_litellm,
-        read_litellm,
-        has_sessions=True,
-        about="LiteLLM's `StandardLoggingPayload` and rows of its `LiteLLM_SpendLogs`, with user and session",
-        marks=("call_type", "messages", "response", "model_parameters"),
-        tried="its schema",
-    ),
-    Format(
-        "langsmith",
-        is_langsmith,
-        read_langsmith,
-        has_sessions=True,
-        about="runs of LangSmith: of the kind `llm`, and those whose output holds messages",
-        marks=("run_type", "inputs", "outputs"),
-        tried="its schema",
-    ),
-    Format(
-        "helicone",
-        is_helicone,
-        read_helicone,
-        has_sessions=True,
-        about="logs of Helicone, with user, session and thumb",
-        marks=("request_body", "response_body"),
-        tried="its schema",
-    ),
-    Format(
-        "braintrust",
-        is_braintrust,
-        read_braintrust,
-        has_sessions=True,
-        about="spans of Braintrust, with the mean of their scores",
-        marks=("span_id", "root_span_id", "input", "output"),
-        tried="its schema",
-    ),
-    Format(
-        "weave",
-        is_weave,
-        read_weave,
-        has_sessions=True,
-        about="calls of W&B Weave",
-        marks=("op_name", "inputs", "output"),
-        tried="its schema",
-    ),
-    Format(
-        "phoenix",
-        is_phoenix,
-        read_phoenix,
-        has_sessions=True,
-        about="spans of Arize Phoenix and others after OpenInference, nested, as columns, or as OpenTelemetry writes them",
-        marks=("attributes", "context"),
-        tried="its schema",
-    ),
-    Format(
-        "langfuse",
-        is_langfuse,
-        read_langfuse,
-        has_sessions=True,
-        about="traces and generations of Langfuse with messages, or texts, in `input` and `output`, also exported to a storage",
-        marks=("traceId", "type", "input", "output"),
         tried="its library",
     ),
 )

@@ -14,6 +14,8 @@ from clawpipe.data.importers.formats.hermes import (
     is_hermes,
     is_said,
     is_session,
+    is_sharegpt,
+    is_template_text,
     is_transcript,
     join_transcript,
     read_hermes,
@@ -22,9 +24,10 @@ from clawpipe.data.importers.formats.hermes import (
 from clawpipe.data.importers.formats.huggingface import is_alpaca, is_preference, read_alpaca, read_preference
 from clawpipe.data.importers.formats.native import is_native, read_native
 from clawpipe.data.importers.formats.openclaw import is_judge, is_turn, read_judge, read_turn
-from clawpipe.data.importers.formats.programs import AGENTS, CHATS, FRAMEWORKS, LINES, RESULTS, TAU2, TRACES
+from clawpipe.data.importers.formats.programs import AGENTS, CHATS, FRAMEWORKS, LINES, RESULTS, TAU2
 from clawpipe.data.importers.formats.responses import is_conversation, is_responses, read_conversation, read_responses
 from clawpipe.data.importers.formats.telemetry import is_telemetry, read_telemetry
+from clawpipe.data.importers.formats.traces.formats import TRACES
 
 __all__ = ["CAPTURE", "FAMILIES", "FORMATS", "Format", "Part"]
 
@@ -37,7 +40,9 @@ FORMATS: dict[str, Format] = {  # tried in this order
         Format("clawpipe", is_native, alone(read_native)),
         Format("atropos", is_atropos, read_atropos),
         Format("hf-preference", is_preference, alone(read_preference)),
+        Format("template-text", is_template_text, alone(read_hermes)),
         Format("hermes", is_hermes, alone(read_hermes)),
+        Format("sharegpt", is_sharegpt, alone(read_hermes)),
         Format("hermes-session", is_session, alone(read_session), has_sessions=True),
         *map(guarded, (TAU2, *CHATS, LINES[0], *FRAMEWORKS, *TRACES, *AGENTS, *RESULTS)),
         Format("chat", is_chat, read_chat, has_sessions=True),
@@ -53,7 +58,8 @@ FORMATS: dict[str, Format] = {  # tried in this order
         Format("hf-prompt", is_prompt, alone(read_prompt)),
     )
 }
-FAMILIES: dict[str, tuple[str, ...]] = {  # names for several of them
+FAMILIES: dict[str, tuple[str, ...]] = {  # names for several of them, perhaps also of one
     "openclaw": ("openclaw-turn", "openclaw-judge", "openclaw-session"),
-    "hf": ("hf-preference", "hermes", "chat", "alpaca", "hf-completion", "hf-prompt"),
+    "hermes": ("template-text", "hermes", "sharegpt"),
+    "hf": ("hf-preference", "template-text", "hermes", "sharegpt", "chat", "alpaca", "hf-completion", "hf-prompt"),
 }

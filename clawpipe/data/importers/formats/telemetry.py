@@ -6,8 +6,8 @@
 Messages come from the attributes `gen_ai.input.messages` and `gen_ai.output.messages` of the span or of its events, or from the
 numbered attributes of OpenLLMetry (`gen_ai.prompt.0.content`, `gen_ai.completion.0.tool_calls.0.name`; a tool on offer is
 `llm.request.functions.0.name`). Each output message is an answer; the input is context.
-The output of an agent's span that holds results of tools goes on with its input. Beside the calls of its model such a span repeats
-these, and is left out. A span that failed is refused.
+The output of an agent's span that holds results of tools goes on with its input. Beside the calls of its model, which have the same
+trace, such a span repeats these, and is left out. A span that failed is refused.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Any
 
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.data.importers.formats.chat import read_chat
-from clawpipe.data.importers.formats.traces.sides import read_each
+from clawpipe.data.importers.formats.traces.sides import of_trace, read_each
 from clawpipe.data.importers.record import Conversation
 from clawpipe.data.importers.strict_json import RefusedError
-from clawpipe.data.importers.values import nested, numbered, object_of, text_of, unspelled, without
+from clawpipe.data.importers.values import name_of, nested, numbered, object_of, text_of, unspelled, without
 from clawpipe.data.wire.arguments import parsed
 
 _REASONS = "gen_ai.response.finish_reasons"
@@ -51,14 +51,21 @@ def read_telemetry(record: JsonObject) -> list[Conversation]:
     """
     spans = _spans(record) if "resourceSpans" in record else [record]
     speaking_first = sorted(spans, key=lambda span: not _has_messages(_attributes(span)))
-    called = {span.get("traceId") for span in spans if _has_messages(_attributes(span)) and not _is_agent(span)}
+    called = {trace_of(span) for span in spans if _has_messages(_attributes(span)) and not _is_agent(span)}
 
     def read(span: JsonObject) -> list[Conversation]:
-        if _is_agent(span) and span.get("traceId") in called:
+        if _is_agent(span) and trace_of(span) in called:
             raise RefusedError("a span of an agent, beside those of its calls")
-        return read_chat(_as_log(span))
+        return of_trace(read_chat(_as_log(span)), trace_of(span), wraps=_is_agent(span))
 
     return read_each(speaking_first, read, "spans")
+
+
+def trace_of(span: JsonObject) -> str | None:
+    """Return the name of a span's trace, in one of the ways in which exporters write it."""
+    return name_of(span, "traceId", "trace_id", "context.trace_id") or name_of(
+        object_of(span.get("context")), "trace_id", "traceId"
+    )
 
 
 def _is_agent(span: JsonObject) -> bool:

@@ -2,8 +2,8 @@
 
     --map messages=data.turns --map messages.role=speaker --map messages.content=text --map reward=result.score
 
-A path names nested fields, and list elements by number; it also leads into JSON texts. The value at a path moves to the target, and
-all other fields stay; then the record is read like any other.
+A path names nested fields, and list elements by number or by their `name`; it also leads into JSON texts. The value at a path moves
+to the target, and all other fields stay; then the record is read like any other.
 
     --map each=samples --map messages=messages --map model=around.eval.model
 
@@ -132,7 +132,7 @@ def _taken(value: Any, path: Path) -> tuple[Any, Any]:
     inner = parsed(value) if isinstance(value, str) else value
     name, rest = path[0], path[1:]
     if isinstance(inner, list):
-        found = inner[int(name)] if name.isdecimal() and int(name) < len(inner) else None
+        found = _element(inner, name)
         return (_taken(found, rest)[0] if rest else found), value
     if not isinstance(inner, dict) or name not in inner:
         return None, value
@@ -141,6 +141,13 @@ def _taken(value: Any, path: Path) -> tuple[Any, Any]:
         return inner[name], others
     found, left = _taken(inner[name], rest)
     return found, others if left in ({}, None) else others | {name: left}
+
+
+def _element(listed: list[Any], name: str) -> Any:
+    """Return the element of a list by its number, or the object with this name; None if there is none."""
+    if name.isdecimal():
+        return listed[int(name)] if int(name) < len(listed) else None
+    return next((one for one in listed if isinstance(one, dict) and name in (one.get("name"), one.get("assessment_name"))), None)
 
 
 def _number(value: Any, target: str) -> float:

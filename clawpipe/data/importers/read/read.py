@@ -24,6 +24,7 @@ from clawpipe.data.importers.read.reading import Reading, Record, Refusal
 from clawpipe.data.importers.read.spelled_columns import unspelled_columns
 from clawpipe.data.importers.read.spread import AFTER_A_GAP, Spread, by_session, session_of, split_at_gap
 from clawpipe.data.importers.read.user import AUTO, formats_of
+from clawpipe.data.importers.read.wrapping import Wrapping, called_in, is_held
 from clawpipe.data.importers.record import Conversation, Origin, Preference, Prompt
 from clawpipe.data.importers.sources.foreign import ForeignFileError
 from clawpipe.data.importers.sources.lines import UNREADABLE, BrokenOffError, Line, Place, find_files, read_lines, shown
@@ -86,6 +87,7 @@ class Reader:
 
     Attributes:
         joining: the turns of sessions in all files.
+        wrapping: what repeats calls of its trace, if these are recorded.
         left: lines that `file` left to a reader of all files, by their kind.
 
     Raises:
@@ -107,7 +109,7 @@ class Reader:
             self._allowed = [known for known in self._allowed if not known.about]
         self._mapping = mapping
         self._takes_fast_path = FORMATS[FAST_FORMAT] in self._allowed and not mapping
-        self.joining = Joining(self.reading, check, idle)
+        self.joining, self.wrapping = Joining(self.reading, check, idle), Wrapping(self.reading, check)
         self._spread: dict[str, list[tuple[JsonObject, Line]]] = {}  # records of this file that are joined at its end, by format
         self.left: dict[Leave, list[Line]] = {"sessions": [], "spread": []}
         self._leaves: frozenset[Leave] = frozenset()
@@ -174,15 +176,21 @@ class Reader:
         try:
             assert known.join is not None
             session = named or session_of(first.file)
-            made = [replace(part, lines=len(records)) for part in known.join([record for record, _ in records], session)]
-            yield from self._whole(made, origin)
+            found = known.join([record for record, _ in records], session)
+            made = [replace(part, lines=len(records)) if isinstance(part, Conversation) else part for part in found]
+            yield from self._whole(made, origin, first)
         except (RefusedError, RecursionError) as error:
             for _, line in records:
                 yield self.reading.refuse(line, error)
 
-    def sessions(self, stored: Collection[str] = ()) -> Iterator[Record]:
-        """Yield the conversations of the turns in all files, see `Joining.joined`."""
-        return self.joining.joined(stored)
+    def sessions(self, stored: Collection[str] = (), called: Collection[str] = ()) -> Iterator[Record]:
+        """Yield the conversations of the turns in all files, see `Joining.joined`, and those of spans without calls.
+
+        Args:
+            called: names of the traces of which calls are stored already.
+        """
+        yield from self.wrapping.released(self.reading.traces | set(called))
+        yield from self.joining.joined(stored)
 
     def _line(self, line: Line) -> Iterator[Record]:
         if not line.ended and is_line(line.data):
@@ -225,14 +233,14 @@ class Reader:
             return [self.reading.silenced(conversation)]
         known, record = self._parsed(line)
         if known.read_line:
-            found = self._whole((known.read_line(line),), Origin(known.name, line.file, line.number))
+            found = self._whole((known.read_line(line),), Origin(known.name, line.file, line.number), line)
         elif known.read is None:
             if "spread" in self._leaves:
                 raise DeferredLineError("spread")
             self._spread.setdefault(known.name, []).append((record, line))
             found = []
         else:
-            found = self._whole(known.read(record), Origin(known.name, line.file, line.number))
+            found = self._whole(known.read(record), Origin(known.name, line.file, line.number), line)
         self.reading.formats[known.name] += 1
         return found
 
@@ -254,21 +262,24 @@ class Reader:
             raise RefusedError(NO_FORMAT if self._format == AUTO else f"not of the format {self._format}")
         return known, record
 
-    def _whole(self, parts: Iterable[Part], origin: Origin) -> list[Conversation | Preference | Prompt]:
-        """Check all parts and return those that stand alone; parts of sessions are kept for the end."""
+    def _whole(self, parts: Iterable[Part], origin: Origin, line: Line) -> list[Conversation | Preference | Prompt]:
+        """Check all parts and return those that stand alone; parts of sessions, and spans that wrap calls, are kept for the end."""
         whole: list[Conversation | Preference | Prompt] = []
         listed = list(parts)
         for part in listed:
             check_part(part)
-            if not isinstance(part, Turn):
+            if not isinstance(part, Turn) and not is_held(part):
                 whole.append(replace(part, origin=origin))
                 if self._check:
                     self._check(whole[-1])
         turns = [part for part in listed if isinstance(part, Turn)]
-        if turns and "sessions" in self._leaves:
+        held = [replace(part, origin=origin) for part in listed if isinstance(part, Conversation) and is_held(part)]
+        if (turns or held) and "sessions" in self._leaves:
             raise DeferredLineError("sessions")
         for part in turns:
             self.joining.add(part, origin)
+        self.wrapping.add(held, line, whole=not (whole or turns))
+        self.reading.traces.update(filter(None, map(called_in, whole)))
         self.reading.outcomes.update(name for one in whole[:1] for name in columns_like_outcomes(one))
         self.reading.answers.update(name for one in whole if isinstance(one, Prompt) for name in unread_answers(one.extra))
         return [self.reading.silenced(one) if isinstance(one, Conversation) else one for one in whole]

@@ -44,6 +44,7 @@ class Reading:
         silent: number of main turns that are not trained on, by the reasons of `silenced`.
         waiting: number of lines of captured sessions that go on, by file; they are not among `lines`, and are read again.
         rejected: number of rejected lines by reason.
+        traces: names of the traces of which calls were read.
         places: the end of the last complete or accepted line of each file; a growing file is read from there. An interrupted
             download has none.
     """
@@ -59,6 +60,7 @@ class Reading:
     unknown: Counter[str] = field(default_factory=Counter)
     places: dict[str, Place] = field(default_factory=dict)
     rejected: Counter[str] = field(default_factory=Counter)
+    traces: set[str] = field(default_factory=set)
 
     @property
     def accepted(self) -> int:
@@ -107,5 +109,6 @@ class Reading:
         self.files, self.lines = self.files + other.files, self.lines + other.lines
         for name in COUNTERS:
             getattr(self, name).update(getattr(other, name))
+        self.traces |= other.traces
         for name, place in other.places.items():
             self.places[name] = max(place, self.places.get(name, place), key=lambda one: one.offset)

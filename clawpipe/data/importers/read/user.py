@@ -31,7 +31,7 @@ def formats_of(format: str) -> list[Format]:
     """
     if is_reference(format):
         return [load_format(format)]
-    families = {AUTO: tuple(FORMATS)} | FAMILIES | {name: (name,) for name in FORMATS}
+    families = {AUTO: tuple(FORMATS)} | {name: (name,) for name in FORMATS} | FAMILIES
     if format in families:
         return [FORMATS[name] for name in families[format]]
     if format not in IMPORTERS.names():

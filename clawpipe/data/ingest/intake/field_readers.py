@@ -34,6 +34,8 @@ RECORDS: dict[str, dict[str, str]] = {
         "continued": "clawpipe.data.importers.untaught:_continued",
         "lines": "clawpipe.data.ingest.intake.prepare:_place",
         "context": "clawpipe.data.importers.record:Conversation",
+        "trace": f"{_ROWS}:_extra",
+        "wraps": "clawpipe.data.importers.read.wrapping:is_held",
     },
     "Preference": {
         **dict.fromkeys(("prompt", "chosen", "rejected"), f"{_PAIRS}:check_pair"),

@@ -41,6 +41,7 @@ from clawpipe.data.ingest.intake.pieces import Piece
 from clawpipe.data.ingest.intake.prepare import NAMES, Made, Preparer, check_record
 from clawpipe.data.ingest.intake.readers import Readers
 from clawpipe.data.ingest.intake.state import is_file
+from clawpipe.data.ingest.intake.stored_traces import stored_traces
 from clawpipe.data.ingest.intake.wire import Found, Setup
 from clawpipe.data.privacy.redact import redactor
 from clawpipe.data.privacy.rules import rules_of
@@ -108,7 +109,8 @@ class Intake:
         captures, rows = self._reader.joining.captures, stored_files(self._store, self._stored, "trajectories")
         stored = stored_turns(self._store, rows, captures.names, everything=captures.has_feedback)
         captures.before = turns_before(stored, captures.turns)
-        self._add(self._reader.sessions(stored), _SESSIONS, grown=False)
+        called = stored_traces(self._store, rows, self._reader.wrapping.traces)
+        self._add(self._reader.sessions(stored, called), _SESSIONS, grown=False)
         self.totals.counts["repeated"] += sum(turn.record.id in stored for one in captures.ended() for turn in one.turns)
         orphans = [(one, captures.origin_of(one)) for one in captures.orphan_feedback()]
         self._add(orphan_corrections(self._store, rows, orphans, stored), _SESSIONS, grown=False)

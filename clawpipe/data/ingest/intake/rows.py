@@ -35,10 +35,12 @@ from clawpipe.data.importers.record import (
 from clawpipe.data.importers.strict_json import RefusedError
 from clawpipe.data.ingest.intake.dataset_writer import record_batch
 from clawpipe.data.ingest.intake.options import Options
+from clawpipe.data.ingest.intake.stored_traces import TRACE, trace_digest
 from clawpipe.data.wire.failures import MARKS
 
 ENVIRONMENT = SOURCE = "imported"
 UNNAMED = "unnamed"  # the policy version of tokens from an unknown policy
+_FORMER = {"sharegpt": "hermes", "template-text": "hermes"}  # names of formats in digests, which stay those of stored rows
 _VERSION = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _MOST = 2**31 - 1
 _ORDERED = orjson.OPT_SORT_KEYS
@@ -75,8 +77,9 @@ def content_of(conversation: Conversation, user: str | None = None) -> bytes:
     tokens = conversation.tokens
     recorded = [list(tokens.ids), list(tokens.mask), list(tokens.logprobs or ())] if tokens else None
     owner = conversation.user or user
+    format = origin_of(conversation).format
     body = b'{"format":%b,"messages":%b,"session":%b,"tokens":%b%b}' % (
-        orjson.dumps(origin_of(conversation).format),
+        orjson.dumps(_FORMER.get(format, format)),
         messages_json(conversation.messages),
         orjson.dumps(conversation.session),
         orjson.dumps(recorded),
@@ -280,6 +283,8 @@ def _extra(conversation: Conversation, recorded: bool, options: Options) -> Row:
     tokens, extra = conversation.tokens, dict(conversation.extra)
     if tokens and tokens.advantages is not None:
         extra.setdefault("advantages", list(tokens.advantages))
+    if conversation.trace and not conversation.wraps:
+        extra[TRACE] = trace_digest(conversation.trace)
     if tokens and not recorded:
         extra |= {"tokens": list(tokens.ids), "mask": list(tokens.mask)}
     return extra | (_sampled_at(tokens, options) if tokens and recorded else {}) | marks(conversation)

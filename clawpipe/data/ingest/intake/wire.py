@@ -44,7 +44,8 @@ class Columns(msgspec.Struct, tag=True):
 class Found(msgspec.Struct, tag=True):
     """The result of a piece besides rows: `Reading` in the form for the pipe, and the lines that were left.
 
-    `counts` holds the counters of the reading by name; `turns` are lines of sessions, `spread` parts of records over several lines.
+    `counts` holds the counters of the reading by name; `turns` are lines of sessions, `spread` parts of records over several lines,
+    `traces` the traces of which calls were read.
     """
 
     files: int
@@ -53,15 +54,17 @@ class Found(msgspec.Struct, tag=True):
     places: dict[str, Place]
     turns: list[Line]
     spread: list[Line]
+    traces: list[str] = []
 
     @classmethod
     def of(cls, reader: Reader) -> Found:
         reading = reader.reading
         counts = {name: dict(getattr(reading, name)) for name in COUNTERS}
-        return cls(reading.files, reading.lines, counts, reading.places, reader.left["sessions"], reader.left["spread"])
+        left = reader.left["sessions"], reader.left["spread"]
+        return cls(reading.files, reading.lines, counts, reading.places, *left, sorted(reading.traces))
 
     def reading(self) -> Reading:
-        made = Reading(self.files, self.lines, places=self.places)
+        made = Reading(self.files, self.lines, places=self.places, traces=set(self.traces))
         for name, found in self.counts.items():
             getattr(made, name).update(found)
         return made

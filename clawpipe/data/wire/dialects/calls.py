@@ -14,9 +14,11 @@ from typing import Any
 import orjson
 
 from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.data.wire.texts import GrowingText
 
 _KINDS = {"function": "arguments", "custom": "input"}  # kinds of calls, and the field of each that comes in fragments
 _OWN = ("index", "id", *_KINDS)
+_CLOSERS = frozenset("} \t\r\n")  # with which the text of an object may end
 
 
 class UnheldError(Exception):
@@ -25,20 +27,32 @@ class UnheldError(Exception):
 
 @dataclass(eq=False)
 class Call:
-    """A call, as far as it has come. `text` is its arguments or input: a text, or an object where an engine sends it whole."""
+    """A call, as far as it has come. `given` is its arguments or input: a text, or an object where an engine sends it whole."""
 
     id: str | None = None
     index: int | None = None
     kind: str | None = None
     name: str | None = None
-    text: str | JsonObject | None = None
+    text: GrowingText | JsonObject | None = None
     inner: JsonObject = field(default_factory=dict)  # further fields of the function
     outer: JsonObject = field(default_factory=dict)  # further fields of the call
 
     @property
     def is_whole(self) -> bool:
         """Whether its arguments are an object. An input that is free text is never known to be whole."""
-        return isinstance(self.text, dict) or (self.kind != "custom" and _is_object(self.text or ""))
+        text = self.text
+        if text is None or isinstance(text, dict):
+            return text is not None
+        return self.kind != "custom" and text.after(len(text) - 1) in _CLOSERS and _is_object(str(text))
+
+    @property
+    def given(self) -> str | JsonObject | None:
+        return str(self.text) if isinstance(self.text, GrowingText) else self.text
+
+    def says(self, text: Any) -> bool:
+        """Whether its arguments are these; lengths are compared first, because a text may be long and grow for long."""
+        is_as_long = not isinstance(self.text, GrowingText) or (isinstance(text, str) and len(text) == len(self.text))
+        return is_as_long and self.given == text
 
     def take(self, fragment: Fragment) -> None:
         """Add a fragment. Raises UnheldError if it contradicts what came before."""
@@ -55,11 +69,11 @@ class Call:
 
     def _add_text(self, text: Any) -> None:
         if not self.text and isinstance(text, str | dict):
-            self.text = text
-        elif text and text == self.text and self.is_whole:
+            self.text = GrowingText(text) if isinstance(text, str) else text
+        elif text and self.says(text) and self.is_whole:
             return  # the call comes once more
-        elif isinstance(self.text, str) and isinstance(text, str):
-            self.text += text
+        elif isinstance(self.text, GrowingText) and isinstance(text, str):
+            self.text.add(text)
         elif text:
             raise UnheldError("arguments that are neither one text nor one object")
 
@@ -67,7 +81,7 @@ class Call:
         """Return name and arguments. Raises UnheldError if no name came."""
         if not self.name:
             raise UnheldError("a call without a name")
-        return {"name": self.name} | ({} if self.text is None else {_KINDS[self.kind or "function"]: self.text}) | self.inner
+        return {"name": self.name} | ({} if self.text is None else {_KINDS[self.kind or "function"]: self.given}) | self.inner
 
     def written(self) -> JsonObject:
         """Return the call as a whole answer has it. Raises UnheldError if no name came."""
@@ -131,7 +145,7 @@ class Fragment:
         if not self.name:
             return True
         moved = None not in (self.index, known.index) and self.index != known.index
-        return not moved and not (self.has_text and self.text != known.text and known.is_whole)
+        return not moved and not (self.has_text and not known.says(self.text) and known.is_whole)
 
 
 class Calls:

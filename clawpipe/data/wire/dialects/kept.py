@@ -7,6 +7,7 @@ from typing import NamedTuple
 import orjson
 
 from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.data.wire.dialects.input_items import listed_items
 from clawpipe.data.wire.dialects.responses_in import History
 
 MOST_BYTES = 64 << 20  # of responses and their conversations
@@ -16,10 +17,12 @@ class _Kept(NamedTuple):
     messages: bytes
     response: bytes
     items: tuple[str, ...]  # ids of the response's output
+    given: bytes  # the items that it was asked with
+    previous: str  # the id of the response that it goes on with; empty if there is none
 
     @property
     def size(self) -> int:
-        return len(self.messages) + len(self.response)
+        return len(self.messages) + len(self.response) + len(self.given)
 
 
 class KeptResponses:
@@ -56,7 +59,9 @@ class KeptResponses:
         self.forget(key, response_id)
         messages = messages[int(bool(asked.get("instructions"))) :]  # each request says them anew
         items = tuple(item["id"] for item in (response or {}).get("output", ()) if isinstance(item.get("id"), str))
-        kept = self._found[key, response_id] = _Kept(orjson.dumps(messages), orjson.dumps(response), items)
+        given, previous = orjson.dumps(listed_items(asked.get("input"))), str(asked.get("previous_response_id") or "")
+        kept = _Kept(orjson.dumps(messages), orjson.dumps(response), items, given, previous)
+        self._found[key, response_id] = kept
         self._responses |= dict.fromkeys([(key, item) for item in items], response_id)
         self._bytes += kept.size
         while self._bytes > MOST_BYTES:
@@ -65,6 +70,17 @@ class KeptResponses:
     def get(self, key: str, response_id: str) -> JsonObject | None:
         kept = self._found.get((key, response_id))
         return orjson.loads(kept.response) if kept else None
+
+    def input_items(self, key: str, response_id: str) -> list[JsonObject] | None:
+        """Return the items that a response was asked with: those of kept responses before it, what these said, and its own."""
+        if (key, response_id) not in self._found:
+            return None
+        parts = list[JsonObject]()
+        while kept := self._found.get((key, response_id)):
+            said = orjson.loads(kept.response) if parts else None
+            parts = [*orjson.loads(kept.given), *(said or {}).get("output", ()), *parts]
+            response_id = kept.previous
+        return parts
 
     def forget(self, key: str, response_id: str) -> bool:
         """Forget a response. Returns whether it was kept."""

@@ -10,6 +10,7 @@ from clawpipe.data.wire.arguments import parsed_object
 from clawpipe.data.wire.dialects.messages_in import MALFORMED
 from clawpipe.data.wire.dialects.pieces import Arguments, CallBegins, ChatPieces, Piece, Text, Thought
 from clawpipe.data.wire.dialects.writing import Event, count_of
+from clawpipe.data.wire.texts import GrowingText
 
 _SIGNATURE = "unsigned"
 _REASONS = {"stop": "end_turn", "length": "max_tokens", "content_filter": "refusal"}
@@ -44,6 +45,7 @@ class MessageWriter:
         self.id, self.read = answer_id, ChatPieces()
         self._asked = asked
         self._blocks: list[JsonObject] = []  # the last one is open, as `input` the text of a call's arguments
+        self._open = ("", GrowingText())  # the field of the open block that grows, and what it has come to
         self._is_open = self._has_begun = False
 
     def add(self, body: JsonObject) -> list[Event]:
@@ -60,6 +62,7 @@ class MessageWriter:
         return [messages_error(status, message)]
 
     def whole(self) -> JsonObject:
+        self._settle()
         ended = {"stop_reason": self._stop_reason, "stop_sequence": self._stop_sequence, "usage": self._usage}
         return self._message | {"content": [_written(block) for block in self._blocks]} | ended
 
@@ -106,10 +109,10 @@ class MessageWriter:
         opening = self._open_for(piece)
         if isinstance(piece, CallBegins):
             return opening
-        place, block = len(self._blocks) - 1, self._blocks[-1]
         name, delta = _delta(piece)
-        block[name] += piece.text
-        return [*opening, {"type": "content_block_delta", "index": place, "delta": delta}]
+        self._open = name, self._open[1]
+        self._open[1].add(piece.text)
+        return [*opening, {"type": "content_block_delta", "index": len(self._blocks) - 1, "delta": delta}]
 
     def _open_for(self, piece: Piece) -> list[Event]:
         """Return the events that open a block for a piece, and close the one before; none if it belongs to the open one."""
@@ -118,12 +121,13 @@ class MessageWriter:
             return []
         events = self._close()
         self._blocks.append(block)
-        self._is_open = True
+        self._is_open, self._open = True, ("", GrowingText())
         return [*events, {"type": "content_block_start", "index": len(self._blocks) - 1, "content_block": _started(block)}]
 
     def _close(self) -> list[Event]:
         if not self._is_open:
             return []
+        self._settle()
         self._is_open, place, block = False, len(self._blocks) - 1, self._blocks[-1]
         signed: list[Event] = []
         if block["type"] == "thinking":
@@ -131,6 +135,12 @@ class MessageWriter:
             delta = {"type": "signature_delta", "signature": _SIGNATURE}
             signed = [{"type": "content_block_delta", "index": place, "delta": delta}]
         return [*signed, {"type": "content_block_stop", "index": place}]
+
+    def _settle(self) -> None:
+        """Write what has come into the open block."""
+        name, text = self._open
+        if self._is_open and name:
+            self._blocks[-1][name] = str(text)
 
 
 def _block(piece: Piece) -> JsonObject:

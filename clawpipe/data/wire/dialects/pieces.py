@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.data.wire.dialects.calls import Call, Calls
-from clawpipe.data.wire.texts import joined_texts, texts_of
+from clawpipe.data.wire.texts import GrowingText, joined_texts, texts_of
 from clawpipe.data.wire.thoughts import CLOSING, FIELDS, OPENING
 
 
@@ -63,7 +63,7 @@ class ChatPieces:
         self.stop: str | None = None
         self._beginning = Beginning()
         self._calls = Calls()
-        self._given: str | None = None  # what was given of the first call's arguments; None before it began
+        self._given: int | None = None  # characters that were given of the first call's arguments; None before it began
         self._late: list[Piece] = []
 
     def add(self, body: JsonObject) -> list[Piece]:
@@ -80,7 +80,7 @@ class ChatPieces:
             if number or self._given is None:
                 function = call.function()
                 rest.append(CallBegins(call.id or f"call_{uuid.uuid4().hex[:24]}", function["name"]))
-                self._given = ""
+                self._given = 0
             rest += self._grown(call)
         return [*rest, *self._late]
 
@@ -121,16 +121,16 @@ class ChatPieces:
     def _first_call(self) -> Iterator[Piece]:
         call = self._calls.listed[0]
         if self._given is None and call.id and call.name:
-            self._given = ""
+            self._given = 0
             yield CallBegins(call.id, call.name)
         if self._given is not None:
             yield from self._grown(call)
 
     def _grown(self, call: Call) -> list[Piece]:
         """Return what has come of the first call's arguments since."""
-        text, before = _arguments(call), self._given or ""
-        self._given = text
-        return [Arguments(text[len(before) :])] if len(text) > len(before) else []
+        text = _arguments(call)
+        grown, self._given = text.after(self._given or 0), len(text)
+        return [Arguments(grown)] if grown else []
 
 
 class Beginning:
@@ -189,10 +189,10 @@ def _text(said: JsonObject, name: str) -> str:
     return value if isinstance(value, str) else joined_texts("assistant", texts_of(value) or ())
 
 
-def _arguments(call: Call) -> str:
+def _arguments(call: Call) -> GrowingText:
     if isinstance(call.text, dict):
-        return json.dumps(call.text, ensure_ascii=False)
-    return call.text or ""
+        return GrowingText(json.dumps(call.text, ensure_ascii=False))
+    return call.text or GrowingText()
 
 
 def _logprobs(choice: JsonObject) -> list[JsonObject]:

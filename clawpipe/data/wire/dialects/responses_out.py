@@ -9,6 +9,7 @@ from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.data.wire.dialects.pieces import Arguments, CallBegins, ChatPieces, Piece, Text, Thought
 from clawpipe.data.wire.dialects.responses_in import asks_for_logprobs
 from clawpipe.data.wire.dialects.writing import Event, count_of
+from clawpipe.data.wire.texts import GrowingText
 
 _ECHOED = (  # fields of a request that its answer says again
     *("instructions", "max_output_tokens", "previous_response_id", "prompt_cache_key", "safety_identifier", "temperature"),
@@ -32,6 +33,7 @@ class ResponseWriter:
         self.id, self.read = answer_id, ChatPieces()
         self._asked, self._created = asked, float(created)
         self._items: list[JsonObject] = []  # the last one is open
+        self._open = GrowingText()  # the text or the arguments of the open one
         self._is_open = self._has_begun = False
         self._number = 0
 
@@ -64,6 +66,7 @@ class ResponseWriter:
 
     def _response(self, status: str) -> JsonObject:
         """Return the response as it is now."""
+        self._settle()
         asked = self._asked
         head = {"id": self.id, "object": "response", "created_at": self._created, "status": status, "background": False}
         return head | {
@@ -114,16 +117,16 @@ class ResponseWriter:
             case CallBegins():
                 return opening
             case Arguments():
-                self._items[-1]["arguments"] += piece.text
+                self._open.add(piece.text)
                 return [*opening, self._of_item("response.function_call_arguments.delta", delta=piece.text)]
             case Text():
                 return opening + self._text(piece)
             case Thought():
-                self._part["text"] += piece.text
+                self._open.add(piece.text)
                 return [*opening, self._of_part("response.reasoning_text.delta", delta=piece.text)]
 
     def _text(self, piece: Text) -> list[Event]:
-        self._part["text"] += piece.text
+        self._open.add(piece.text)
         logprobs = [_logprob(one) for one in piece.logprobs] if asks_for_logprobs(self._asked) else []
         self._part["logprobs"] += logprobs
         return [self._of_part("response.output_text.delta", delta=piece.text, logprobs=[_bare(one) for one in logprobs])]
@@ -135,7 +138,7 @@ class ResponseWriter:
             return []
         events = self._close("completed")
         self._items.append(item)
-        self._is_open = True
+        self._is_open, self._open = True, GrowingText()
         events.append(self._event("response.output_item.added", output_index=len(self._items) - 1, item=_snapshot(item)))
         if part := _new_part(item["type"]):
             item["content"] = [part]
@@ -146,6 +149,7 @@ class ResponseWriter:
         """Return the events that end the open item."""
         if not self._is_open:
             return []
+        self._settle()
         self._is_open, item = False, self._items[-1]
         item["status"] = status
         if item["type"] == "function_call":
@@ -154,6 +158,13 @@ class ResponseWriter:
         else:
             events = [self._text_done(self._part), self._of_part("response.content_part.done", part=_snapshot(self._part))]
         return [*events, self._event("response.output_item.done", output_index=len(self._items) - 1, item=_snapshot(item))]
+
+    def _settle(self) -> None:
+        """Write what has come into the open item."""
+        if self._is_open and self._items[-1]["type"] == "function_call":
+            self._items[-1]["arguments"] = str(self._open)
+        elif self._is_open and self._items[-1]["content"]:
+            self._part["text"] = str(self._open)
 
     def _text_done(self, part: JsonObject) -> Event:
         if part["type"] == "reasoning_text":

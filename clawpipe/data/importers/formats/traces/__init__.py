@@ -1,1 +1,1 @@
-"""What programs that watch models write: LangSmith, Helicone, Braintrust, Phoenix, Weave, LiteLLM's logs."""
+"""What programs that watch models write: LangSmith, Helicone, Braintrust, Phoenix, Weave, LiteLLM's logs, MLflow, Bedrock."""

@@ -8,7 +8,7 @@ The mean of its scores is the score of the span.
 from __future__ import annotations
 
 from clawpipe.core.basics.json_types import JsonObject
-from clawpipe.data.importers.formats.traces.sides import read_sides
+from clawpipe.data.importers.formats.traces.sides import of_trace, read_sides
 from clawpipe.data.importers.record import Conversation
 from clawpipe.data.importers.strict_json import RefusedError
 from clawpipe.data.importers.values import name_of, object_of, text_of, without
@@ -41,4 +41,5 @@ def read_braintrust(record: JsonObject) -> list[Conversation]:
         "tools": metadata.get("tools"),
         "score": sum(scores) / len(scores) if scores else None,
     }
-    return read_sides("a span of Braintrust", record["input"], record["output"], known, without(record, "input", "output"))
+    found = read_sides("a span of Braintrust", record["input"], record["output"], known, without(record, "input", "output"))
+    return of_trace(found, name_of(record, "root_span_id"), wraps=kind != "llm")

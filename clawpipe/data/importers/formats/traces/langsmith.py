@@ -2,14 +2,15 @@
 
     {"id", "run_type": "llm" | "chain" | ..., "inputs": {"messages"}, "outputs": {"generations"}, "extra": {"metadata"}}
 
-A run of another kind than `llm` is read where its output holds messages, as LangGraph's root does; its calls are runs of their own.
+A run of another kind than `llm` is read where its output holds messages, as LangGraph's root does. Its calls are runs of their own;
+where they are recorded it repeats them, and is left out.
 """
 
 from __future__ import annotations
 
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.data.importers.formats.frameworks.langchain import is_message, message_of
-from clawpipe.data.importers.formats.traces.sides import read_log, read_sides
+from clawpipe.data.importers.formats.traces.sides import of_trace, read_log, read_sides
 from clawpipe.data.importers.record import Conversation
 from clawpipe.data.importers.strict_json import RefusedError
 from clawpipe.data.importers.values import name_of, object_of, text_of, unspelled, without
@@ -39,11 +40,10 @@ def read_langsmith(record: JsonObject) -> list[Conversation]:
         "model": text_of(metadata.get("ls_model_name")) or text_of(params.get("model")),
         "tools": params.get("tools"),
     }
-    rest = without(record, "inputs", "outputs")
-    outputs = object_of(record["outputs"])
-    if record["run_type"] != "llm":
-        return _whole(outputs, known, rest)
-    return read_sides("a LangSmith run", record["inputs"], record["outputs"], known, rest)
+    rest, is_call = without(record, "inputs", "outputs"), record["run_type"] == "llm"
+    sides = record["inputs"], record["outputs"]
+    found = read_sides("a LangSmith run", *sides, known, rest) if is_call else _whole(object_of(record["outputs"]), known, rest)
+    return of_trace(found, name_of(record, "trace_id"), wraps=not is_call)
 
 
 def _whole(outputs: JsonObject, known: JsonObject, rest: JsonObject) -> list[Conversation]:

@@ -17,6 +17,7 @@ from clawpipe.data.importers.formats.responses import GOES_ON, answer_of, goes_o
 from clawpipe.data.importers.record import Conversation
 from clawpipe.data.importers.strict_json import RefusedError
 from clawpipe.data.importers.values import object_of, unspelled, without
+from clawpipe.data.wire.marked import marked_dialogue
 from clawpipe.data.wire.thoughts import spoken
 
 _BLANKED = ("redacted-by-litellm", "__REDACTED__")  # what LiteLLM and OpenInference write where texts are not to be logged
@@ -29,7 +30,7 @@ def asked_of(given: Any) -> JsonObject | None:
     """Return a request with the messages of an input: a text, a list, or an object with them, perhaps as a JSON text."""
     value = unspelled(given)
     if isinstance(value, str) and value:
-        return {"messages": [{"role": "user", "content": value}]}
+        return {"messages": [{"role": role, "content": words} for role, words in marked_dialogue(value) or [("user", value)]]}
     if isinstance(value, dict):
         return _request_in(value)
     listed = value[0] if isinstance(value, list) and len(value) == 1 and isinstance(value[0], list) else value
@@ -134,6 +135,11 @@ def read_log(who: str, record: JsonObject) -> list[Conversation]:
     if any(spoken(message.content) in _BLANKED for conversation in found for message in conversation.messages):
         raise RefusedError(f"{who} whose texts were blanked")
     return found
+
+
+def of_trace(found: list[Conversation], trace: str | None, *, wraps: bool) -> list[Conversation]:
+    """Return conversations as those of a call of a trace, or of what wraps its calls: then they repeat those that are recorded."""
+    return [replace(one, trace=trace, wraps=wraps) for one in found]
 
 
 def read_each(parts: Iterable[JsonObject], read: Callable[[JsonObject], list[Conversation]], name: str) -> list[Conversation]:

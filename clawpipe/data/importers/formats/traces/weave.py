@@ -2,13 +2,14 @@
 
     {"id", "op_name": "weave:///...:openai.chat.completions.create:...", "trace_id", "inputs": {"messages", "model"}, "output"}
 
-A call of another function is read where its inputs and output are texts or messages.
+A call of another function, which names no model, is read where its inputs and output are texts or messages, and where no calls of a
+model are recorded in its trace.
 """
 
 from __future__ import annotations
 
 from clawpipe.core.basics.json_types import JsonObject
-from clawpipe.data.importers.formats.traces.sides import read_sides
+from clawpipe.data.importers.formats.traces.sides import of_trace, read_sides
 from clawpipe.data.importers.record import Conversation
 from clawpipe.data.importers.strict_json import RefusedError
 from clawpipe.data.importers.values import name_of, object_of, text_of, without
@@ -35,4 +36,5 @@ def read_weave(record: JsonObject) -> list[Conversation]:
         "model": text_of(inputs.get("model")),
     }
     rest = without(record, "inputs", "output")
-    return read_sides("a call of Weave", without(inputs, "self"), record["output"], known, rest)
+    found = read_sides("a call of Weave", without(inputs, "self"), record["output"], known, rest)
+    return of_trace(found, name_of(record, "trace_id"), wraps="model" not in inputs)
