@@ -3,8 +3,8 @@
     python benchmarks/redaction.py --json > benchmarks/redaction.json
 
 Each kind of `redaction_list.py` is drawn three times and put into five places: a sentence, the arguments of a call (JSON), a
-tool's result with JSON in JSON, a block of code, a line of a log. Claims: at least 150 of 166 kinds are caught in each of them,
-and of 125 texts that only look like secrets at most 2 are changed in any. A kind is caught if no six letters and digits in a row
+tool's result with JSON in JSON, a block of code, a line of a log. Claims: at least 220 of 238 kinds are caught in each of them,
+and of 137 texts that only look like secrets at most 2 are changed in any. A kind is caught if no six letters and digits in a row
 of it remain. List and rules have one author, so the result says nothing about formats that the author did not think of.
 """
 
@@ -23,7 +23,7 @@ from redaction_list import KINDS, LOOK_ALIKES
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.data.privacy.redact import redactor
 
-CAUGHT, TOUCHED, DRAWS = 150, 2, 3
+CAUGHT, TOUCHED, DRAWS = 220, 2, 3
 PLACES: dict[str, Callable[[str], str]] = {
     "sentence": lambda text: f"I used {text} and it works now.",
     "arguments": lambda text: json.dumps({"command": text, "timeout": 30}),

@@ -52,11 +52,13 @@ FLOW, INGEST = "nightly-retrain", "ingest"
 WORK_POOL = "clawpipe"
 NIGHTS = "nights"  # the work queue of prefect.yaml
 ZOMBIES = "clawpipe-crash-runs-without-heartbeat"
+UNSTARTED = "clawpipe-retry-runs-that-do-not-start"
 _TAGS = ("clawpipe", "nightly")
 _OWN_NAME = re.compile(r"(nightly|on-demand)(-.+)?")  # of deployments that `clawpipe up` makes, see flows.deployments
 _MANY = 100
 _RECORD_SECONDS = 10.0  # usually one
 _POLL_SECONDS = 0.3
+_START = timedelta(minutes=10)  # a busy machine takes a minute from Pending to Running
 _SILENCE = timedelta(seconds=90)  # three heartbeats of PREFECT_FLOWS_HEARTBEAT_FREQUENCY=30
 
 
@@ -107,8 +109,8 @@ def prepare_night(*, fresh_server: bool) -> None:
 
 
 def prepare_services(*, fresh_server: bool, queues: Sequence[str] = (NIGHTS,)) -> dict[str, bool]:
-    """Prepare a long-lived server and its worker: the limit, the work pool with its queues, and the automation against zombies.
-    Existing ones stay.
+    """Prepare a long-lived server and its worker: the limit, the work pool with its queues, and the automations against runs
+    that died. Existing ones stay.
 
     Args:
         queues: work queues of which one run at a time starts.
@@ -122,10 +124,11 @@ def prepare_services(*, fresh_server: bool, queues: Sequence[str] = (NIGHTS,)) -
     with get_client(sync_client=True) as client:
         made[f"work pool {WORK_POOL}"] = _make_pool(client)
         made |= {f"work queue {name}": _make_queue(client, name) for name in queues}
-        made[f"automation {ZOMBIES}"] = not client.read_automations_by_name(ZOMBIES)
-    if made[f"automation {ZOMBIES}"]:
-        _crash_zombies().create()
-    return made
+        automations = [one for one in (_crash_zombies(), _retry_unstarted()) if not client.read_automations_by_name(one.name)]
+    for one in automations:
+        one.create()
+    new = {one.name for one in automations}
+    return made | {f"automation {name}": name in new for name in (ZOMBIES, UNSTARTED)}
 
 
 def _make_pool(client: SyncPrefectClient) -> bool:
@@ -216,6 +219,28 @@ def _crash_zombies() -> Automation:
             posture=Posture.Proactive,
             threshold=1,
             within=_SILENCE,
+        ),
+        actions=actions,
+    )
+
+
+def _retry_unstarted() -> Automation:
+    """Return an automation that has a run start again of which the worker died before it began: it stays Pending otherwise, and
+    holds its queue for ever, since only a run that has begun sends heartbeats."""
+    message = "the worker took it and did not start it"
+    actions: list[ActionTypes] = [ChangeFlowRunState(name="AwaitingRetry", state=StateType.SCHEDULED, message=message, force=False)]
+    return Automation(
+        name=UNSTARTED,
+        description="A run whose worker died before it started is given to the next one.",
+        trigger=EventTrigger(
+            after={"prefect.flow-run.Pending"},
+            expect={"prefect.flow-run.*"},
+            match=ResourceSpecification({"prefect.resource.id": ["prefect.flow-run.*"]}),
+            match_related=ResourceSpecification({"prefect.resource.role": "flow", "prefect.resource.name": [FLOW, INGEST]}),
+            for_each={"prefect.resource.id"},
+            posture=Posture.Proactive,
+            threshold=1,
+            within=_START,
         ),
         actions=actions,
     )

@@ -70,8 +70,21 @@ def nightly(config: str = "configs/nightly.yaml", overrides: list[str] | None = 
         overrides: settings on top of it, e.g. ["train.method=sft", "seed=3"].
     """
     keep_private()  # a worker that clawpipe has not started may run this
-    given = load_config(Path(config), overrides or [])
-    return in_queue(lambda: _nights_of_users(Path(config), overrides or []) if given.registry.per else _a_night(given))
+    return in_queue(lambda: _nights(Path(config), overrides or []))
+
+
+def _nights(config: Path, overrides: list[str]) -> JsonObject:
+    given = _settings(config, overrides)
+    return _nights_of_users(config, overrides) if given.registry.per else _a_night(given)
+
+
+def _settings(config: Path, overrides: list[str]) -> NightConfig:
+    """Read the settings. A run that cannot read them ends here, and is recorded like any other."""
+    try:
+        return load_config(config, overrides)
+    except ClawpipeError:
+        with recorded(Home.from_env(), _asked()):
+            raise
 
 
 def _nights_of_users(config: Path, overrides: list[str]) -> JsonObject:
@@ -106,11 +119,14 @@ def _a_night(given: NightConfig) -> JsonObject:
 
 
 def _facts(settings: NightConfig) -> dict[str, Any]:
-    """Return what is known of a run of this flow as it starts."""
+    """Return what is known of a run of this flow as its night starts."""
+    return _asked() | {"night": night_id(settings), "model": settings.registry.model_name}
+
+
+def _asked() -> dict[str, Any]:
+    """Return what is known of a run of this flow before its settings are read."""
     parameters = flow_run.parameters
     return {
-        "night": night_id(settings),
-        "model": settings.registry.model_name,
         "config": str(parameters.get("config", "")),
         "overrides": [str(word) for word in parameters.get("overrides") or []],
         "started_by": "deployment" if deployment.id else "hand",

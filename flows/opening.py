@@ -10,6 +10,7 @@ from typing import NamedTuple
 from prefect.runtime import flow_run
 
 from clawpipe.core.config.engine import EngineSpec
+from clawpipe.core.config.idle import idle_note
 from clawpipe.core.config.night import Drawn, NightConfig, Rollouts
 from clawpipe.core.config.training import Train
 from clawpipe.core.store.artifacts import Store
@@ -204,6 +205,8 @@ def open_night(config: NightConfig, ledger_home: Home | None = None) -> Iterator
             bring_policies(config, _tracking_of(home, config, record.champion), store, pool, record.champion)
             night = OpenNight(**vars(_night(config, record, store, ledger_home or home)), home=home, journal=journal)
             journal.status.compared = night.compared
+            if ledger_home is None and (idle := idle_note(config)):  # of a sweep's trials each would say it
+                journal.warn(idle)
             if waits := waiting_rows(home, config):
                 journal.warn(f"{waits} new rows wait for a person's approval and are not used: see `clawpipe review`")
             if config.curation.sampling.replay_nights and not night.past:
@@ -319,10 +322,14 @@ def ledger_of(home: Home, config: NightConfig) -> Looks | SeveralLooks:
     return looks_at(home.root, config.registry.model_name, config.drawn)
 
 
-def close_night(night: OpenNight) -> NightStatus:
-    """Write the night's report, remove its unfinished files, and return its final status."""
+def close_night(night: OpenNight, *, counts_evidence: bool = True) -> NightStatus:
+    """Write the night's report, remove its unfinished files, and return its final status.
+
+    Args:
+        counts_evidence: whether to warn if held-out items run out. Of a sweep's trials, which answer the same items, one says it.
+    """
     status = count_evidence(conclude(night.journal.status), night.ledger, night.config.environment.heldout_items)
-    if text := evidence_warning(status):
+    if counts_evidence and (text := evidence_warning(status)):
         night.journal.warn(text)
     store = open_store(night.home)
     night.journal.status.judges = judges_of(status, night.home, store, night.scores)

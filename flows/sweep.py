@@ -77,7 +77,7 @@ def _night(study: Study, number: int, config: NightConfig) -> NightStatus:
             runner = Pruning(runner, open_store(night.home), lambda rounds, success: study.prune(number, rounds, success))
         with suppress(_VerdictReached), run_by(runner):
             the_night(night)
-        return close_night(night)
+        return close_night(night, counts_evidence=number == 0)
 
 
 class UpToTheVerdict:

@@ -10,7 +10,13 @@ from clawpipe.cli.output import JsonFlag, print_json
 
 KeepOption = Annotated[
     int | None,
-    typer.Option("--keep-nights", min=0, metavar="N", help="Keep what the latest N nights made; by default what any night made."),
+    typer.Option(
+        "--keep-nights",
+        min=0,
+        metavar="N",
+        help="Keep what the latest N nights made, and what commands such as `rescore` "
+        "made since the first of them; by default all of it.",
+    ),
 ]
 
 VersionsOption = Annotated[
@@ -48,7 +54,8 @@ def gc(
     remote: RemoteOption = False,
     json_output: JsonFlag = False,
 ) -> None:
-    """Remove artifacts that no kept night, registered model or import refers to, and leftovers of killed processes.
+    """Remove artifacts that no kept night, registered model, import or command of yours refers to, and leftovers of killed
+    processes.
 
     It refuses to run during a night; try again later. Data less than an hour old stay.
     """

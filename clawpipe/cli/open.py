@@ -39,10 +39,10 @@ def open_(print_: PrintFlag = False, json_output: JsonFlag = False) -> None:
 
 
 def _newest_report(home: Home) -> Path | None:
-    from clawpipe.record.nights.files import REPORT, list_nights, run_dir
+    from clawpipe.record.nights.files import REPORT, newest_reported, run_dir
 
-    reports = (run_dir(home, night) / REPORT for night in reversed(list_nights(home)))
-    return next((report for report in reports if report.exists()), None)
+    night = newest_reported(home)
+    return run_dir(home, night) / REPORT if night else None
 
 
 def _shown(page: Path) -> bool:

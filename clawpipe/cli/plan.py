@@ -45,6 +45,7 @@ def plan(
     if check_model:
         _plan_check(settings, json_output)
         return
+    from clawpipe.core.config.idle import idle_note
     from clawpipe.core.services.prefect_server import no_api
     from clawpipe.core.store.home import Home
     from clawpipe.model.planning.architecture import router_note
@@ -58,7 +59,7 @@ def plan(
         settings = labelled(Home.from_env(), settings)
         steps = plan_night(settings)
     rate = rate_of_night(settings)
-    told = [router_note(settings.model.base), shares_note(settings), *rate_notes(settings.train, rate)]
+    told = [idle_note(settings), router_note(settings.model.base), shares_note(settings), *rate_notes(settings.train, rate)]
     told += [_OF_USERS] if settings.registry.per else []
     notes = [note for note in told if note]
     plan = {"night": night_id(settings), "config": settings.model_dump(mode="json"), "steps": steps, "notes": notes}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def report(
-    night: Annotated[str | None, typer.Option("--night", help="A night's id; by default the latest.")] = None,
+    night: Annotated[str | None, typer.Option("--night", help="A night's id; by default the latest that has a report.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Write one page over all nights of the home.")] = False,
     json_output: JsonFlag = False,
 ) -> None:
@@ -33,7 +33,7 @@ def report(
     nights = list_nights(home)
     if not nights:
         raise NotFoundError("no night has run here", str(home.root), "start one: clawpipe run --config configs/demo.yaml")
-    found = _all(home) if everything else _one(home, night or nights[-1])
+    found = _all(home) if everything else _one(home, night or _newest(home, nights[-1]))
     if json_output:
         print_json(found)
     else:
@@ -45,6 +45,16 @@ def _all(home: Home) -> JsonObject:
 
     path, nights = write_page(home)
     return {"file": str(path), "nights": nights}
+
+
+def _newest(home: Home, latest: str) -> str:
+    """Return the newest night with a report, and say so if later ones have none yet."""
+    from clawpipe.record.nights.files import newest_reported
+
+    found = newest_reported(home) or latest
+    if found != latest:
+        typer.echo(f"the report of {found}: {latest} has none yet, one is written at its end", err=True)
+    return found
 
 
 def _one(home: Home, night: str) -> JsonObject:

@@ -41,6 +41,7 @@ def rescore(
     """
     from clawpipe.core.config.environment import EnvironmentSpec
     from clawpipe.core.store.home import Home
+    from clawpipe.core.store.notes import BY_HAND, Note, Notes
     from clawpipe.core.store.open import open_store
     from clawpipe.core.user_code.user_errors import LOG
     from clawpipe.play.environments.discovery import environment_name
@@ -55,6 +56,8 @@ def rescore(
     label = label or environment_name(environment, python)
     with open_world(spec, label) as judge:
         done = rescore_dataset(store, ref, judge, home.logs / LOG)
+    made = done.result.dataset
+    Notes(store, BY_HAND).keep(made.digest, Note(dataset=made, details={"by": "rescore"}))
     if json_output:
         print_json({"environment": environment, "label": label, "trajectories": ref.digest, **_facts(done)})
         return

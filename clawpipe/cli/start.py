@@ -121,6 +121,7 @@ def train(
     options = Options(map=tuple(map_ or ()), labels=labels)
     name = f"train-{sha256_json([sorted(absolute(paths)), model, method, options.name, mcp])[:8]}"
     made = propose(paths, model or DEFAULT_MODEL, method, name, options, monoclaw, mcp)
+    made.give_way(override)
     config = _written(home, made, paths, options)
     run(config, override, json_output)
     if output:

@@ -25,6 +25,7 @@ from clawpipe.core.services.stack import project_directory
 from clawpipe.core.store.files import exclusive
 from clawpipe.core.store.home import Home
 from clawpipe.core.system.ports import free_port
+from clawpipe.record.runs.listing import list_runs
 from tests.cli.conftest import Up, services
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
@@ -202,6 +203,16 @@ def test_the_worker_of_another_home_refuses(day: Day):
     assert "this deployment is for the home with the id 0123456789ab" in day.message(refused)
     log = (day.up.home.root / "logs" / "worker.log").read_text()
     assert "Traceback" not in log
+
+
+def test_a_run_whose_config_cannot_be_read_is_listed(day: Day):
+    lost = day.start("nightly", parameters={"config": "/nowhere/night.yaml", "overrides": ["seed=3"]})
+    assert day.ended(lost, *ENDED)["state_type"] == "FAILED"
+    assert "the config file does not exist" in day.message(lost)
+    [run] = [run for run in list_runs(day.up.home, state="failed") if run.flow_run == lost]
+    assert (run.started_by, run.config, run.overrides) == ("deployment", "/nowhere/night.yaml", ["seed=3"])
+    assert run.why == "the config file does not exist"
+    assert "Traceback" not in (day.up.home.root / "logs" / "worker.log").read_text()
 
 
 def test_a_night_killed_with_its_worker_goes_on_under_its_label(day: Day):

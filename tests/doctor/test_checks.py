@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 from contextlib import closing
@@ -59,6 +60,16 @@ def test_an_old_home_is_closed_to_other_users(home: Home):
     assert (found.state, "2 files and directories were open to other users, and are closed now" in found.found) == ("ok", True)
     assert open_to_others(home.root) == []
     assert checks.check_home(home).found == str(home.root)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="gives files to another user")
+def test_files_of_another_user_are_named(home: Home):
+    home.store.mkdir(parents=True)
+    (home.store / "rows").touch()
+    os.chown(home.store / "rows", 54321, -1)
+    found = checks.check_home(home)
+    assert (found.state, found.fix) == ("warn", f"sudo chown -R root {home.root}")
+    assert found.found == f"{home.root}: 1 files and directories are not its owner's, as {home.store / 'rows'} (54321's)"
 
 
 def test_shared_store(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -69,6 +69,16 @@ def nights(store, ledger, config, names):
         yield identities(store, drawn.dataset), drawn, looked
 
 
+def test_nights_of_one_draw_find_their_items_fresh(store, home):
+    ledger = Looks(home.root, "agent", "shop")
+    [*_] = nights(store, ledger, SHOP, ["before"])
+    ledger.begin("sweep")
+    drawn = drawn_by(store, SHOP, ledger.seen("sweep"))
+    looks = [look(store, ledger, name, "sweep", drawn.dataset).details for name in ("sweep-0", "sweep-1", "sweep-0")]
+    assert looks == [{"identities": 20, "fresh": 20, "looks": 0.0}] * 3
+    assert look(store, ledger, "after", "after", drawn.dataset).details["fresh"] == 0
+
+
 def test_thirty_shop_nights_never_repeat_a_heldout_identity(store, home):
     ledger, seen = Looks(home.root, "agent", "shop"), set()
     frozen = set(identities(store, make_benchmark(store, SHOP).dataset))

@@ -11,7 +11,7 @@ import pytest
 from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import GlobalConcurrencyLimitUpdate, WorkPoolCreate, WorkPoolUpdate
-from prefect.states import Completed, Running
+from prefect.states import Completed, Pending, Running
 
 from clawpipe.cli import server
 from clawpipe.core.store.home import Home
@@ -93,6 +93,7 @@ def test_the_command_says_what_it_made(prefect_server: str, home: Home):
         "work pool clawpipe",
         "work queue nights",
         f"automation {bootstrap.ZOMBIES}",
+        f"automation {bootstrap.UNSTARTED}",
     }
 
 
@@ -127,6 +128,27 @@ def test_a_night_killed_before_its_first_heartbeat_is_crashed(monkeypatch: pytes
             wait_until(lambda: client.read_flow_run(killed).state_name == "Crashed", 90)
             assert client.read_flow_run(other).state_name == "Running"
         finally:
+            client.delete_automation(made.id)
+
+
+def test_a_run_whose_worker_died_before_it_began_starts_again(monkeypatch: pytest.MonkeyPatch):
+    """Its queue, in which one run at a time has a place, is free again, and the next worker takes it."""
+    monkeypatch.setattr(bootstrap, "_START", timedelta(seconds=10))
+    monkeypatch.setattr(bootstrap, "UNSTARTED", "unstarted-of-seconds")
+    bootstrap.prepare_services(fresh_server=False)
+    with get_client(sync_client=True) as client:
+        [made] = client.read_automations_by_name("unstarted-of-seconds")
+        night, pool, queue = flow(lambda: None, name=bootstrap.FLOW), bootstrap.WORK_POOL, bootstrap.NIGHTS
+        deployed = client.create_deployment(client.create_flow(night), "unstarted", work_pool_name=pool, work_queue_name=queue)
+        try:
+            lost = client.create_flow_run_from_deployment(deployed).id
+            client.set_flow_run_state(lost, Pending())  # as a worker does that is killed then
+            assert client.get_scheduled_flow_runs_for_work_pool(pool, [queue]) == []
+            wait_until(lambda: client.read_flow_run(lost).state_name == "AwaitingRetry", 90)
+            taken = client.get_scheduled_flow_runs_for_work_pool(pool, [queue])
+            assert [one.flow_run.id for one in taken] == [lost]
+        finally:
+            client.delete_deployment(deployed)
             client.delete_automation(made.id)
 
 

@@ -9,7 +9,7 @@ import yaml
 
 pytestmark = pytest.mark.slow
 
-FEW = ("train.max_steps=1", "runtime.workers=1", "runtime.train_threads=1")
+FEW = ("train.max_steps=1", "train.optimizer_steps=2", "runtime.workers=1", "runtime.train_threads=1")
 
 
 def test_one_command_from_pairs_to_a_model(new_clawpipe, tmp_path):

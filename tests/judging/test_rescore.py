@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -210,7 +212,8 @@ def test_the_other_environments_of_a_night_are_left(store):
     assert {row["scorer"] for row in read_dataset(store, done.result.dataset).to_pylist()} == {"verifier/adds"}
 
 
-def test_the_command_shows_the_changes(tmp_path, monkeypatch):
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The words that score the rollouts of a home anew."""
     monkeypatch.setenv("CLAWPIPE_HOME", str(tmp_path / "home"))
     store = open_store(Home.from_env())
     scored(store)
@@ -224,7 +227,11 @@ def test_the_command_shows_the_changes(tmp_path, monkeypatch):
         "        right = messages[-1].content.startswith('7')\n"
         "        return Outcome(float(right), right, 'begins with 7', {})\n"
     )
-    words = ["rescore", rollouts(store).digest[:12], "--environment", f"{file}:Mine"]
+    return ["rescore", rollouts(store).digest[:12], "--environment", f"{file}:Mine"]
+
+
+def test_the_command_shows_the_changes(tmp_path, monkeypatch):
+    words = command(tmp_path, monkeypatch)
     shown = CliRunner().invoke(app, words)
     assert shown.exit_code == 0, shown.output
     assert "before: 3 verdicts, 1 successes, mean value 0.333" in shown.output
@@ -234,3 +241,14 @@ def test_the_command_shows_the_changes(tmp_path, monkeypatch):
     assert listed == [["trajectory", "item"], ["t1", "i1"]]
     again = json.loads(CliRunner().invoke(app, [*words, "--json"]).output)
     assert (again["changed"], again["before"], again["now"]["value"]) == ([], again["now"], 2 / 3)
+
+
+def test_gc_keeps_what_was_rescored_as_long_as_nights(tmp_path, monkeypatch):
+    asked = json.loads(CliRunner().invoke(app, [*command(tmp_path, monkeypatch), "--json"]).output)
+    store = open_store(Home.from_env())
+    for path in [store.root, *store.root.rglob("*")]:
+        os.utime(path, (time.time() - 7200,) * 2)
+    assert CliRunner().invoke(app, ["gc"]).exit_code == 0
+    assert {asked["scores"], asked["trajectories"]} <= {digest for _, digest in store.here()}
+    assert CliRunner().invoke(app, ["gc", "--keep-nights", "0"]).exit_code == 0
+    assert list(store.here()) == []

@@ -51,7 +51,7 @@ MAKERS: dict[str, Callable[[Draw], str]] = {
     "chat-bot-token": lambda d: f"{d.randrange(10**9, 10**10 - 1)}:{_of(d, WORD + '-_', 35)}",
     "google-key": lambda d: "AIza" + _of(d, WORD + "-_", 35),
     "service-key": lambda d: d.choice(["sk_live_" + _of(d, WORD, 24), "npm_" + _of(d, WORD, 36)]),
-    "newer-key": lambda d: d.choice(["e2b_" + _of(d, "0123456789abcdef", 38) + "a7", "llx-" + _of(d, WORD, 44)]),
+    "newer-key": lambda d: d.choice(["e2b_" + _of(d, "0123456789abcdef", 38) + "a7", "essu_" + _of(d, WORD, 44)]),
     "known-key": lambda d: "SK" + _of(d, "0123456789abcdef", 32),
     "email-spelled": lambda d: f"{_of(d, LOWER, 6)} at {_of(d, LOWER, 8)} dot org",
     "email": lambda d: f"{_of(d, LOWER, 6)}.{_of(d, LOWER, 5)}@{_of(d, LOWER, 8)}.org",

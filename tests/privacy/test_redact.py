@@ -18,7 +18,7 @@ from clawpipe.data.privacy.rules import load_rules
 
 NAMED = (  # known by what stands before them; `benchmarks/redaction_list.py` has them all
     "key-data", "url-password", "url-user", "url-signature", "webhook", "storage-key", "cookie", "bearer-token", "password",
-    "kaggle-key", "password-option", "password-of-a-command", "token", "one-time-password",
+    "kaggle-key", "elastic-key", "password-option", "password-of-a-command", "token", "one-time-password",
     "password-said", "password-word", "password-foreign", "password-quoted", "passphrase", "login", "key-said", "seed-phrase",
     "password-line", "password-used", "password-with-spaces", "one-time-code",
 )  # fmt: skip
@@ -98,6 +98,10 @@ def test_a_secret_is_hidden_wherever_it_stands(redact, make_secret, name):
         ("Cookie: a=b; sid={}; c=d\nHost: x", "Cookie: [REDACTED:cookie]\nHost: x"),
         ("https://x.org/f?expires=1&sig={}&a=b", "https://x.org/f?expires=1&sig=[REDACTED:url-signature]&a=b"),
         ("Authorization: ApiKey {}", "Authorization: ApiKey [REDACTED:bearer-token]"),
+        ("Authorization: SSWS {}", "Authorization: SSWS [REDACTED:bearer-token]"),
+        ("ngrok config add-authtoken {}", "ngrok config add-authtoken [REDACTED:password-of-a-command]"),
+        ("ecctl --api-key a/{} list", "ecctl --api-key [REDACTED:password-option] list"),
+        ('"api_key": "k", "encoded": "{}"', '"api_key": "k", "encoded": "[REDACTED:elastic-key]"'),
         ("git clone https://{}@github.com/a/b", "git clone https://[REDACTED:url-user]@github.com/a/b"),
     ],
 )

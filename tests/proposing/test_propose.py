@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from clawpipe.core.config import NightConfig
+from clawpipe.core.config import NightConfig, load_config
+from clawpipe.core.config.training import ONE_OF
 from clawpipe.core.conversation.messages import Message
 from clawpipe.errors import ConfigError, DataError, NotFoundError
 from clawpipe.play.environments.discovery import load_environment
@@ -58,6 +59,18 @@ def test_chats_that_nobody_judged_are_all_imitated(tmp_path):
         propose(written(tmp_path, line), "random", None, "a").config().curation.imitate for line in (CHAT | {"success": True}, CHAT)
     )
     assert (judged, unjudged) == ("success", "any")
+
+
+@pytest.mark.parametrize("own", ["optimizer_steps=4", "batch_tokens=900", "batch_rows=null"])
+def test_a_setting_of_ones_own_takes_the_place_of_a_proposed_one(tmp_path, own):
+    made = propose(written(tmp_path, CHAT), "random", None, "a")
+    assert made.settings["train"]["batch_rows"]
+    made.give_way([f"train.{own}"])
+    (tmp_path / "night.yaml").write_text(made.text())
+    train = load_config(tmp_path / "night.yaml", [f"train.{own}"]).train
+    given = {name for names in ONE_OF for name in names if getattr(train, name)}
+    assert given == {own.partition("=")[0]} - {"batch_rows"}
+    assert train.epochs == 3
 
 
 @pytest.mark.parametrize(

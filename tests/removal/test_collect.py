@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import time
+
 import pyarrow as pa
 import pytest
 
@@ -10,7 +13,7 @@ from clawpipe.core.contracts.schema import schema_of
 from clawpipe.core.store.artifacts import STAGING, Store
 from clawpipe.core.store.datasets import dataset_files, publish_dataset, publish_files
 from clawpipe.core.store.files import exclusive
-from clawpipe.core.store.notes import Note, Notes
+from clawpipe.core.store.notes import BY_HAND, Note, Notes
 from clawpipe.core.store.refs import StepResult
 from clawpipe.core.store.replaced import note_replaced
 from clawpipe.data.curation.measures import NAME, measured
@@ -19,6 +22,7 @@ from clawpipe.data.curation.runner import wants
 from clawpipe.errors import BusyError
 from clawpipe.record.nights.files import LINEAGE
 from clawpipe.record.removal.collect import collect
+from clawpipe.record.tracking.wandb_sink import WandbSink
 
 
 def gc(filled, keep=None, **options):
@@ -101,6 +105,20 @@ def test_only_the_latest_nights_keep_what_they_made(filled):
     assert (filled.home.runs / filled.nights["night-0"] / LINEAGE).exists()
 
 
+def test_what_a_command_made_stays_with_the_nights_of_its_time(filled):
+    old, new = (filled.publish("scores", rows) for rows in ([], filled.rows("scores")))
+    for label in ("first", "second"):
+        filled.night(label, filled.refs["samples"], filled.base)
+    for ref, nights in ((old, 1), (new, 0)):
+        Notes(filled.store, BY_HAND).keep(ref.digest, Note(dataset=ref))
+        os.utime(Notes(filled.store, BY_HAND).directory / f"{ref.digest}.json", (time.time() - nights * 86400,) * 2)
+    assert there(filled, old, new) == [True, True]
+    gc(filled)
+    assert there(filled, old, new) == [True, True]
+    gc(filled, 1)
+    assert there(filled, old, new) == [False, True]
+
+
 def test_a_night_without_a_verdict_is_kept_with_its_work(filled):
     lesson = filled.refs["samples"]
     filled.night("unfinished", lesson, filled.base)
@@ -154,6 +172,25 @@ def test_reports_of_old_nights_go_when_asked_for_records_stay(filled):
     assert {path.name for path in old.iterdir()} == {"night.json", "config.json", "status.json", "lineage.json"}
     assert all((night / name).exists() for night in (unfinished, new) for name in ("report.html", "logs"))
     assert gc(filled, keep_reports=1).reports == []
+
+
+@pytest.mark.slow
+def test_offline_runs_of_wandb_stay_until_they_are_uploaded(filled, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    filled.night("old", filled.refs["samples"], filled.base)
+    night = filled.home.runs / filled.nights["old"]
+    sink = WandbSink("p", night.name, {"train": {"method": "sft"}}, night)
+    sink.open(1)
+    sink.log(1, {"loss": 0.5})
+    sink.close(failed=False)
+    [run] = night.glob("wandb/offline-run-*/*.wandb")
+    assert gc(filled, keep_reports=0).reports == [night.name]
+    assert run.exists()
+    assert not (night / "report.html").exists()
+    assert gc(filled, keep_reports=0).reports == []
+    run.with_suffix(".wandb.synced").touch()  # as `wandb sync` leaves it
+    assert gc(filled, keep_reports=0).reports == [night.name]
+    assert not (night / "wandb").exists()
 
 
 def test_what_is_new_stays_until_it_has_settled(filled):

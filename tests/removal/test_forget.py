@@ -23,7 +23,7 @@ from clawpipe.errors import BusyError, ConfigError
 from clawpipe.play.judging.exchanges import exchanges_of
 from clawpipe.play.judging.judge_prompt import turn_prompt
 from clawpipe.play.judging.votes import Vote, VoteStore
-from clawpipe.record.lineage.exposure import exposure
+from clawpipe.record.lineage.exposure import exposure, exposure_lines
 from clawpipe.record.removal.forget import forget
 from clawpipe.record.reviews.open import every_decision, open_decisions
 
@@ -142,6 +142,20 @@ def test_a_session_is_forgotten_without_the_other_one(filled):
     assert [row["trajectory_id"] for row in filled.rows("trajectories")] == ["b1", "a2", "a3", "b2", "x1"]
     assert [row["row_id"] for row in filled.rows("quarantine")] == ["a2", "b9"]
     assert left(filled)["preference_pairs"] == ["pair-a", "pair-b"]
+
+
+def test_a_session_with_another_users_rows_does_not_go_along(filled):
+    both = [filled.imported(name, "sess-both", user, f"{user} in both", 9) for name, user in (("c1", "ann"), ("c2", "ben"))]
+    filled.publish("trajectories", both)
+    log = filled.home.root / "logs" / "gateway.log"
+    log.parent.mkdir()
+    log.write_text("sess-both: an answer\nsess-a2: an answer\n")
+    [result] = forget(filled.home, ANN, today=DAY)
+    assert (result.sessions, result.shared) == (["sess-a", "sess-a2"], ["sess-both"])
+    assert [row["trajectory_id"] for row in filled.rows("trajectories")].count("c2") == 1
+    assert "c1" not in [row["trajectory_id"] for row in filled.rows("trajectories")]
+    assert log.read_text() == "sess-both: an answer\n"
+    assert "sessions with rows of other users, which stay: sess-both" in list(exposure_lines(result))
 
 
 @pytest.mark.slow

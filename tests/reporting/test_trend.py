@@ -133,6 +133,18 @@ def test_the_command_writes_the_page(three: Home, capsys: pytest.CaptureFixture[
     assert Path(capsys.readouterr().out.strip()).read_text() == "report 0"
 
 
+def test_a_night_without_a_report_gives_way_to_one_that_has_one(three: Home, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit, match="0"):
+        run(["report"])
+    assert capsys.readouterr() == (f"{three.runs}/night-0/report.html\n", "")
+    (three.runs / "night-0" / "report.html").unlink()
+    with pytest.raises(SystemExit, match="0"):
+        run(["report", "--json"])
+    said = capsys.readouterr()
+    assert json.loads(said.out)["night"] == "night-1"
+    assert said.err == "the report of night-1: night-0 has none yet, one is written at its end\n"
+
+
 def test_a_home_without_nights_says_what_makes_one(home: Home, monkeypatch, capsys: pytest.CaptureFixture[str]):
     monkeypatch.setenv("CLAWPIPE_HOME", str(home.root))
     with pytest.raises(SystemExit, match="2"):

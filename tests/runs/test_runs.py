@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,13 +20,14 @@ from clawpipe.errors import BusyError, ConfigError, DataError, NotFoundError
 from clawpipe.record.nights.files import run_dir
 from clawpipe.record.nights.journal import Journal, NullWatcher
 from clawpipe.record.nights.status import NightStatus, StepEntry, write_status
-from clawpipe.record.runs import listing
+from clawpipe.record.runs import listing, recording
 from clawpipe.record.runs.listing import find_run, list_runs, newest_run
 from clawpipe.record.runs.logs import follow, last_lines, readable
-from clawpipe.record.runs.record import ProcessId, Run, read_record, record_ids, write_record
+from clawpipe.record.runs.record import ProcessId, Run, read_record, record_ids, records, write_record
 from clawpipe.record.runs.recording import recorded
 from clawpipe.record.runs.results import results_of
 from clawpipe.record.runs.stop import stop_run
+from tests.waiting import wait_until
 
 # A run with a child in a session of its own that ignores Ctrl-C, as does the run itself if it is told to.
 _RUN = """
@@ -111,6 +113,26 @@ def test_a_deployed_run_that_finds_its_home_in_use_waits(home: Home):
     with pytest.raises(BusyError):
         try_(begun(home, "monday"))
     assert [(run.state, run.why) for run in list_runs(home)] == [("failed", "another night runs")]
+
+
+def test_a_run_of_another_container_is_judged_by_its_silence(home: Home):
+    """A container that was made anew has another hostname, and nobody can look for the process of the one before."""
+    own = ProcessId.own().model_copy(update={"host": "a-container-before"})
+    write_record(home, Run(id="20261125T020000-3f9c", process=own, state="running"))
+    assert newest_run(home).state == "running"
+    old = time.time() - 600
+    os.utime(records(home) / "20261125T020000-3f9c.json", (old, old))
+    silent = newest_run(home)
+    assert silent.state == "failed"
+    assert silent.why == "nothing is heard of it any more on a-container-before; the same command goes on where it was"
+
+
+def test_a_run_renews_its_record(home: Home, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(recording, "_RENEW_SECONDS", 0.01)
+    with recorded(home, {}) as recorder:
+        record = records(home) / f"{recorder.run.id}.json"
+        os.utime(record, (0, 0))
+        wait_until(lambda: record.stat().st_mtime > 0, 10)
 
 
 def test_a_flow_within_a_run_goes_on_with_its_record(home: Home):
@@ -204,11 +226,11 @@ def test_a_run_that_is_withdrawn_meanwhile_is_left_out(home: Home, monkeypatch):
 
 
 def test_nights_from_before_there_were_records_are_listed(home: Home):
-    for name, verdict, time in [("old", "PROMOTE", 100), ("killed", None, 200)]:
+    for name, verdict, began in [("old", "PROMOTE", 100), ("killed", None, 200)]:
         journal = begun(home, name)
         journal.status.verdict = verdict
         journal.save()
-        os.utime(run_dir(home, name), (time, time))
+        os.utime(run_dir(home, name), (began, began))
     with recorded(home, {"night": "new"}):
         pass
     assert [(run.night, run.state) for run in list_runs(home)] == [("new", "completed"), ("killed", "failed"), ("old", "completed")]

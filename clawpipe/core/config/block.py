@@ -13,6 +13,7 @@ from clawpipe.core.basics.json_types import Options
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
 Fraction = Annotated[float, Field(ge=0, le=1)]
+MOST_ITEMS = 1_000_000  # that a night is planned with: they are in memory, about 2 KB each
 
 
 def renamed(old: str, new: str, **field: Any) -> Any:

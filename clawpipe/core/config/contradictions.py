@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from clawpipe.core.config.block import MOST_ITEMS
 from clawpipe.core.config.engine import SERVERS, EngineSpec
 from clawpipe.core.config.environment import CONVERSATIONS
 from clawpipe.core.config.night_fields import NightFields
@@ -20,6 +21,14 @@ def _nothing_to_learn_from(night: NightFields) -> str | None:
     if night.rollouts and night.rollouts.items > night.environment.train_items:
         return f"rollouts.items ({night.rollouts.items}) exceeds environment.train_items ({night.environment.train_items})"
     return None
+
+
+def _more_than_memory_holds(night: NightFields) -> str | None:
+    items = night.rollouts.items if night.rollouts else 0
+    factors = {"rounds": night.rounds, "rollouts.group_size": night.rollouts.group_size if night.rollouts else 0}
+    many = {name: factor * items for name, factor in factors.items() if factor * items > MOST_ITEMS}
+    what = next((f"rollouts.items times {name} is {product}" for name, product in many.items()), None)
+    return what and f"{what}, and at most {MOST_ITEMS} fit into memory: lower one of them"
 
 
 def _nothing_said_by_users(night: NightFields) -> str | None:
@@ -188,6 +197,7 @@ def _adapter_on_a_merged_champion(night: NightFields) -> str | None:
 
 _KINDS = (
     _nothing_to_learn_from,
+    _more_than_memory_holds,
     _nothing_said_by_users,
     _no_items_to_probe,
     _items_that_cannot_be_shared,

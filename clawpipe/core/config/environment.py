@@ -7,7 +7,7 @@ from typing import Annotated, TypeAlias
 from pydantic import Field
 
 from clawpipe.core.basics.json_types import Options
-from clawpipe.core.config.block import Block, Extension
+from clawpipe.core.config.block import MOST_ITEMS, Block, Extension
 
 CONVERSATIONS = "conversations"  # the environment of nights whose verdict rests on held-out conversations
 LABEL = r"^[A-Za-z0-9._-]{1,48}$"
@@ -38,15 +38,17 @@ class EnvironmentSpec(Extension):
 
 
 class _Counts(Block):
-    train_items: int = Field(default=128, ge=1, description="task items that rounds draw from")
+    train_items: int = Field(default=128, ge=1, le=MOST_ITEMS, description="task items that rounds draw from")
     heldout_items: int = Field(
         default=160,
         ge=1,
+        le=MOST_ITEMS,
         description="items for the verdict: never trained on, and new every night while there are new ones",
     )
     benchmark_items: int = Field(
         default=64,
         ge=0,
+        le=MOST_ITEMS,
         description="held-out items that are the same every night: they show the trend and do not affect the verdict",
     )
     seed: int = Field(default=0, description="seed of the items; the night's label is part of it")

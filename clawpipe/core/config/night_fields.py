@@ -108,7 +108,7 @@ class NightFields(Block):
     )
     seed: int = Field(default=0, description="seed of items, rollouts and the order of training; the label is part of it")
     rounds: int = Field(
-        default=3, ge=1, description="number of rounds; each generates with the policy that the round before trained"
+        default=3, ge=1, le=10_000, description="number of rounds; each generates with the policy that the round before trained"
     )
     candidate: Literal["best", "last"] = Field(
         default="best",

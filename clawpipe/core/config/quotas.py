@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from math import lcm
 
 
 def quotas(total: int, weights: Sequence[float]) -> list[int]:
@@ -26,10 +27,10 @@ def rounds_of(items: int, rounds: int, weights: Sequence[float]) -> list[list[in
     Each weight's items are spread evenly over the night, so that a round differs from its share by less than two items.
     """
     total = items * rounds
+    shares = quotas(total, weights)
+    common = lcm(*filter(None, shares))  # whole numbers in place of fractions: they are compared for each item
     spread = [
-        (Fraction(2 * number + 1, 2 * quota), place)
-        for place, quota in enumerate(quotas(total, weights))
-        for number in range(quota)
+        ((2 * number + 1) * (common // quota), place) for place, quota in enumerate(shares) if quota for number in range(quota)
     ]
     order = [place for _, place in sorted(spread)]
     return [[order[start : start + items].count(place) for place in range(len(weights))] for start in range(0, total, items)]

@@ -87,6 +87,9 @@ class Loss(Block):
         return self
 
 
+ONE_OF = (("optimizer_steps", "batch_rows", "batch_tokens"), ("warmup_steps", "warmup_ratio"))  # of these one is set
+
+
 class RunSettings(Block):
     """The settings that every method reads."""
 
@@ -142,7 +145,7 @@ class RunSettings(Block):
 
     @model_validator(mode="after")
     def _sets_each_thing_once(self) -> Self:
-        for names in (("optimizer_steps", "batch_rows", "batch_tokens"), ("warmup_steps", "warmup_ratio")):
+        for names in ONE_OF:
             if len(given := [name for name in names if getattr(self, name)]) > 1:
                 raise ValueError(
                     f"{' and '.join(f'`{name}`' for name in given)} set the same thing: set one of them, and null for the rest"

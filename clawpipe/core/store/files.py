@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
@@ -55,13 +55,14 @@ def fsync(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_atomic(path: Path, data: bytes, mode: int = 0o666) -> None:
-    """Replace the content of `path` atomically. `mode` is that of the new file, before the umask."""
+def write_atomic(path: Path, data: bytes | Iterable[bytes], mode: int = 0o666) -> None:
+    """Replace the content of `path` atomically by bytes, or by all of several. `mode` is that of the new file, before the umask."""
     path.parent.mkdir(parents=True, exist_ok=True)
     hidden = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         hidden.touch(mode)
-        hidden.write_bytes(data)
+        with hidden.open("wb") as file:
+            file.writelines([data] if isinstance(data, bytes) else data)
         fsync(hidden)
         faults.kill_point("write_atomic.before_rename", path.name)
         os.replace(hidden, path)

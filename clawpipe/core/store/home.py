@@ -40,6 +40,12 @@ class Home:
             raise ConfigError(
                 f"the home cannot be used: {reason}", str(named), "set CLAWPIPE_HOME to a directory that you may write to"
             ) from error
+        if misread := _MISREAD.search(str(root)):
+            what, fix = (
+                f"MLflow would misread {misread[0]!r} in the home's path",
+                "move or rename it, or set CLAWPIPE_HOME to another",
+            )
+            raise ConfigError(what, str(named), fix)
         return cls(root)
 
     @property
@@ -95,10 +101,7 @@ def _check_place(root: Path) -> None:
 
     Raises:
         OSError: neither.
-        ValueError: MLflow would write elsewhere.
     """
-    if misread := _MISREAD.search(str(root)):
-        raise ValueError(f"MLflow would misread {misread[0]!r} in its path: move or rename it")
     if root.exists():
         os.scandir(root).close()
         return

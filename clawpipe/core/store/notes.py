@@ -1,11 +1,12 @@
-"""Notes of the artifact made for a key, so that it is not made again. Notes may be lost at any time."""
+"""Notes of the artifact made for a key, so that it is not made again, or is known to be wanted. Notes may be lost at any time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
@@ -13,6 +14,10 @@ from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.store.artifacts import Store
 from clawpipe.core.store.files import write_atomic
 from clawpipe.core.store.refs import DatasetRef
+from clawpipe.core.store.replaced import successor
+
+BY_HAND = "by-hand"  # kind of the notes of what a person's command made, by digest: no night refers to it yet
+_NONE: Mapping[str, str] = MappingProxyType({})
 
 
 class Note(BaseModel):
@@ -45,15 +50,19 @@ class Notes:
 
     def __iter__(self) -> Iterator[Note]:
         """Yield all notes; their datasets may be gone."""
+        return self.since(0.0)
+
+    def since(self, moment: float) -> Iterator[Note]:
+        """Yield the notes that were kept since a moment, in seconds since 1970."""
         for path in sorted(self.directory.glob("*.json")):
-            if note := _read(path):
+            if path.stat().st_mtime >= moment and (note := _read(path)):
                 yield note
 
-    def drop_dead(self) -> None:
-        """Remove the notes of datasets that are gone."""
+    def drop_dead(self, taken: Mapping[str, str] = _NONE) -> None:
+        """Remove the notes of datasets that are gone, as is their replacement (`taken`: new digest by old)."""
         for path in self.directory.glob("*.json"):
             note = _read(path)
-            if note is None or not self.store.path(note.dataset).exists():
+            if note is None or not (self.store.root / note.dataset.name / successor(taken, note.dataset.digest)).exists():
                 path.unlink()
 
 

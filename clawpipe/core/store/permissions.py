@@ -76,6 +76,18 @@ def close(root: Path) -> Closed:
     return Closed(len(found) - still_open, still_open)
 
 
+def of_others(root: Path) -> list[tuple[Path, int]]:
+    """Return what below a directory belongs to another user than the directory itself, with the user's number. A night that was
+    once run as root leaves such files, which later ones cannot write."""
+    owner = root.stat().st_uid
+    found: list[tuple[Path, int]] = []
+    for path in _below(root):
+        with suppress(FileNotFoundError):
+            if (user := path.lstat().st_uid) != owner:
+                found.append((path, user))
+    return found
+
+
 def _below(root: Path) -> Iterator[Path]:
     yield root
     for directory, directories, files in os.walk(root):

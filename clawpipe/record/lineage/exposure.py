@@ -76,6 +76,7 @@ class Exposure(_Report):
     keys: list[str] = Field(default=[], description="keys of the gateway with which rows of these sessions were captured")
     found: bool = Field(description="something names it, or did when it was forgotten; a mistyped id is named by nothing")
     sessions: list[str] = Field(description="sessions that go along: a user's, and those that go on from one that goes")
+    shared: list[str] = Field(default=[], description="sessions with rows of other users, which stay; the user's own go")
     trajectories: int
     datasets: list[HoldingDataset]
     damaged: list[str] = Field(description="name/digest of datasets that cannot be read")
@@ -124,7 +125,8 @@ def as_exposure(home: Home, subject: Subject, exposed: Exposed) -> Exposure:
     return Exposure(
         **asdict(subject),
         found=bool(found.hits) or ever,
-        sessions=sorted({*map(session_of, found.sessions)} - {subject.session}),
+        sessions=sorted({*map(session_of, found.sessions - found.shared)} - {subject.session}),
+        shared=sorted(set(map(session_of, found.sessions & found.shared))),
         keys=sorted(found.keys - {""}),
         trajectories=len(found.trajectories),
         datasets=[HoldingDataset(name=hit.ref.name, digest=hit.ref.digest, rows=hit.count, of=hit.ref.rows) for hit in found.hits],
@@ -146,6 +148,8 @@ def exposure_lines(found: Exposure) -> Iterator[str]:
     if found.sessions:
         sessions = f"sessions of {found.user}" if found.user else f"sessions that go on from {found.session}"
         yield f"{sessions}, which go along: {', '.join(found.sessions)}"
+    if found.shared:
+        yield f"sessions with rows of other users, which stay: {', '.join(found.shared)}"
     rows = sum(one.rows for one in found.datasets)
     yield f"{found.trajectories} trajectories, {rows} rows in {len(found.datasets)} datasets"
     yield from (f"  {one.name} {one.digest}: {one.rows} of {one.of} rows" for one in found.datasets)

@@ -91,6 +91,11 @@ def list_nights(home: Home) -> list[str]:
     return sorted(nights, key=lambda night: (began(home, night), night))
 
 
+def newest_reported(home: Home) -> str | None:
+    """Return the newest night that has a report, which is written at a night's end; None if none has."""
+    return next((night for night in reversed(list_nights(home)) if (run_dir(home, night) / REPORT).exists()), None)
+
+
 def began(home: Home, night: str) -> datetime.datetime:
     """Return when a night began, which a copy of its record still says; records of 0.3 and before were written then."""
     with (home.runs / night / "night.json").open("rb") as record:

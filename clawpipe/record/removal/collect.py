@@ -1,4 +1,5 @@
-"""Collect garbage: artifacts without a reference from a kept night, a registered version or an import, and leftovers of nights."""
+"""Collect garbage: artifacts without a reference from a kept night, a registered version, an import or a person's command, and
+leftovers of nights."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from clawpipe.core.store.files import clear, read_manifest
 from clawpipe.core.store.home import Home
 from clawpipe.core.store.machines import VARIABLE as SHARED
 from clawpipe.core.store.machines import shared_objects
-from clawpipe.core.store.notes import Notes
+from clawpipe.core.store.notes import BY_HAND, Notes
 from clawpipe.core.store.open import open_store
 from clawpipe.core.store.records import drop_dead_records
 from clawpipe.core.store.refs import DatasetRef
@@ -27,7 +28,7 @@ from clawpipe.data.curation.partitions import NAME as PARTITIONS
 from clawpipe.data.ingest.intake.state import log_files
 from clawpipe.errors import ConfigError
 from clawpipe.record.lineage.descent import ancestors
-from clawpipe.record.nights.files import clear_leftovers, has_verdict, list_nights, run_dir
+from clawpipe.record.nights.files import began, clear_leftovers, has_verdict, list_nights, run_dir
 from clawpipe.record.registry.tracking import Tracking
 from clawpipe.record.removal.forget import SETTLING_SECONDS, lock_home
 from clawpipe.record.removal.growing import Stays, old_reports, remove_report, size_of, staying
@@ -96,7 +97,8 @@ def collect(
     Args:
         home: the home with the store.
         keep_nights: number of latest nights that keep their artifacts; None keeps all. Nights without a verdict are always kept.
-            The records and reports of all nights stay.
+            What a person's command made stays if it is newer than the first of these nights. The records and reports of all
+            nights stay.
         dry_run: remove nothing.
         remote: remove from the shared store, too. Only references of this home count: artifacts that only another home refers
             to are removed.
@@ -116,7 +118,9 @@ def collect(
         registry = _registry_held(home, locks) if keep_versions is not None and not dry_run else None
         nights = kept_nights(home, keep_nights)
         old = _superseded(home, keep_versions)
-        roots = _roots(home, store, nights, old)
+        by_hand = Notes(store, BY_HAND).since(_oldest_kept(home, keep_nights, settling))
+        wanted = {digest for note in by_hand for digest in (note.dataset.digest, *note.dataset.parents)}
+        roots = _roots(home, store, nights, old, wanted)
         garbage, stay = _garbage(store, roots, settling)
         unfinished = [night for night in nights if not has_verdict(home, night)]
         collection = Collection(
@@ -161,6 +165,15 @@ def kept_nights(home: Home, count: int | None) -> list[str]:
     return [night for night in nights if night in latest or not has_verdict(home, night)]
 
 
+def _oldest_kept(home: Home, count: int | None, settling: float) -> float:
+    """Return since when what a person's command made stays, in seconds since 1970: since the first of the latest `count` nights
+    began, and for as long as anything new does."""
+    nights, new = list_nights(home), time.time() - settling
+    if count == 0:
+        return new
+    return 0.0 if count is None or count >= len(nights) else min(began(home, nights[-count]).timestamp(), new)
+
+
 def _registry_held(home: Home, locks: ExitStack) -> MlflowClient | None:
     """Hold the registry until `locks` are given back: what is chosen now must not be promoted before it is gone."""
     tracking = Tracking.of(home, "none")
@@ -188,11 +201,11 @@ def _files(home: Home, old: Superseded | None) -> list[RemovedFiles]:
     return [RemovedFiles(of=of, night=night, bytes=size) for of, night, size in files_of(Tracking.of(home, "none"), old)]
 
 
-def _roots(home: Home, store: Store, nights: Iterable[str], old: Superseded | None) -> set[str]:
-    """Return every digest that a kept record names, and its replacements."""
+def _roots(home: Home, store: Store, nights: Iterable[str], old: Superseded | None, wanted: set[str]) -> set[str]:
+    """Return every digest that is wanted or that a kept record names, and its replacements."""
     files = [file for night in nights for file in run_dir(home, night).glob("*.json")]
     records = [*(file.read_bytes() for file in files), *(log.read() or b"" for log in log_files(home))]
-    named = {found.decode() for record in records for found in _DIGEST.findall(record)} | _registered(home, old)
+    named = {found.decode() for record in records for found in _DIGEST.findall(record)} | wanted | _registered(home, old)
     taken = replaced(store)
     named |= {successor(taken, digest) for digest in named}
     empty = (
@@ -265,6 +278,7 @@ def _remove(home: Home, store: Store, collection: Collection) -> Collection:
         store.remove(DatasetRef(name=one.name, digest=one.digest, rows=0))
     for kind in (MEASURES, PARTITIONS):
         Notes(store, kind).drop_dead()
+    Notes(store, BY_HAND).drop_dead(replaced(store))
     for night in list_nights(home):
         clear_leftovers(home, night)
     for night in collection.reports:

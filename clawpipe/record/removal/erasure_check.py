@@ -29,6 +29,7 @@ from clawpipe.core.store.refs import DatasetRef
 from clawpipe.data.forgotten.find import Findings, Hits
 from clawpipe.data.forgotten.subject import Subject, pattern_of, session_of, spellings
 from clawpipe.errors import DataError
+from clawpipe.record.removal.windows import WINDOW, Window, windows
 
 LONG = 24  # characters; a line of this length identifies its author
 _NOTHING = r"(?!)"  # the id of a session of one key may be another key's session's, too
@@ -146,33 +147,41 @@ def _strings(text: str) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Traces:
-    """The ids and lines to search for: ids as whole words, lines in all spellings; `forgotten` is for Parquet files."""
+    """The ids and lines to search for: ids as whole words, lines in all spellings; `forgotten` is for Parquet files.
+
+    `longest` is the number of bytes of the longest of them.
+    """
 
     ids: re.Pattern[bytes]
     lines: tuple[bytes, ...]
+    longest: int
     forgotten: ForgottenText
 
-    def found_in(self, data: bytes) -> bool:
-        return bool(self.ids.search(data)) or any(line in data for line in self.lines)
+    def found_in(self, window: Window) -> bool:
+        return window.matches(self.ids) or any(line in window.data for line in self.lines)
+
+    def found_in_file(self, file: Path, size: int = WINDOW) -> bool:
+        return any(map(self.found_in, windows(file, self.longest, size)))
 
 
 def traces_of(store: Store, subject: Subject, found: Findings) -> Traces:
-    """Collect the traces before the rows are removed."""
+    """Collect the traces before the rows are removed. Ids of sessions with other users, and those of one key, are left out."""
     texts = {text for hit in found.hits for text in _texts(store, hit.ref, hit.rows)}
     lines = {form for text in texts for line in text.splitlines() if len(line) >= LONG for form in _forms(line)}
-    ids = pattern_of([subject.id, *sorted(map(session_of, found.sessions))]) if subject.key is None else _NOTHING
-    return Traces(
-        re.compile(ids.encode(errors="surrogatepass"), re.MULTILINE), tuple(sorted(lines)), forgotten_text_of(store, subject, found)
-    )
+    ids = [subject.id, *sorted(map(session_of, found.sessions - found.shared))] if subject.key is None else []
+    pattern = re.compile((pattern_of(ids) or _NOTHING).encode(errors="surrogatepass"), re.MULTILINE)
+    written = [spelling.encode(errors="surrogatepass") for one in ids for spelling in spellings(one)]
+    longest = max(map(len, [*lines, *written]), default=0)
+    return Traces(pattern, tuple(sorted(lines)), longest, forgotten_text_of(store, subject, found))
 
 
 def clean_logs(home: Home, traces: Traces) -> list[str]:
     """Remove lines from logs. Returns the changed logs."""
     changed = []
     for log in sorted([*home.root.glob("logs/**/*"), *home.runs.glob("*/logs/**/*")]):
-        if log.is_file() and traces.found_in(data := log.read_bytes()):
-            kept = [line for line in data.splitlines(keepends=True) if not traces.found_in(line)]
-            write_atomic(log, b"".join(kept))
+        if log.is_file() and traces.found_in_file(log):
+            with log.open("rb") as lines:
+                write_atomic(log, (line for line in lines if not traces.found_in(Window(line))))
             changed.append(str(log))
     return changed
 
@@ -199,7 +208,7 @@ def _holds(file: Path, traces: Traces) -> bool:
     if file.suffix == ".parquet":
         return traces.forgotten.found_in(file)
     try:
-        return traces.found_in(file.read_bytes())
+        return traces.found_in_file(file)
     except PermissionError:  # another user's, and nobody knows
         return True
     except FileNotFoundError:  # a server's, which has removed it meanwhile

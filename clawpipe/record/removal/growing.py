@@ -43,7 +43,13 @@ def old_reports(home: Home, keep: int | None) -> list[str]:
 
 def _readable(home: Home, night: str) -> list[Path]:
     """Return what only people read of a night: nothing else needs it."""
-    return [run_dir(home, night) / name for name in (REPORT, "logs", "wandb")]
+    return [*(run_dir(home, night) / name for name in (REPORT, "logs")), *_uploaded(run_dir(home, night) / "wandb")]
+
+
+def _uploaded(directory: Path) -> list[Path]:
+    """Return what nobody needs of W&B's files: all of them, but for offline runs that `wandb sync` has not uploaded."""
+    waiting = [run for run in directory.glob("offline-run-*") if not any(run.glob("*.wandb.synced"))]
+    return [path for path in directory.iterdir() if not path.is_symlink() and path not in waiting] if waiting else [directory]
 
 
 def staying(home: Home) -> Iterator[Stays]:

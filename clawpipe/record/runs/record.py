@@ -4,6 +4,7 @@ run-records/<id>.json   written by the run's own process alone
 run-records/<id>.stop   made by whoever asks the run to stop
 
 A record never says that its run is alive: whether its process is there decides that, so a killed run needs nobody to note its end.
+A process on another machine or in another container cannot be looked for: there the record's time decides, which the run renews.
 Ids begin with the time of their start, so the newest runs are found by their names.
 """
 
@@ -13,6 +14,8 @@ import datetime
 import os
 import secrets
 import socket
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -27,6 +30,7 @@ State = Literal["pending", "starting", "running", "stopping", "stopped", "comple
 STATES: tuple[State, ...] = get_args(State)
 ENDED = ("stopped", "completed", "failed")
 _RECORD, _REQUEST = ".json", ".stop"
+_SILENT_SECONDS = 180.0  # after so long a run of another machine is taken for dead
 _SAME_START = 2.0  # seconds by which two readings of one process's start may differ, since the clock is corrected meanwhile
 
 
@@ -102,6 +106,12 @@ def write_record(home: Home, run: Run) -> None:
     write_atomic(records(home) / f"{run.id}{_RECORD}", run.model_dump_json(indent=2).encode())
 
 
+def renew_record(home: Home, run_id: str) -> None:
+    """Show those on other machines that the run lives; nothing if its record is gone."""
+    with suppress(OSError):
+        os.utime(records(home) / f"{run_id}{_RECORD}")
+
+
 def remove_record(home: Home, run_id: str) -> None:
     (records(home) / f"{run_id}{_RECORD}").unlink(missing_ok=True)
 
@@ -115,7 +125,7 @@ def read_record(home: Home, run_id: str) -> Run:
     """
     path = records(home) / f"{run_id}{_RECORD}"
     try:
-        return _judged(home, Run.model_validate_json(path.read_bytes()))
+        return _judged(home, Run.model_validate_json(path.read_bytes()), path.stat().st_mtime)
     except FileNotFoundError:
         raise NotFoundError(f"no run {run_id!r}", str(home.root), "`clawpipe runs list` shows the runs of this home") from None
     except ValueError as error:
@@ -142,15 +152,17 @@ def is_asked_to_stop(home: Home, run_id: str) -> bool:
     return (records(home) / f"{run_id}{_REQUEST}").exists()
 
 
-def _judged(home: Home, run: Run) -> Run:
+def _judged(home: Home, run: Run, heard: float) -> Run:
+    """Return a run with the state that follows; `heard` is when its record was last renewed, in seconds since 1970."""
     asked = is_asked_to_stop(home, run.id)
     if run.state == "failed" and asked:
         run.state, run.why = "stopped", "it was asked to stop"
-    if run.has_ended or run.process is None or not run.process.is_here:
+    if run.has_ended or run.process is None:
         return run
-    if run.process.find():
+    if run.process.find() if run.process.is_here else time.time() - heard < _SILENT_SECONDS:
         run.state = "stopping" if asked else run.state
-    else:
-        run.state = "stopped" if asked else "failed"
-        run.why = "it was asked to stop" if asked else "its process is gone; the same command goes on where it was"
+        return run
+    gone = "its process is gone" if run.process.is_here else f"nothing is heard of it any more on {run.process.host}"
+    run.state = "stopped" if asked else "failed"
+    run.why = "it was asked to stop" if asked else f"{gone}; the same command goes on where it was"
     return run

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -16,9 +17,10 @@ from clawpipe.core.system.machine import as_clawpipe_error
 from clawpipe.errors import BusyError
 from clawpipe.record.nights.journal import Journal, NullWatcher
 from clawpipe.record.nights.status import StepEntry
-from clawpipe.record.runs.record import ProcessId, Run, new_id, now_text, remove_record, write_record
+from clawpipe.record.runs.record import ProcessId, Run, new_id, now_text, remove_record, renew_record, write_record
 
 EVENTS = "night.jsonl"  # among a night's logs
+_RENEW_SECONDS = 20.0
 RUN_ID = "CLAWPIPE_RUN_ID"  # set by whoever starts a run and has to know its id before it has begun
 
 
@@ -103,10 +105,26 @@ def recorded(home: Home, facts: Mapping[str, Any]) -> Iterator[Recorder]:
     write_record(home, recorder.run)
     token = _current.set(recorder)
     try:
-        with _ended(recorder):
+        with _renewed(home, recorder.run.id), _ended(recorder):
             yield recorder
     finally:
         _current.reset(token)
+
+
+@contextmanager
+def _renewed(home: Home, run_id: str) -> Iterator[None]:
+    """Renew the run's record from time to time, for those on other machines, who cannot look for its process."""
+    over = threading.Event()
+
+    def renew() -> None:
+        while not over.wait(_RENEW_SECONDS):
+            renew_record(home, run_id)
+
+    threading.Thread(target=renew, name="renews the run's record", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import pwd
 import shlex
 import shutil
 import sqlite3
@@ -24,7 +25,7 @@ from clawpipe.core.services.schedules import await_schedule, scheduler_error
 from clawpipe.core.services.service import answers
 from clawpipe.core.store.home import Home
 from clawpipe.core.store.open import open_store
-from clawpipe.core.store.permissions import close
+from clawpipe.core.store.permissions import close, of_others
 from clawpipe.core.system.ports import free_port
 from clawpipe.data.capture.alarms import ALARMS, RECENT, alarms
 from clawpipe.data.capture.records import Turn
@@ -142,11 +143,22 @@ def check_home(home: Home) -> Check:
 def _closed_home(home: Home) -> Check:
     """Close the home to other users: one of an earlier version is open to all of them."""
     closed, still_open = close(home.root)
+    if foreign := of_others(home.root):
+        (first, number), owner = foreign[0], home.root.stat().st_uid
+        what = f"{home.root}: {len(foreign)} files and directories are not its owner's, as {first} ({_user(number)}'s)"
+        return Check("home", "warn", what, f"sudo chown -R {_user(owner)} {shlex.quote(str(home.root))}")
     if still_open:
         fix = f"as their owner: chmod -R go-rwx {shlex.quote(str(home.root))}"
         return Check("home", "warn", f"{home.root}: {still_open} files and directories are open to other users", fix)
     mended = f": {closed} files and directories were open to other users, and are closed now" if closed else ""
     return Check("home", "ok", f"{home.root}{mended}")
+
+
+def _user(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:  # of a container, or of another machine
+        return str(number)
 
 
 def check_disk(home: Home) -> Check:

@@ -16,6 +16,7 @@ from clawpipe.core.config.gate import Gate
 from clawpipe.core.config.load import with_settings
 from clawpipe.core.config.methods import METHODS
 from clawpipe.core.config.night import CONVERSATIONS, NightConfig
+from clawpipe.core.config.training import ONE_OF
 from clawpipe.core.conversation.messages import WrittenFormat
 from clawpipe.data.importers.read.labels import join_labels, read_labels
 from clawpipe.data.importers.read.read import read_stream
@@ -68,6 +69,13 @@ class Proposal:
         self.settings[block] = value
         if reason:
             self.reasons[block] = "; ".join(filter(None, [self.reasons.get(block), reason]))
+
+    def give_way(self, overrides: Sequence[str]) -> None:
+        """Leave out what says the same thing as a setting that the user gives as `train.field=value`."""
+        words = (one.partition("=") for one in overrides)
+        given = {name.removeprefix("train.") for name, _, value in words if value.strip() not in ("", "~", "null")}
+        said = {name for names in ONE_OF if given.intersection(names) for name in names}
+        self.settings["train"] = {name: value for name, value in self.settings["train"].items() if name not in said}
 
     def config(self) -> NightConfig:
         """Return the settings with all defaults filled in.

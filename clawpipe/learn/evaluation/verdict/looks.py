@@ -192,6 +192,9 @@ def _counted(looks: Sequence[Look]) -> dict[str, int]:
 
 
 def look(store: Store, ledger: Looks | SeveralLooks, night: str, draw: str, items: DatasetRef) -> StepResult:
-    """Record that `night` looks at these task items; `details` is a `Freshness`."""
-    found = ledger.record(night, draw, read_dataset(store, items, ["identity"])["identity"].to_pylist())
+    """Record that `night` looks at these task items; `details` is a `Freshness`, in which other nights of its draw do not count."""
+    identities = read_dataset(store, items, ["identity"])["identity"].to_pylist()
+    found = ledger.record(night, draw, identities)
+    if draw != night:
+        found = Freshness.of(set(identities), ledger.seen(draw))
     return StepResult(rows_in=items.rows, rows_out=items.rows, details=found.model_dump())
