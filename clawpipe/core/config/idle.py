@@ -64,6 +64,13 @@ def _no_advantages(night: NightFields) -> str:
     return f"{method.name} has no advantages within groups" if method.judged or method.critic else ""
 
 
+def _levels_nothing(night: NightFields) -> str:
+    method = night.train.spec
+    if method.judged or method.critic:
+        return f"{method.name} takes the scores of turns as they are"
+    return "curation.credit is group" if night.curation.credit == "group" else ""
+
+
 def _unless(holds: Callable[[NightFields], object], why: str) -> Callable[[NightFields], str]:
     return lambda night: "" if holds(night) else why
 
@@ -84,6 +91,7 @@ _RULES = (
         ["curation.turn_baseline", "curation.negative_weight"],
         _unless(lambda night: night.curation.credit == "turn", "curation.credit is not turn"),
     ),
+    _Rule(["curation.level_users"], _levels_nothing),
     _Rule(["curation.demonstrations.weight"], _unless(lambda night: night.curation.demonstrations.share, "their share is 0")),
     _Rule(["curation.filters.script_share"], _unless(lambda night: night.curation.filters.scripts, "no scripts are named")),
     _Rule(
