@@ -16,7 +16,7 @@ from clawpipe.cli.output import JsonFlag, print_json
 if TYPE_CHECKING:
     from clawpipe.core.store.home import Home
     from clawpipe.data.ingest.intake.options import Options
-    from clawpipe.start.proposing.propose import Proposal
+    from clawpipe.start.proposing.proposal import Proposal
 
 DEFAULT_MODEL = "smollm2-135m-instruct"
 ModelOption = Annotated[str | None, typer.Option("--model", "-m", help="Base model: built-in name, hub id or directory.")]

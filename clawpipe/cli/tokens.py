@@ -94,7 +94,7 @@ def seer(model: str, tool_call_format: str | None) -> Callable[[Conversation], S
     from clawpipe.model.policy.base import resolve_base
     from clawpipe.model.policy.text import render_row, renderers
     from clawpipe.model.policy.vocabulary import load_tokenizer
-    from clawpipe.start.proposing.propose import proposed_format
+    from clawpipe.start.proposing.tool_call_format import proposed_format
 
     base = resolve_base(model).path
     chosen = Model.model_validate({"tool_call_format": tool_call_format or proposed_format(str(base))[0]}).tool_call_format

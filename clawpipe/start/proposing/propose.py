@@ -5,19 +5,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
-
-import yaml
+from typing import Any
 
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.config.gate import Gate
-from clawpipe.core.config.load import with_settings
 from clawpipe.core.config.methods import METHODS
-from clawpipe.core.config.night import CONVERSATIONS, NightConfig
-from clawpipe.core.config.training import ONE_OF
-from clawpipe.core.conversation.messages import WrittenFormat
+from clawpipe.core.config.night import CONVERSATIONS
 from clawpipe.data.importers.read.labels import join_labels, read_labels
 from clawpipe.data.importers.read.read import read_stream
 from clawpipe.data.importers.read.reading import Reading
@@ -33,65 +27,16 @@ from clawpipe.model.planning.plan import estimate
 from clawpipe.play.environments.answers import is_number
 from clawpipe.play.environments.checks import unusable
 from clawpipe.play.environments.local_tools import is_tool_file
-from clawpipe.play.environments.prompts import PromptLine, Prompts, PromptsEnvironment, read_prompts
+from clawpipe.play.environments.prompts import UNCHECKED, PromptLine, Prompts, PromptsEnvironment, read_prompts
 from clawpipe.play.environments.tools import ToolsEnvironment
 from clawpipe.play.judging.reactions.reader import reactions_to
 from clawpipe.start.proposing.numbers import are_labels, least_imitated
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
+from clawpipe.start.proposing.proposal import Proposal
+from clawpipe.start.proposing.tool_call_format import proposed_format
 
 _PLAIN = Options()
 _HALF = 0.5
 _FEW = 5000  # conversations that are imitated more than once
-_FAMILIES = {  # parts of models' names, and how the models write tool calls; the first that fits counts
-    "qwen3-coder": "qwen3-coder",
-    "qwen3.": "qwen3-coder",
-    "qwen": "hermes",
-    "hermes": "hermes",
-    "llama-3": "llama3",
-    "mistral": "mistral",
-}
-
-
-@dataclass
-class Proposal:
-    """Settings to start from, by their blocks, and the reason for each block."""
-
-    settings: JsonObject
-    reasons: dict[str, str] = field(default_factory=dict)
-    found: list[str] = field(default_factory=list)  # sentences about the data
-
-    def add(self, block: str, value: Any, reason: str = "") -> None:
-        """Set a block, or the fields of one, and say why."""
-        if isinstance(value, dict):
-            value = self.settings.get(block, {}) | value
-        self.settings[block] = value
-        if reason:
-            self.reasons[block] = "; ".join(filter(None, [self.reasons.get(block), reason]))
-
-    def give_way(self, overrides: Sequence[str]) -> None:
-        """Leave out what says the same thing as a setting that the user gives as `train.field=value`."""
-        words = (one.partition("=") for one in overrides)
-        given = {name.removeprefix("train.") for name, _, value in words if value.strip() not in ("", "~", "null")}
-        said = {name for names in ONE_OF if given.intersection(names) for name in names}
-        self.settings["train"] = {name: value for name, value in self.settings["train"].items() if name not in said}
-
-    def config(self) -> NightConfig:
-        """Return the settings with all defaults filled in.
-
-        Raises:
-            ConfigError: they contradict each other.
-        """
-        return with_settings(NightConfig(), self.settings)
-
-    def text(self) -> str:
-        """Return a YAML file with the reasons as comments."""
-        lines = [f"# {sentence}" for sentence in self.found]
-        for block, value in self.settings.items():
-            lines += ["", *([f"# {self.reasons[block]}"] if block in self.reasons else [])]
-            lines.append(yaml.safe_dump({block: value}, sort_keys=False, allow_unicode=True).rstrip())
-        return "\n".join(lines) + "\n"
 
 
 def propose(
@@ -149,7 +94,7 @@ def _holds_prompts(file: Path) -> bool:
 
 
 def _from_prompts(made: Proposal, file: Path, method: str | None, server: str) -> None:
-    check, why = _check(read_prompts(file, runs_tools=bool(server)).lines)
+    check, why = _check(read_prompts(file, UNCHECKED).lines)
     read = read_prompts(file, check, runs_tools=bool(server))
     share = heldout_share(len(read.lines), least=0.3)
     environment = (
@@ -180,7 +125,7 @@ def _rejected(read: Prompts) -> str:
 
 def _check(lines: Sequence[PromptLine]) -> tuple[str, str]:
     """Return the check that most answers allow, and why."""
-    kinds = Counter(_kind(line.answer) for line in lines if not line.check)
+    kinds = Counter(_kind(line.answer) for line in lines if not line.check and line.answer is not None)
     kind = kinds.most_common(1)[0][0] if kinds else "normalized"
     words = {
         "numeric": "most answers are numbers: the last number of a reply counts",
@@ -247,7 +192,8 @@ def _read_reactions(made: Proposal, method: str, reacted: int) -> None:
     elif METHODS[method].pairs:
         made.add("curation", {"pairs": {"corrections": True}}, "what a user called wrong is paired with the reply accepted later")
     elif not METHODS[method].judged and not METHODS[method].critic:
-        made.add("curation", {"credit": "turn"}, "each turn has the credit of what the user said of it")
+        why = "each turn has the credit of what the user said of it, less from users who praise, or blame, more than all do"
+        made.add("curation", {"credit": "turn", "level_users": True}, why)
 
 
 def _judged_by(made: Proposal, counts: JsonObject, method: str) -> None:
@@ -301,41 +247,6 @@ def _sentence(counts: JsonObject) -> str:
     sizes = f"{counts['conversations']} conversations of {counts['sessions']} sessions, {counts['preferences']} preference pairs"
     kinds = f"{counts['with_tokens']} with tokens, {counts['scored']} with scores, {counts['hinted']} with hints"
     return f"{sizes} ({formats}); {kinds}; {sum(counts['refused'].values())} lines rejected."
-
-
-def proposed_format(model: str) -> tuple[str, str]:
-    """Return how a model writes tool calls, and why: what its own chat template writes, else what models of its name write."""
-    name = Path(model).name.lower()
-    of_family = cast(WrittenFormat, next((known for part, known in _FAMILIES.items() if part in name), "pythonic"))
-    tokenizer = _tokenizer(model)
-    if tokenizer is None:
-        return of_family, ""
-    from clawpipe.model.policy.own_template import difference, own_format
-    from clawpipe.model.policy.template import unfaithful
-
-    if (refused := unfaithful(tokenizer, with_tools=True)) is None:
-        return "own", "tool_call_format: the model's own chat template writes all; it was tried on generated calls"
-    found = own_format(tokenizer)
-    wrong = difference(tokenizer, found or of_family)
-    if found is None:
-        return of_family, f"tool_call_format: by the model's name; no format reads its chat template ({wrong})"
-    limit = ", whose turns have one call at most" if wrong else ""
-    reads = f"tool_call_format: reads all calls that the model's own chat template writes{limit}"
-    return found, f"{reads}; the template itself cannot be used ({refused})"
-
-
-def _tokenizer(model: str) -> PreTrainedTokenizerFast | None:
-    """Return the tokenizer of a model directory if it has a chat template, else None."""
-    directory = Path(model).expanduser()
-    if not directory.is_dir():
-        return None
-    from transformers import AutoTokenizer
-
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False, local_files_only=True)
-    except (OSError, ValueError):
-        return None  # what a night says of this directory is clearer
-    return tokenizer if tokenizer.chat_template else None
 
 
 def _fit(made: Proposal) -> None:
