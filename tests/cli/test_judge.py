@@ -39,10 +39,10 @@ def test_rules_judge_a_file(home, chats, capsys):
 
 def test_a_judge_of_whole_conversations_is_shown_too(home, chats, capsys):
     """Its scores were left out, and every turn had no verdict."""
-    run("try", chats, "--scorer", "overlong", "--option", "most=9", "--option", "soft=2")
+    run("try", chats, "--scorer", "repetition", "--option", "words=3")
     told = capsys.readouterr().out
     assert "0/whole" in told
-    assert "2 of 2 conversations have a verdict of overlong" in told
+    assert "2 of 2 conversations have a verdict of repetition" in told
 
 
 def test_a_file_is_judged_as_if_it_had_been_ingested(home, tmp_path, capsys):
