@@ -63,7 +63,7 @@ def named_datasets(home: Home, config: NightConfig) -> dict[str, tuple[str, ...]
         for setting, words in named.items()
     }
     if not found["trajectories"] and not found["preferences"] and config.rollouts is None:
-        what, fix = f"nothing has been ingested that no night for {model} has used", "ingest more, or name `all` in place of `new`"
+        what, fix = f"nothing has been ingested that no night for {model} has used", "ingest more, or name `all`"
         if waits := waiting_rows(home, config):
             what, fix = f"{waits} new rows wait for a person's approval, and nobody has decided about any", "see `clawpipe review`"
         asked = "preferences" if config.preferences and not config.trajectories else "trajectories"
