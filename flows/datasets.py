@@ -31,8 +31,7 @@ from clawpipe.data.ingest.query import UNLEARNED, is_query, matching, parse_quer
 from clawpipe.errors import BusyError, DataError
 from clawpipe.record.nights.files import has_verdict, list_nights, run_dir
 from clawpipe.record.nights.record import NightRecord
-from clawpipe.record.nights.status import read_status
-from clawpipe.record.notifications.nights import verdicts
+from clawpipe.record.nights.status import read_status, verdicts
 from clawpipe.record.reviews.open import last_decisions
 
 DATASETS = {"trajectories": "trajectories", "scores": "scores", "preferences": "preference_pairs"}  # settings, and what they name

@@ -30,8 +30,8 @@ from clawpipe.core.services.web import Locked, SameOrigin
 from clawpipe.core.store.home import Home
 from clawpipe.core.system.ports import LOOPBACK
 from clawpipe.core.system.processes import quick_exit
+from clawpipe.record.nights.files import model_of
 from clawpipe.record.notifications.events import event
-from clawpipe.record.notifications.nights import model_of
 from clawpipe.record.notifications.outbox import Outbox
 from clawpipe.serve.monitoring.textfile import write_textfile
 from flows.alarms import keep_alarms, prepare_alarms

@@ -66,8 +66,8 @@ def _no_advantages(night: NightFields) -> str:
 
 def _levels_nothing(night: NightFields) -> str:
     method = night.train.spec
-    if method.judged or method.critic:
-        return f"{method.name} takes the scores of turns as they are"
+    if method.judged or method.critic or not method.learns_from_scores:
+        return f"{method.name} has no advantages of turns to level"
     return "curation.credit is group" if night.curation.credit == "group" else ""
 
 

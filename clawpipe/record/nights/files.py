@@ -26,7 +26,7 @@ from pydantic import BaseModel
 from clawpipe.core.config.night import NightConfig
 from clawpipe.core.store.digests import sha256_json
 from clawpipe.core.store.home import Home
-from clawpipe.errors import ConfigError, DataError, NotFoundError
+from clawpipe.errors import ClawpipeError, ConfigError, DataError, NotFoundError
 
 LINEAGE, REPORT = "lineage.json", "report.html"
 DATE = "{date}"  # in a label
@@ -71,6 +71,14 @@ def run_dir(home: Home, night: str) -> Path:
         fix = "choose a shorter label: ten digits that stand for the settings follow it"
         raise ConfigError(f"{night[:20]}... is {length} bytes long, and a file's name may have {_LONGEST}", "night", fix)
     return home.runs / night
+
+
+def model_of(home: Home, night: str) -> str | None:
+    """Return the registered model that a night was for; None if its settings cannot be read."""
+    try:
+        return json.loads((run_dir(home, night) / "config.json").read_bytes())["registry"]["model_name"]
+    except (OSError, ValueError, KeyError, TypeError, ClawpipeError):
+        return None
 
 
 def has_verdict(home: Home, night: str) -> bool:

@@ -14,7 +14,7 @@ from clawpipe.core.store.refs import DatasetRef, ModelRef
 from clawpipe.core.store.replaced import current_digest
 from clawpipe.errors import ClawpipeError
 from clawpipe.learn.evaluation.verdict.verdict import Decision, Tally, Verdict
-from clawpipe.record.nights.files import has_verdict, list_nights, night_id, run_dir
+from clawpipe.record.nights.files import has_verdict, list_nights, model_of, night_id, run_dir
 from clawpipe.record.nights.record import Incumbent, PastRound, read_record
 from clawpipe.record.nights.status import NightStatus, read_status
 
@@ -53,7 +53,7 @@ def earlier_evidence(home: Home, config: NightConfig, champion: Incumbent | None
     asked, found = night_id(config), dict[str, Tally]()
     tonight = _contest(champion, config.model_dump(mode="json"))
     for name in reversed(list_nights(home)):
-        if name == asked or not has_verdict(home, name) or _model_of(home, name) != config.registry.model_name:
+        if name == asked or not has_verdict(home, name) or model_of(home, name) != config.registry.model_name:
             continue
         night = _ended(home, name)
         if night is None or night.verdict.decision == Decision.PROMOTE:
@@ -96,13 +96,6 @@ def _contest(champion: Incumbent | None, settings: JsonObject) -> JsonObject:
 
 def _settings(home: Home, night: str) -> JsonObject:
     return json.loads((run_dir(home, night) / "config.json").read_bytes())
-
-
-def _model_of(home: Home, night: str) -> str | None:
-    try:
-        return _settings(home, night)["registry"]["model_name"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
 
 
 def _played(settings: JsonObject) -> list[JsonObject]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, computed_field
@@ -12,9 +13,9 @@ from clawpipe.core.config.night import Measure
 from clawpipe.core.store.files import write_atomic
 from clawpipe.core.store.home import Home
 from clawpipe.core.store.refs import Ref, StepResult
-from clawpipe.errors import NotFoundError
+from clawpipe.errors import ClawpipeError, NotFoundError
 from clawpipe.learn.evaluation.rounds import Choice
-from clawpipe.record.nights.files import parsed, run_dir
+from clawpipe.record.nights.files import list_nights, model_of, parsed, run_dir
 
 
 class StepEntry(BaseModel):
@@ -168,6 +169,19 @@ def read_status(home: Home, night: str) -> NightStatus:
     status = parsed(NightStatus, path, "run the night again: it writes the file anew")
     status.run_dir = str(path.parent)  # the home may have been moved since
     return status
+
+
+def verdicts(home: Home, model: str) -> Iterator[NightStatus]:
+    """Yield the nights of a model that have a verdict, the latest first; damaged ones are left out."""
+    for night in reversed(list_nights(home)):
+        if model_of(home, night) != model:
+            continue
+        try:
+            status = read_status(home, night)
+        except ClawpipeError:
+            continue
+        if status.verdict:
+            yield status
 
 
 def write_status(status: NightStatus) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.store.home import Home
-from clawpipe.errors import ClawpipeError
 from clawpipe.record.nights.conclude import evidence_warning
-from clawpipe.record.nights.files import REPORT, list_nights, run_dir
-from clawpipe.record.nights.status import Figures, NightStatus, read_status
+from clawpipe.record.nights.files import REPORT, run_dir
+from clawpipe.record.nights.status import Figures, NightStatus, verdicts
 from clawpipe.record.notifications.events import Event, event
 
 _PROMOTE = "PROMOTE"
@@ -50,27 +48,6 @@ def evidence_line(status: NightStatus) -> str:
 def report_address(home: Home, night: str) -> str | None:
     report = run_dir(home, night) / REPORT
     return report.as_uri() if report.exists() else None
-
-
-def model_of(home: Home, night: str) -> str | None:
-    """Return the registered model that a night was for; None if its settings cannot be read."""
-    try:
-        return json.loads((run_dir(home, night) / "config.json").read_bytes())["registry"]["model_name"]
-    except (OSError, ValueError, KeyError, TypeError, ClawpipeError):
-        return None
-
-
-def verdicts(home: Home, model: str) -> Iterator[NightStatus]:
-    """Yield the nights of a model that have a verdict, the latest first; damaged ones are left out."""
-    for night in reversed(list_nights(home)):
-        if model_of(home, night) != model:
-            continue
-        try:
-            status = read_status(home, night)
-        except ClawpipeError:
-            continue
-        if status.verdict:
-            yield status
 
 
 def _without_promotion(home: Home, model: str, most: int) -> list[str]:

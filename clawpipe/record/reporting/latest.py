@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from clawpipe.core.config.metrics import Prices
 from clawpipe.core.store.home import Home
 from clawpipe.errors import ClawpipeError
-from clawpipe.record.nights.files import LINEAGE, list_nights, run_dir
+from clawpipe.record.nights.files import LINEAGE, list_nights, model_of, run_dir
 from clawpipe.record.nights.status import NightStatus, read_status
-from clawpipe.record.notifications.nights import model_of
 from clawpipe.record.runs.listing import list_runs
 
 
