@@ -116,7 +116,7 @@ class LibraryEnvironment:
         return self._scale.outcome(self._scale.lowest if self._dodged(verdict) else reward, verdict)
 
     def _dodged(self, verdict: Verdict) -> bool:
-        """Whether a policy kept a world whose steps cost something from its end by replies that are no actions and cost nothing."""
+        """Whether an episode did not end, where steps cost something, and some replies were no action, which costs nothing."""
         evidence = verdict.evidence
         return self._scale.lowest < 0 and bool(evidence.get("refused")) and not evidence.get("ended")
 
