@@ -6,7 +6,7 @@ import pyarrow.compute as pc
 
 from clawpipe.core.config.methods import METHODS
 from clawpipe.core.config.night import NightConfig
-from clawpipe.core.store.datasets import dataset_ref, read_dataset
+from clawpipe.core.store.datasets import dataset_batches, dataset_ref
 from clawpipe.core.store.home import Home
 from clawpipe.core.store.open import open_store
 from clawpipe.core.system.devices import expected_device
@@ -75,9 +75,10 @@ def _require_tokens(home: Home, config: NightConfig) -> None:
         digests = {"trajectories": config.trajectories, **named_datasets(home, config)}["trajectories"]
     except NothingNewError:
         return  # which is no mistake: the night says it, and its run is recorded
-    found = [read_dataset(store, dataset_ref(store, "trajectories", digest), ["tokens"])["tokens"] for digest in digests]
-    rows = sum(len(column) for column in found)
-    if rows and all(pc.all(pc.equal(column, "none")).as_py() for column in found):  # pyright: ignore[reportAttributeAccessIssue]  # made at run time
+    refs = [dataset_ref(store, "trajectories", digest) for digest in digests]
+    rows = sum(ref.rows for ref in refs)
+    columns = (batch["tokens"] for ref in refs for batch in dataset_batches(store, ref, ["tokens"]))
+    if rows and all(pc.all(pc.equal(column, "none")).as_py() for column in columns):  # pyright: ignore[reportAttributeAccessIssue]  # made at run time
         texts = " or ".join(name for name, one in METHODS.items() if one.text != "none" or one.pairs)
         what = f"{config.train.method} learns from recorded tokens, and none of the {rows} stored trajectories has them"
         raise ConfigError(what, "train.method", f"take {texts}, or roll out: `rollouts: {{}}`")

@@ -4,7 +4,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from clawpipe.core.store.datasets import write_parquet
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import dataset_rows, publish_dataset, read_dataset, rows_at, write_parquet
 from clawpipe.core.store.duck import have_different_columns
 from clawpipe.data.curation.measures import SCHEMA as MEASURES
 
@@ -41,3 +42,18 @@ def test_files_that_differ_in_a_column_are_mixed(tmp_path, tables, expected):
     for table, file in zip(tables, files, strict=True):
         pq.write_table(table, file)
     assert have_different_columns(files) is expected
+
+
+@pytest.mark.parametrize("wide", [True, False])
+def test_rows_a_batch_at_a_time_are_all_rows(tmp_path, wide):
+    """Three files, of which one has no rows; wide rows lie in row groups of 1,024."""
+    store = Store(tmp_path)
+    sizes = [2500, 0, 3000]
+    columns = [{"name": [f"{size}-{row}" for row in range(size)], **({"row": ["x"] * size} if wide else {})} for size in sizes]
+    parts = [pa.table(part, pa.schema([(name, pa.string()) for name in part])) for part in columns]
+    ref = publish_dataset(store, "rows", parts)
+    every = read_dataset(store, ref).to_pylist()
+    assert list(dataset_rows(store, ref)) == every
+    assert list(dataset_rows(store, ref, ["name"])) == [{"name": row["name"]} for row in every]
+    places = [0, 1023, 1024, 2499, 2500, 2500, 5499]
+    assert list(rows_at(store, ref, places)) == [every[place] for place in places]

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.core.basics.json_types import JsonObject, Row
 from clawpipe.core.store.artifacts import Store
 from clawpipe.core.store.files import is_lost, read_manifest
 from clawpipe.core.store.refs import DatasetRef
@@ -28,7 +28,7 @@ _NO_DICTIONARY = tuple(
 # Small row groups cost ~10 % of the size of wide rows, and keep a join over them within a memory limit. Narrow rows have one group
 # in each file: with many small groups, readers would keep more metadata than rows.
 _WIDE = frozenset(("messages", "token_ids", "prompt", "row", *(path.split(".")[0] for path in _NO_DICTIONARY)))
-_ROW_GROUP = 1024
+_ROW_GROUP, _NARROW_ROWS = 1024, 8192
 _SHORTEST = 6  # least length of a digest's prefix
 _AT_ONCE = 2  # parts written at the same time; as many are in memory
 
@@ -164,6 +164,46 @@ def read_dataset(store: Store, ref: DatasetRef, columns: list[str] | None = None
         DataError: the dataset is missing or damaged.
     """
     return pa.concat_tables([pq.read_table(file, columns=columns) for file in dataset_files(store, ref)])
+
+
+def dataset_batches(store: Store, ref: DatasetRef, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a dataset in order, a few thousand at a time; of wide rows, fewer.
+
+    Raises:
+        DataError: the dataset is missing or damaged.
+    """
+    for file in dataset_files(store, ref):
+        with pq.ParquetFile(file) as parquet:
+            wide = _is_wide(parquet.schema_arrow) and (columns is None or not _WIDE.isdisjoint(columns))
+            yield from parquet.iter_batches(_ROW_GROUP if wide else _NARROW_ROWS, columns=columns)
+
+
+def dataset_rows(store: Store, ref: DatasetRef, columns: list[str] | None = None) -> Iterator[Row]:
+    """Yield the rows of a dataset in order; a batch of them is in memory as Python objects at a time.
+
+    Raises:
+        DataError: the dataset is missing or damaged.
+    """
+    for batch in dataset_batches(store, ref, columns):
+        yield from batch.to_pylist()
+
+
+def rows_at(store: Store, ref: DatasetRef, places: Sequence[int]) -> Iterator[Row]:
+    """Yield the rows at these places of the dataset, which rise; only row groups with one of them are read.
+
+    Raises:
+        DataError: the dataset is missing or damaged.
+    """
+    first, left = 0, deque(places)
+    for file in dataset_files(store, ref):
+        with pq.ParquetFile(file) as parquet:
+            for group in range(parquet.num_row_groups):
+                end, here = first + parquet.metadata.row_group(group).num_rows, list[int]()
+                while left and left[0] < end:
+                    here.append(left.popleft() - first)
+                if here:
+                    yield from parquet.read_row_group(group).take(pa.array(here, pa.int64())).to_pylist()
+                first = end
 
 
 def dataset_files(store: Store, ref: DatasetRef) -> list[Path]:

@@ -18,7 +18,7 @@ from clawpipe.core.contracts.sampled import is_part
 from clawpipe.core.contracts.schema import schema_of
 from clawpipe.core.conversation.messages import Message
 from clawpipe.core.store.artifacts import Store
-from clawpipe.core.store.datasets import publish_dataset, publish_files, read_dataset
+from clawpipe.core.store.datasets import dataset_rows, publish_dataset, publish_files, read_dataset
 from clawpipe.core.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.core.user_code.user_errors import UserErrors
 from clawpipe.learn.evaluation.heldout.heldout import results_of
@@ -94,8 +94,8 @@ def probe_teacher(
 
 def _have_items(store: Store, items: DatasetRef, trajectories: Sequence[DatasetRef]) -> bool:
     """Whether any trajectory tries a task item."""
-    known = set(read_dataset(store, items, ["item_id"])["item_id"].to_pylist())
-    return any(item in known for ref in trajectories for item in read_dataset(store, ref, ["item_id"])["item_id"].to_pylist())
+    known = {row["item_id"] for row in dataset_rows(store, items, ["item_id"])}
+    return any(row["item_id"] in known for ref in trajectories for row in dataset_rows(store, ref, ["item_id"]))
 
 
 def _hinted_prompt(trial: _Trial, repeats: int) -> list[JsonObject]:

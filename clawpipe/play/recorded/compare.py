@@ -12,17 +12,18 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from heapq import nsmallest
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from clawpipe.core.basics.json_types import JsonObject, Row
 from clawpipe.core.contracts.logprobs import UNSAMPLED
 from clawpipe.core.store.artifacts import Store
-from clawpipe.core.store.datasets import dataset_files
+from clawpipe.core.store.datasets import dataset_batches
 from clawpipe.core.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.errors import DataError
 from clawpipe.model.policy.spec import policy_spec
@@ -132,19 +133,24 @@ def compare_recorded(
 
 def _chosen(store: Store, samples: DatasetRef) -> dict[str, list[Row]]:
     """Draw SAMPLE rows of each policy version, by a digest of their ids; what no policy sampled has no log-probs to compare."""
-    files = [pq.ParquetFile(file) for file in dataset_files(store, samples)]
-    names = [row for file in files for row in file.read(columns=_COLUMNS[:2]).to_pylist()]
-    by_version: dict[str, list[str]] = {}
-    sampled = [row for row in names if row["policy_version"] != UNSAMPLED]
-    for row in sorted(sampled, key=lambda row: hashlib.sha256(row["trajectory_id"].encode()).digest()):
-        by_version.setdefault(row["policy_version"], []).append(row["trajectory_id"])
-    wanted = pa.array([name for drawn in by_version.values() for name in drawn[:SAMPLE]], pa.string())
-    chosen: dict[str, list[Row]] = {version: [] for version in sorted(by_version)}
-    for file in files:
-        for batch in file.iter_batches(columns=_COLUMNS):
-            for row in batch.filter(pc.is_in(batch["trajectory_id"], wanted)).to_pylist():  # pyright: ignore[reportAttributeAccessIssue]  # made at run time
-                chosen[row["policy_version"]].append(row)
+    drawn: dict[str, list[str]] = {}
+    for batch in dataset_batches(store, samples, _COLUMNS[:2]):
+        by_version: dict[str, list[str]] = {}
+        for row in batch.to_pylist():
+            by_version.setdefault(row["policy_version"], []).append(row["trajectory_id"])
+        for version, names in by_version.items():
+            if version != UNSAMPLED:
+                drawn[version] = nsmallest(SAMPLE, chain(drawn.get(version, ()), names), key=_lot)
+    wanted = pa.array([name for names in drawn.values() for name in names], pa.string())
+    chosen: dict[str, list[Row]] = {version: [] for version in sorted(drawn)}
+    for batch in dataset_batches(store, samples, _COLUMNS):
+        for row in batch.filter(pc.is_in(batch["trajectory_id"], wanted)).to_pylist():  # pyright: ignore[reportAttributeAccessIssue]  # made at run time
+            chosen[row["policy_version"]].append(row)
     return chosen
+
+
+def _lot(name: str) -> bytes:
+    return hashlib.sha256(name.encode()).digest()
 
 
 def _asked(row: Mapping[str, Any]) -> Asked:

@@ -11,6 +11,7 @@ from functools import cache
 from itertools import accumulate, chain, pairwise
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -21,7 +22,7 @@ from clawpipe.core.config.engine import EngineSpec
 from clawpipe.core.config.environment import EnvironmentSpec, Played
 from clawpipe.core.config.generation import Generation, Rollouts
 from clawpipe.core.store.artifacts import Store
-from clawpipe.core.store.datasets import publish_dataset, publish_files, read_dataset
+from clawpipe.core.store.datasets import dataset_batches, publish_dataset, publish_files, rows_at
 from clawpipe.core.store.digests import canonical, sha256_file, sha256_json
 from clawpipe.core.store.files import exclusive, fsync
 from clawpipe.core.store.refs import DatasetRef, ModelRef, StepResult
@@ -187,11 +188,13 @@ def _request(
 
 def item_rows(store: Store, items: DatasetRef, split: str, ordinals: Sequence[int]) -> list[Row]:
     """Return the task items at these places of a split, in the order of the places."""
-    table = read_dataset(store, items)
-    rows = table.filter(pc.field("split") == split).to_pylist()
-    if missing := [ordinal for ordinal in ordinals if ordinal >= len(rows)]:
+    splits = [batch["split"] for batch in dataset_batches(store, items, ["split"])]
+    places = np.flatnonzero(np.concatenate([np.empty(0, bool), *(np.asarray(pc.equal(column, split)) for column in splits)]))
+    if missing := [ordinal for ordinal in ordinals if ordinal >= len(places)]:
         raise DataError(f"the task items hold no {split} item number {missing[0]}", items.digest)
-    return [rows[ordinal] for ordinal in ordinals]
+    wanted = sorted(set(ordinals))
+    found = dict(zip(wanted, rows_at(store, items, places[wanted].tolist()), strict=True))  # a few items of perhaps a million
+    return [found[ordinal] for ordinal in ordinals]
 
 
 def _shard(pool: WorkerPool, work: Path, request: ShardRequest, inputs: list[str]) -> Path:

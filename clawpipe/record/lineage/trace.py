@@ -172,10 +172,10 @@ def _used(store: Store, samples: Node) -> dict[str, list[str]] | None:
     rows = _rows(store, samples.name, samples.id, ["item_id", *columns])
     if rows is None:
         return None
-    used: dict[str, dict[str, None]] = {}
+    used: dict[str, list[str]] = {}
     for row in rows:
-        used.setdefault(row["item_id"], {}).update(dict.fromkeys(row[column] for column in columns))
-    return {item: list(names) for item, names in used.items()}
+        used.setdefault(row["item_id"], []).extend(row[column] for column in columns)
+    return {item: list(dict.fromkeys(names)) for item, names in used.items()}
 
 
 def _items(store: Store, datasets: Iterable[Dataset], wanted: set[str]) -> tuple[dict[str, Item], list[Dataset]]:
@@ -224,7 +224,7 @@ def _item(row: Row) -> Item:
     return Item(item_id=row["item_id"], environment=row["environment"], identity=row["identity"], question=question or "")
 
 
-def _rows(store: Store, name: str, digest: str, columns: list[str], wanted: Collection[str] | None = None) -> list[Row] | None:
+def _rows(store: Store, name: str, digest: str, columns: list[str], wanted: Collection[str] | None = None) -> Iterator[Row] | None:
     """Return the rows of a dataset, or those whose first column is wanted; None if it is missing or damaged. Missing columns are
     left out.
     """
@@ -232,7 +232,7 @@ def _rows(store: Store, name: str, digest: str, columns: list[str], wanted: Coll
         files = dataset_files(store, dataset_ref(store, name, digest))
     except DataError:
         return None
-    return [row for file in files for row in _table(file, columns, wanted).to_pylist()]
+    return (row for file in files for row in _table(file, columns, wanted).to_pylist())
 
 
 def _table(file: Path, columns: list[str], wanted: Collection[str] | None) -> pa.Table:

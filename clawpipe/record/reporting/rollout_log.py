@@ -8,13 +8,12 @@ from itertools import groupby
 from math import fsum
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from clawpipe.core.basics.json_types import Row
 from clawpipe.core.basics.words import plain
 from clawpipe.core.store.artifacts import Store
-from clawpipe.core.store.datasets import read_dataset
+from clawpipe.core.store.datasets import dataset_batches, rows_at
 from clawpipe.core.store.files import write_atomic
 from clawpipe.core.store.refs import DatasetRef
 from clawpipe.record.reporting.transcripts import message_lines
@@ -33,11 +32,10 @@ def write_rollout_log(
         scores: of its trajectories, and maybe of others.
         decode: text of token ids, special tokens included.
     """
-    table = read_dataset(store, rollouts)
-    shown = min(count, table.num_rows)
-    rows = table.take(pa.array([place * table.num_rows // shown for place in range(shown)], pa.int64())).to_pylist()
+    shown = min(count, rollouts.rows)
+    rows = list(rows_at(store, rollouts, [place * rollouts.rows // shown for place in range(shown)]))
     said = _scores(store, scores, [row["trajectory_id"] for row in rows])
-    lines = [f"{len(rows)} of {table.num_rows} rollouts"]
+    lines = [f"{len(rows)} of {rollouts.rows} rollouts"]
     for row in rows:
         lines += ["", *_rollout(row, said.get(row["trajectory_id"], []), decode)]
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -48,9 +46,9 @@ def write_rollout_log(
 def _scores(store: Store, scores: Sequence[DatasetRef], ids: Sequence[str]) -> dict[str, list[Row]]:
     found: dict[str, list[Row]] = {}
     for dataset in scores:
-        known = read_dataset(store, dataset, _SCORE).filter(pc.field("trajectory_id").isin(ids))
-        for score in known.to_pylist():
-            found.setdefault(score["trajectory_id"], []).append(score)
+        for batch in dataset_batches(store, dataset, _SCORE):
+            for score in batch.filter(pc.field("trajectory_id").isin(ids)).to_pylist():
+                found.setdefault(score["trajectory_id"], []).append(score)
     return found
 
 

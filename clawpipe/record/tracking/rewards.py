@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from clawpipe.core.store.artifacts import Store
-from clawpipe.core.store.datasets import read_dataset
+from clawpipe.core.store.datasets import dataset_batches
 from clawpipe.core.store.refs import DatasetRef
 
 SUCCESS = "rollouts/success"
@@ -21,11 +21,12 @@ def round_rewards(store: Store, scores: Sequence[DatasetRef]) -> dict[str, float
     Raises:
         DataError: a dataset is missing or damaged.
     """
-    rows = [row for dataset in scores for row in read_dataset(store, dataset, ["turn", "value", "success"]).to_pylist()]
-    whole = [row for row in rows if row["turn"] is None]
-    successes = [row["success"] for row in whole if row["success"] is not None]
-    metrics = {SUCCESS: float(np.mean(successes))} if successes else {}
-    if whole:
-        values = np.array([row["value"] for row in whole])
+    batches = (batch for ref in scores for batch in dataset_batches(store, ref, ["turn", "value", "success"]))
+    whole = [batch.filter(batch["turn"].is_null()) for batch in batches]
+    values = np.concatenate([np.empty(0), *(batch["value"].to_numpy(zero_copy_only=False) for batch in whole)])
+    successes = [batch["success"].drop_null() for batch in whole]
+    verdicts = sum(map(len, successes))
+    metrics = {SUCCESS: sum(column.true_count for column in successes) / verdicts} if verdicts else {}
+    if len(values):
         metrics |= {"reward/mean": float(values.mean()), "reward/std": float(values.std())}
     return metrics
