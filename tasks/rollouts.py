@@ -13,7 +13,7 @@ from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.config.generation import Difficulty
 from clawpipe.core.config.night import Generation, Played, Runtime
 from clawpipe.core.store.artifacts import Store
-from clawpipe.core.store.datasets import dataset_files, publish_files, read_dataset
+from clawpipe.core.store.datasets import dataset_batches, dataset_files, publish_files
 from clawpipe.core.store.home import Home
 from clawpipe.core.store.open import open_store
 from clawpipe.core.store.refs import DatasetRef, ModelRef, StepResult
@@ -95,12 +95,16 @@ def collect_rollouts(chunks: list[DatasetRef]) -> StepResult:
 
 def _sampled_by(store: Store, rollouts: DatasetRef) -> JsonObject:
     """Return which engines sampled, as details of a step: how many rows each; nothing for the embedded engine, which is known."""
-    counts = Counter(row["extra"] for row in read_dataset(store, rollouts, ["extra"]).to_pylist() if row["extra"])
-    return {"sampled_by": [json.loads(text)["engine"] | {"rows": rows} for text, rows in sorted(counts.items())]} if counts else {}
+    counts: Counter[str] = Counter()
+    for batch in dataset_batches(store, rollouts, ["extra"]):
+        for found in pc.value_counts(batch["extra"].drop_null()).to_pylist():  # pyright: ignore[reportAttributeAccessIssue]  # made at run time
+            if engine := json.loads(found["values"]).get("engine"):
+                counts[json.dumps(engine, sort_keys=True)] += found["counts"]
+    return {"sampled_by": [json.loads(text) | {"rows": rows} for text, rows in sorted(counts.items())]} if counts else {}
 
 
 def _sampled_tokens(store: Store, rollouts: DatasetRef) -> JsonObject:
     """Return the number of sampled tokens; nothing where an engine gave text only."""
-    masks = read_dataset(store, rollouts, ["loss_mask"])["loss_mask"]
-    sampled = pc.sum(pc.list_flatten(masks)).as_py()  # pyright: ignore[reportAttributeAccessIssue]  # made at run time
+    masks = (batch["loss_mask"] for batch in dataset_batches(store, rollouts, ["loss_mask"]))
+    sampled = sum(pc.sum(pc.list_flatten(mask)).as_py() or 0 for mask in masks)  # pyright: ignore[reportAttributeAccessIssue]  # made at run time
     return {"sampled_tokens": sampled} if sampled else {}

@@ -1,3 +1,4 @@
+import json
 import shutil
 import subprocess
 import sys
@@ -6,8 +7,9 @@ import pyarrow as pa
 import pytest
 
 from clawpipe.core.config.night import EnvironmentConfig, Rollouts, Runtime
+from clawpipe.core.contracts.schema import conformed, schema_of
 from clawpipe.core.store.artifacts import Store
-from clawpipe.core.store.datasets import read_dataset
+from clawpipe.core.store.datasets import publish_dataset, read_dataset
 from clawpipe.errors import BusyError, NotFoundError
 from clawpipe.learn.evaluation.heldout.draw import make_task_items
 from clawpipe.model.policy.base import resolve_base
@@ -15,6 +17,7 @@ from clawpipe.model.policy.version import base_ref
 from clawpipe.play.rollouts.generate import Chunk, generate_chunk, plan_chunks, round_items, split_evenly
 from clawpipe.play.workers.pool import WorkerPool
 from clawpipe.play.workers.request import Job, ResolveRequest
+from tasks.rollouts import collect_rollouts
 
 LETTERS = EnvironmentConfig(name="letters", train_items=8, heldout_items=4)
 CONFIG = Rollouts(items=6, group_size=2, temperature=1.0, max_new_tokens=6, max_turns=2, chunks=2, shard_rollouts=4)
@@ -194,3 +197,19 @@ def test_two_processes_generate_a_shard_once(tmp_path):
     (first, _), (second, _) = (process.communicate(timeout=120) for process in both)
     assert first == second != ""
     assert (tmp_path / "runs").read_text() == "x"
+
+
+def test_collected_rows_say_which_engines_sampled_them(tmp_path, monkeypatch):
+    """Two rows of one episode by one engine, one by another, one by the embedded engine, whose episode left several rows."""
+    monkeypatch.setenv("CLAWPIPE_HOME", str(tmp_path))
+    engines = [{"engine": {"name": name}} for name in ("b", "b", "a")]
+    extras = [engines[0] | {"episode": "e"}, engines[1] | {"episode": "e", "part": 1}, engines[2], {"episode": "f"}]
+    texts = [*(json.dumps(extra, sort_keys=True) for extra in extras), None]
+    rows = [{"trajectory_id": str(n), "loss_mask": [False, True, True], "extra": text} for n, text in enumerate(texts)]
+    store = Store(tmp_path / "store")
+    chunks = [
+        publish_dataset(store, "trajectories", [conformed(pa.Table.from_pylist(part), schema_of("trajectories"))])
+        for part in (rows[:2], rows[2:])
+    ]
+    details = collect_rollouts.function(chunks=chunks).details
+    assert details == {"sampled_by": [{"name": "a", "rows": 1}, {"name": "b", "rows": 2}], "sampled_tokens": 10}
