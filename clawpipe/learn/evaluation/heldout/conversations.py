@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
+from array import array
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from clawpipe.core.basics.json_types import JsonObject, Row
 from clawpipe.core.config.environment import CONVERSATIONS
@@ -18,25 +16,21 @@ from clawpipe.core.contracts.schema import conformed, schema_of
 from clawpipe.core.conversation.endings import COLUMNS, ending_of, is_cut_short
 from clawpipe.core.conversation.messages import Message
 from clawpipe.core.store.artifacts import Store
-from clawpipe.core.store.datasets import publish_dataset, read_dataset
+from clawpipe.core.store.datasets import dataset_batches, publish_dataset
 from clawpipe.core.store.refs import DatasetRef, StepResult
 from clawpipe.data.similarity.words import texts_of
 from clawpipe.errors import DataError
 from clawpipe.learn.evaluation.heldout.draw import draw, publish_items, supply_of
 from clawpipe.learn.evaluation.heldout.holding import WHOSE, Reviews, identity_of
+from clawpipe.learn.evaluation.heldout.said import UNJUDGED, Range, SaidOf
 from clawpipe.learn.evaluation.heldout.turns import TOKENS, Turn, call_turn, reply_turn, scored_tokens
 from clawpipe.learn.evaluation.verdict.verdict import Freshness
 from clawpipe.play.environments.base import TaskItem
 
 _TURN_OF: Mapping[str, Callable[[Row], Turn | None]] = {"tool calls": call_turn, "judged": reply_turn}
 _NO_CALL = "no tool call"
-_UNJUDGED = "no verifier score"  # as curation says it
 _ADVICE = "where nobody has judged them, judge them first or set curation.imitate to any; docs/curation.md has the other reasons"
-_NEAREST = ("verifier", "user", "custom", "judge")  # to what was done, as in curation's 10_join.sql
-_OF_TURN = ("user", "custom", "verifier", "judge")  # the same of a turn's scores
 SIGNS = "signs"  # in place of the setting `curation.imitate`
-_AGAIN = re.compile("(imported/capture/user)/([0-9]+)")  # names of feedback on a captured turn, from the second time on
-_SCORE = ["trajectory_id", "turn", "scorer", "origin", "value", "success"]
 _CONVERSATION = ["trajectory_id", *WHOSE, *TOKENS, *COLUMNS, "messages", "kinds", "tools"]
 
 
@@ -74,112 +68,71 @@ def draw_conversations(
     Raises:
         DataError: there is none.
     """
-    tables = [_conversations(store, ref) for ref in conversations]
-    judged = {} if measure == "judged" else _successes(store, scores, imitate == SIGNS)
-    rows = [row for table in tables for row in table.select(_CONVERSATION).to_pylist()]
+    names = {
+        name for ref in conversations for batch in dataset_batches(store, ref, ["trajectory_id"]) for name in batch[0].to_pylist()
+    }
+    said = SaidOf(store, scores, names)
+    judged = {} if measure == "judged" else said.successes(imitate == SIGNS)
     wanted, turn_of = "any" if measure == "judged" else imitate, _TURN_OF.get(measure)
     reviewed = Reviews.read(store, reviews, approved_only)
-    scored = _Range.read(store, scores, within)
+    scored = Range(within, said.scores() if within else {})
     judged = dict.fromkeys(reviewed.approved, True) | judged
-    faults = [
-        reviewed.fault(row["trajectory_id"])
-        or scored.fault(row["trajectory_id"])
-        or _fault(row, judged.get(row["trajectory_id"]), wanted, max_tokens, turn_of)
-        for row in rows
-    ]
-    good = [row for row, fault in zip(rows, faults, strict=True) if not fault]
-    pool = [item_of(row["trajectory_id"], row, row["messages"], number, one_user) for number, row in enumerate(good)]
-    if _NO_CALL in faults and not pool:
-        what = f"no held-out conversation has a tool call to make anew, of {len(rows)}"
+
+    def fault(row: Row) -> str:
+        name = row["trajectory_id"]
+        return reviewed.fault(name) or scored.fault(name) or _fault(row, judged.get(name), wanted, max_tokens, turn_of)
+
+    pool, places, why = _pool(_rows(store, conversations), fault, one_user)
+    if why[_NO_CALL] and not pool:
+        what = f"no held-out conversation has a tool call to make anew, of {why.total()}"
         fix = "false compares the likelihood of replies, which only holds; evaluation.judge compares answers"
         raise DataError(what, "evaluation.replay_calls", fix)
-    why = Counter(filter(None, faults))
-    drawn = drawn_from(pool, count, seen, why)
-    chosen = pa.array([item.item_id for item in drawn], pa.string())
-    shown = (table.filter(pc.is_in(table["trajectory_id"], chosen)) for table in tables)  # pyright: ignore[reportAttributeAccessIssue]  # made at run time
+    chosen = drawn_from(pool, count, seen, why)
+    shown, rows = _drawn_rows(store, conversations, {item.item_id for item in chosen}, {places[item.ordinal] for item in chosen})
+    drawn = [item_of(item.item_id, row, row["messages"], item.ordinal, one_user) for item, row in zip(chosen, rows, strict=True)]
     parents = [ref.digest for ref in (*conversations, *scores)]
-    kept = publish_dataset(store, "trajectories", [pa.concat_tables(shown)], parents=parents)
-    owners = {row["trajectory_id"]: owner_of(row) for row in good}
+    kept = publish_dataset(store, "trajectories", [shown], parents=parents)
+    owners = {row["trajectory_id"]: owner_of(row) for row in rows}
     return drawn_result(store, drawn, owners, kept, pool, seen, why)
 
 
-def _conversations(store: Store, ref: DatasetRef) -> pa.Table:
-    return conformed(read_dataset(store, ref), schema_of("trajectories"))
+def _tables(store: Store, conversations: Sequence[DatasetRef], columns: list[str] | None = None) -> Iterator[pa.Table]:
+    """Yield the rows of the datasets in order, a batch at a time: whole conversations would take gigabytes as Python objects."""
+    whole = schema_of("trajectories")
+    schema = whole if columns is None else pa.schema([whole.field(name) for name in columns])
+    for ref in conversations:
+        for batch in dataset_batches(store, ref, columns):
+            yield conformed(pa.Table.from_batches([batch]), schema)
 
 
-def _successes(store: Store, scores: Sequence[DatasetRef], signs: bool = False) -> dict[str, bool]:
-    """Return for each judged trajectory whether its replies are good: by those nearest to it who speak of the whole, all of them
-    (verifiers, users, others, judges); where nobody does, by its turns, as in curation: good if one was praised.
-
-    Args:
-        signs: whether a number that does not say success speaks by its sign; a judge's does not.
-    """
-    rows = [row for ref in scores for row in read_dataset(store, ref, _SCORE).to_pylist()]
-    judged: dict[str, tuple[int, bool]] = {}
-    for row in rows:
-        success = _success(row, signs)
-        if row["turn"] is None and success is not None:
-            judgement = (_NEAREST.index(row["origin"]), not success)
-            before = judged.get(row["trajectory_id"], judgement)
-            judged[row["trajectory_id"]] = min(judgement, before, key=lambda one: (one[0], not one[1]))
-    return _praised(rows) | {name: not failed for name, (_, failed) in judged.items()}
+def _rows(store: Store, conversations: Sequence[DatasetRef]) -> Iterator[Row]:
+    for table in _tables(store, conversations, _CONVERSATION):
+        yield from table.to_pylist()
 
 
-class _Range(NamedTuple):
-    """Which scores of the whole a conversation may have. Of several the same one counts as in curation's 10_join.sql."""
-
-    limits: Sequence[float | None]
-    scores: Mapping[str, float]
-
-    @classmethod
-    def read(cls, store: Store, scores: Sequence[DatasetRef], limits: Sequence[float | None]) -> _Range:
-        rows = [row for ref in scores for row in read_dataset(store, ref, _SCORE).to_pylist()] if limits else []
-        whole = (row for row in rows if row["turn"] is None)
-        ordered = sorted(whole, key=lambda row: (_NEAREST.index(row["origin"]), row["scorer"], row["value"]), reverse=True)
-        return cls(limits, {row["trajectory_id"]: row["value"] for row in ordered})
-
-    def fault(self, name: str) -> str:
-        """Return why a conversation is no evidence, as curation says it; "" if its score is one that is trained on."""
-        if not self.limits:
-            return ""
-        (least, most), score = self.limits, self.scores.get(name)
-        if score is None:
-            return _UNJUDGED
-        return "score out of range" if (least is not None and score < least) or (most is not None and score > most) else ""
+def _pool(rows: Iterable[Row], fault: Callable[[Row], str], one_user: bool) -> tuple[list[TaskItem], array[int], Counter[str]]:
+    """Return an item without its words for each row without a fault, with the row's place among all, and counts of the faults."""
+    pool, places, why = list[TaskItem](), array("q"), Counter[str]()
+    for place, row in enumerate(rows):
+        if reason := fault(row):
+            why[reason] += 1
+        else:
+            pool.append(item_of(row["trajectory_id"], row, (), len(pool), one_user))
+            places.append(place)
+    return pool, places, why
 
 
-def _success(row: Row, signs: bool) -> bool | None:
-    if row["success"] is None and signs and row["origin"] != "judge" and row["value"]:
-        return row["value"] > 0
-    return row["success"]
-
-
-def _praised(rows: Sequence[Row]) -> dict[str, bool]:
-    """Return for each trajectory with a praised or blamed turn whether one was praised. The sign of a judge's numbers says nothing
-    where its score of the whole does not say success."""
-    unsigned = {
-        (row["trajectory_id"], row["scorer"])
-        for row in rows
-        if row["turn"] is None and row["success"] is None and row["value"] and row["origin"] == "judge"
-    }
-    said: dict[tuple[str, int], Row] = {}  # of each turn what counts
-    for row in rows:
-        if row["turn"] is not None and (row["trajectory_id"], row["scorer"]) not in unsigned:
-            turn = (row["trajectory_id"], row["turn"])
-            said[turn] = min(said.get(turn, row), row, key=_counts)
-    praised: dict[str, bool] = {}
-    for (name, _), row in said.items():
-        if row["value"]:
-            praised[name] = praised.get(name, False) or row["value"] > 0
-    return praised
-
-
-def _counts(row: Row) -> tuple[int, str, int, float]:
-    """Order what is said of a turn as curation's 10_join.sql does: the one nearest to a person counts, and of feedback that was
-    given again, under numbered names, the last word."""
-    found = _AGAIN.fullmatch(row["scorer"])
-    name, times = (found[1], int(found[2])) if found else (row["scorer"], 1)
-    return _OF_TURN.index(row["origin"]), name, -times, row["value"]
+def _drawn_rows(store: Store, conversations: Sequence[DatasetRef], names: set[str], places: set[int]) -> tuple[pa.Table, list[Row]]:
+    """Return the conversations with these names, and the rows at these places, in order."""
+    shown, rows, before = list[pa.Table](), list[Row](), 0
+    for table in _tables(store, conversations):
+        found = [place for place, name in enumerate(table["trajectory_id"].to_pylist()) if name in names]
+        of_table = table.take(pa.array(found, pa.int64()))
+        shown.append(of_table)
+        drawn = [place for place, number in enumerate(found) if before + number in places]
+        rows += of_table.take(pa.array(drawn, pa.int64())).to_pylist()
+        before += table.num_rows
+    return pa.concat_tables(shown), rows
 
 
 def _fault(row: Row, success: bool | None, imitate: str, max_tokens: int, turn_of: Callable[[Row], Turn | None] | None) -> str:
@@ -189,7 +142,7 @@ def _fault(row: Row, success: bool | None, imitate: str, max_tokens: int, turn_o
     if success is False:
         return "no success"
     if imitate in ("success", SIGNS) and success is None:
-        return _UNJUDGED
+        return UNJUDGED
     _, mask = scored_tokens(row)
     if not mask or mask[0] or not any(mask):
         return "no turn to score"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,13 +12,14 @@ import pyarrow as pa
 from clawpipe.core.basics.json_types import Row
 from clawpipe.core.contracts.schema import conformed, schema_of
 from clawpipe.core.store.artifacts import Store
-from clawpipe.core.store.datasets import publish_dataset, read_dataset
+from clawpipe.core.store.datasets import dataset_batches, publish_dataset
 from clawpipe.core.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.learn.evaluation.heldout.conversations import drawn_from, drawn_result, item_of, owner_of
 from clawpipe.learn.evaluation.heldout.holding import Reviews
 from clawpipe.model.policy.spec import policy_spec
 from clawpipe.model.policy.text import TextPair, renderers, text_pair
 from clawpipe.model.policy.vocabulary import load_tokenizer
+from clawpipe.play.environments.base import TaskItem
 
 
 def draw_pairs(
@@ -41,26 +43,38 @@ def draw_pairs(
     Raises:
         DataError: there is none.
     """
-    table = pa.concat_tables([conformed(read_dataset(store, ref), schema_of("preference_pairs")) for ref in pairs])
-    render = _renderer(store, policy)
-    rows = {row["pair_id"]: row for row in table.to_pylist()}
+    render, schema = _renderer(store, policy), schema_of("preference_pairs")
     reviewed = Reviews.read(store, reviews, approved_only)
-    faults = {
-        name: reviewed.fault(name) or _fault_of_pair(row, render, max_tokens)  # fills the sides in, too
-        for name, row in rows.items()
-    }
-    good = [row for name, row in rows.items() if not faults[name]]
-    pool = [
-        item_of(row["pair_id"], row, [*(row["prompt"] or ()), *(row["chosen"] or ())], number, one_user)
-        for number, row in enumerate(good)
-    ]
+    faults: dict[str, str] = {}
+    light: dict[str, TaskItem] = {}  # without what is said, of which there are gigabytes
+    for row in _rows(store, pairs):  # of a pair that is there twice, the last one counts
+        name = row["pair_id"]
+        faults[name] = reviewed.fault(name) or _fault_of_pair(row, render, max_tokens)
+        light[name] = item_of(name, row, (), 0, one_user)
+    pool = [replace(light[name], ordinal=number) for number, name in enumerate(name for name in faults if not faults[name])]
     why = Counter(filter(None, faults.values()))
-    drawn = drawn_from(pool, count, seen, why)
-    shown = pa.Table.from_pylist([rows[item.item_id] for item in drawn], schema=table.schema)
+    chosen = drawn_from(pool, count, seen, why)
+    wanted = {item.item_id for item in chosen}
+    rows = {row["pair_id"]: row for row in _rows(store, pairs) if row["pair_id"] in wanted}
+    for row in rows.values():
+        _fault_of_pair(row, render, max_tokens)  # fills the sides in
+    drawn = [_item(rows[item.item_id], item.ordinal, one_user) for item in chosen]
+    shown = pa.Table.from_pylist([rows[item.item_id] for item in chosen], schema=schema)
     version, parents = pairs[0].schema_version, [*(ref.digest for ref in pairs), policy.digest]
     kept = publish_dataset(store, "preference_pairs", [shown], schema_version=version, parents=parents)
-    owners = {row["pair_id"]: owner_of(row) for row in good}
+    owners = {name: owner_of(row) for name, row in rows.items()}
     return drawn_result(store, drawn, owners, kept, pool, seen, why)
+
+
+def _rows(store: Store, pairs: Sequence[DatasetRef]) -> Iterator[Row]:
+    schema = schema_of("preference_pairs")
+    for ref in pairs:
+        for batch in dataset_batches(store, ref):
+            yield from conformed(pa.Table.from_batches([batch]), schema).to_pylist()
+
+
+def _item(row: Row, ordinal: int, one_user: bool) -> TaskItem:
+    return item_of(row["pair_id"], row, [*(row["prompt"] or ()), *(row["chosen"] or ())], ordinal, one_user)
 
 
 def _renderer(store: Store, policy: ModelRef) -> Callable[[Row], TextPair | str]:
