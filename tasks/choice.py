@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clawpipe.core.store.artifacts import Store
-from clawpipe.core.store.datasets import read_dataset
+from clawpipe.core.store.datasets import dataset_rows
 from clawpipe.core.store.home import Home
 from clawpipe.core.store.open import open_store
 from clawpipe.core.store.refs import DatasetRef, ModelRef, StepResult
@@ -14,6 +14,7 @@ from clawpipe.learn.evaluation.sampled import lengths, numbered, read_sampled
 from clawpipe.play.judging.gaming.between import sample_of
 from clawpipe.play.judging.gaming.between import signs_between as signs_of_gaming
 from clawpipe.play.judging.gaming.phrases import Said
+from clawpipe.play.judging.judged_scores import judged_scores
 from tasks.step import step
 
 
@@ -63,11 +64,9 @@ def choose_round(
 
 
 def _judged(store: Store, trajectories: DatasetRef, scores: DatasetRef) -> list[Said]:
-    said = read_dataset(store, scores, ["trajectory_id", "turn", "scorer", "origin", "value", "success"]).to_pylist()
-    if not any(row["origin"] == "judge" for row in said):
-        return []
+    said = (row for rows in judged_scores(store, [scores]) for row in rows)
     columns = ["trajectory_id", "source", "messages", "turns", "kinds", "tokens"]
-    return sample_of(read_dataset(store, trajectories, columns).to_pylist(), said)
+    return sample_of(dataset_rows(store, trajectories, columns), said)
 
 
 def _unverified(count: int) -> dict[str, int]:

@@ -6,7 +6,6 @@ from clawpipe.core.config.curation import Compress, Near
 from clawpipe.core.config.night import Curation, Played, Runtime, ScorerSpec
 from clawpipe.core.config.scorers import VERIFIER
 from clawpipe.core.contracts.validate import validate as validate_dataset
-from clawpipe.core.store.datasets import read_dataset
 from clawpipe.core.store.home import Home
 from clawpipe.core.store.open import open_store
 from clawpipe.core.store.refs import DatasetRef, ModelRef, StepResult
@@ -21,6 +20,7 @@ from clawpipe.play.environments.several import open_environments
 from clawpipe.play.judging.base import SCORERS, Scorer
 from clawpipe.play.judging.gaming.people import signs_against_users
 from clawpipe.play.judging.hint_leaks import clear_hints as clear_hints_of
+from clawpipe.play.judging.judged_scores import judged_scores
 from clawpipe.play.judging.scoring import score_dataset
 from clawpipe.play.judging.verifier import VerifierScorer
 from clawpipe.record.reviews.edits import edited_rows
@@ -74,10 +74,8 @@ def score(trajectories: DatasetRef, items: DatasetRef, environment: Played, scor
 @step()
 def compare_judges(scores: list[DatasetRef]) -> StepResult:
     """Look whether judges speak against users, whose scores are stored apart from theirs."""
-    store, columns = open_store(Home.from_env()), ["trajectory_id", "turn", "scorer", "origin", "value"]
-    rows = [row for dataset in scores for row in read_dataset(store, dataset, columns).to_pylist()]
-    signs = signs_against_users(rows)
-    return StepResult(rows_in=len(rows), rows_out=len(rows), details={"gaming": signs} if signs else {})
+    signs, rows = signs_against_users(judged_scores(open_store(Home.from_env()), scores)), sum(ref.rows for ref in scores)
+    return StepResult(rows_in=rows, rows_out=rows, details={"gaming": signs} if signs else {})
 
 
 @step()

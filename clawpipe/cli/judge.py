@@ -160,8 +160,7 @@ def _report_home(home: Home, json_output: bool) -> None:
     from clawpipe.play.judging.report import agreements, judged, spoken
     from clawpipe.play.judging.votes import VoteStore
 
-    scores = list(_scores(home))
-    models, agreed, said = judged(VoteStore.of(home).every()), agreements(scores), spoken(scores)
+    models, agreed, said = judged(VoteStore.of(home).every()), agreements(_scored(home)), spoken(_scored(home))
     if json_output:
         parts = {"models": models, "judges": said, "agreement": agreed}
         print_json({name: [asdict(one) for one in part] for name, part in parts.items()})
@@ -179,15 +178,14 @@ def _report_home(home: Home, json_output: bool) -> None:
             )
 
 
-def _scores(home: Home) -> Iterator[Row]:
-    """Yield the rows of all stored scores."""
-    from clawpipe.core.store.datasets import read_dataset, stored_datasets
+def _scored(home: Home) -> Iterator[list[Row]]:
+    """Yield the scores of each trajectory that a judge has scored, of all that are stored."""
+    from clawpipe.core.store.datasets import stored_datasets
     from clawpipe.core.store.open import open_store
+    from clawpipe.play.judging.judged_scores import judged_scores
 
     store = open_store(home)
-    for ref in stored_datasets(store):
-        if ref.name == "scores":
-            yield from read_dataset(store, ref, ["trajectory_id", "turn", "scorer", "origin", "value", "success"]).to_pylist()
+    yield from judged_scores(store, [ref for ref in stored_datasets(store) if ref.name == "scores"])
 
 
 def _models(models: list[Judged]) -> Table:

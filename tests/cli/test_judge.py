@@ -111,16 +111,15 @@ def test_agreement_among_votes():
 def test_agreement_with_others_beyond_chance():
     """Ten trajectories: the judge and the verifier say good of 4 alike, bad of 4 alike: 0.8, where chance gives 0.5."""
     sides = [(1, True)] * 4 + [(-1, False)] * 4 + [(1, False), (-1, True)]
-    rows = [
-        row
-        for number, (mine, theirs) in enumerate(sides)
-        for row in (
-            {"trajectory_id": str(number), "turn": None, "scorer": "prm", "origin": "judge", "value": mine, "success": None},
-            {"trajectory_id": str(number), "turn": None, "scorer": "v", "origin": "verifier", "value": 0.0, "success": theirs},
-        )
+    scored = [
+        [
+            {"turn": None, "scorer": "prm", "origin": "judge", "value": mine, "success": None},
+            {"turn": None, "scorer": "v", "origin": "verifier", "value": 0.0, "success": theirs},
+        ]
+        for mine, theirs in sides
     ]
-    rows.append({"trajectory_id": "0", "turn": 0, "scorer": "prm", "origin": "judge", "value": 1, "success": None})
-    rows.append({"trajectory_id": "0", "turn": 0, "scorer": "thumb", "origin": "user", "value": 1, "success": None})
-    with_users, with_verifiers = agreements(rows)
+    scored[0].append({"turn": 0, "scorer": "prm", "origin": "judge", "value": 1, "success": None})
+    scored[0].append({"turn": 0, "scorer": "thumb", "origin": "user", "value": 1, "success": None})
+    with_users, with_verifiers = agreements(scored)
     assert (with_verifiers.n, with_verifiers.agree, with_verifiers.kappa) == (10, 0.8, pytest.approx(0.6))
     assert (with_users.origin, with_users.kind, with_users.n, with_users.kappa) == ("user", "turn", 1, None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from clawpipe.play.judging.gaming.between import signs_between
 from clawpipe.play.judging.gaming.people import signs_against_users
@@ -66,15 +66,13 @@ def test_a_sample_has_equal_chances_and_is_the_same_again():
 
 
 def test_thumbs_that_are_stored_apart():
-    def rows(agree: Callable[[int], bool]) -> list[dict[str, object]]:
-        made: list[dict[str, object]] = []
+    def scored(agree: Callable[[int], bool]) -> Iterator[list[dict[str, object]]]:
         for i in range(100):
             value = 1.0 if i % 2 else -1.0
-            made += [{"trajectory_id": str(i), "turn": turn, "scorer": "prm", "origin": "judge", "value": value} for turn in (0, 1)]
             thumb = value if agree(i) else -value
-            made.append({"trajectory_id": str(i), "turn": None, "scorer": "thumb", "origin": "user", "value": thumb})
-        return made
+            said = [{"turn": turn, "scorer": "prm", "origin": "judge", "value": value} for turn in (0, 1)]
+            yield [*said, {"turn": None, "scorer": "thumb", "origin": "user", "value": thumb}]
 
-    assert signs_against_users(rows(lambda i: i % 10 < 8)) == []
-    (sign,) = signs_against_users(rows(lambda i: False))
+    assert signs_against_users(scored(lambda i: i % 10 < 8)) == []
+    (sign,) = signs_against_users(scored(lambda i: False))
     assert sign == "prm speaks against the users: 0.00 of what it praises was liked, and 1.00 of what it blames (n=100)"

@@ -5,7 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pyarrow as pa
+
+from clawpipe.core.contracts.schema import conformed, schema_of
 from clawpipe.core.conversation.messages import Message
+from clawpipe.core.store.artifacts import Store
+from clawpipe.core.store.datasets import publish_dataset
+from clawpipe.play.judging.judged_scores import judged_scores
 from clawpipe.play.judging.report import agreements
 from clawpipe.play.judging.tally import Tally
 from clawpipe.record.nights.status import JudgeCounts, NightJudges
@@ -45,12 +51,14 @@ def test_rankings_are_compared_with_the_verifier():
 
 
 def test_judges_are_compared_with_each_other_and_with_people():
-    rows = [
-        {"trajectory_id": str(number), "turn": 0, "scorer": name, "origin": origin, "value": value, "success": None}
+    scored = [
+        [
+            {"turn": 0, "scorer": name, "origin": origin, "value": value, "success": None}
+            for name, origin, value in [("prm", "judge", 1 if number else -1), ("rules", "judge", 1), ("thumb", "user", 1)]
+        ]
         for number in range(4)
-        for name, origin, value in [("prm", "judge", 1 if number else -1), ("rules", "judge", 1), ("thumb", "user", 1)]
     ]
-    found = {(one.judge, one.origin): (one.n, one.agree) for one in agreements(rows)}
+    found = {(one.judge, one.origin): (one.n, one.agree) for one in agreements(scored)}
     assert found == {("prm", "user"): (4, 0.75), ("rules", "user"): (4, 1.0), ("prm", "rules"): (4, 0.75)}
 
 
@@ -71,3 +79,16 @@ def test_a_night_says_what_its_judges_did():
                   "estimated; 40 tokens of answers that were lost"),
     ]  # fmt: skip
     assert judge_lines(None) == []
+
+
+def test_scores_are_read_by_trajectory_in_stored_order(tmp_path):
+    """Two datasets, in which the scores of a trajectory lie apart; nobody's judge has seen the last one."""
+    store = Store(tmp_path)
+    known = [("b", 1, "prm", "judge"), ("a", None, "v", "verifier"), ("b", 0, "prm", "judge"), ("c", None, "v", "verifier")]
+    again = [("a", 1, "prm", "judge"), ("b", 1, "thumb", "user")]
+    names = ("trajectory_id", "turn", "scorer", "origin")
+    rows = [[dict(zip(names, one, strict=True)) | {"value": 1.0} for one in part] for part in (known, again)]
+    refs = [publish_dataset(store, "scores", [conformed(pa.Table.from_pylist(part), schema_of("scores"))]) for part in rows]
+    found = [[tuple(row[name] for name in names) for row in scores] for scores in judged_scores(store, refs)]
+    assert found == [[known[1], again[0]], [known[0], known[2], again[1]]]
+    assert list(judged_scores(store, [])) == []

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from statistics import fmean
 
 from clawpipe.core.basics.json_types import Row
+from clawpipe.play.judging.gaming.people import Signs
 from clawpipe.play.judging.votes import Vote
 
 PEOPLE_AND_CHECKS = ("verifier", "user")
@@ -81,40 +82,50 @@ def judged(votes: Iterable[Vote], sample: int = 3) -> list[Judged]:
     return [_judged(model, version, by_model[model, version], sample) for model, version in sorted(by_model)]
 
 
-def spoken(scores: Iterable[Row]) -> list[Spoken]:
-    """Return what each judge said of turns; equal scores that several nights have stored count once."""
-    own = (row for row in scores if row["origin"] == "judge")
-    said: defaultdict[str, dict[tuple[str, int | None], float]] = defaultdict(dict)
-    for row in own:
-        said[row["scorer"]][row["trajectory_id"], row["turn"]] = row["value"]
+def spoken(scored: Iterable[Sequence[Row]]) -> list[Spoken]:
+    """Return what each judge said of turns; equal scores that several nights have stored count once.
+
+    Args:
+        scored: the scores of each trajectory, in stored order.
+    """
+    said: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for rows in scored:
+        last = {(row["scorer"], row["turn"]): row["value"] for row in rows if row["origin"] == "judge"}
+        for (name, turn), value in last.items():
+            words = ("rows",) if turn is None else ("rows", "praised" if value > 0 else "blamed" if value < 0 else "neutral")
+            said[name].update(words)
     return [_spoken(name, said[name]) for name in sorted(said)]
 
 
-def _spoken(name: str, said: Mapping[tuple[str, int | None], float]) -> Spoken:
-    values = [value for (_, turn), value in said.items() if turn is not None]
-    praised, blamed = sum(value > 0 for value in values), sum(value < 0 for value in values)
-    ranked = len(said) if name in _RANKERS else 0
-    return Spoken(name, len(values), praised, blamed, len(values) - praised - blamed, ranked)
+def _spoken(name: str, said: Counter[str]) -> Spoken:
+    turns = said["praised"] + said["blamed"] + said["neutral"]
+    return Spoken(name, turns, said["praised"], said["blamed"], said["neutral"], said["rows"] if name in _RANKERS else 0)
 
 
-def agreements(scores: Iterable[Row]) -> list[Agreement]:
+def agreements(scored: Iterable[Sequence[Row]]) -> list[Agreement]:
     """Return the agreement of each judge with verifiers and users, and of each two judges, for trajectories and for turns.
 
     Args:
-        scores: rows of `scores` with trajectory_id, turn, scorer, origin and value.
+        scored: the scores of each trajectory, in stored order: rows of `scores` with turn, scorer, origin, value and success.
     """
-    pairs: defaultdict[tuple[str, str, str], list[tuple[bool, bool]]] = defaultdict(list)
-    ordered = sorted(scores, key=lambda row: (row["trajectory_id"], -1 if row["turn"] is None else row["turn"], row["scorer"]))
-    for (_, turn), group in groupby(ordered, key=lambda row: (row["trajectory_id"], row["turn"])):
-        rows = list({row["scorer"]: row for row in group}.values())
-        kind = "trajectory" if turn is None else "turn"
-        judges = [row for row in rows if row["origin"] == "judge" and row["value"] and row["scorer"] not in _RANKERS]
-        for place, judge in enumerate(judges):
-            for other in (row for row in rows if row["origin"] in PEOPLE_AND_CHECKS and _says(row) is not None):
-                pairs[judge["scorer"], other["origin"], kind].append((judge["value"] > 0, bool(_says(other))))
-            for other in judges[place + 1 :]:
-                pairs[judge["scorer"], other["scorer"], kind].append((judge["value"] > 0, other["value"] > 0))
-    return [Agreement(*name, *kappa_of(pairs[name])) for name in sorted(pairs)]
+    pairs: defaultdict[tuple[str, str, str], Signs] = defaultdict(Counter)
+    for of_one in scored:
+        ordered = sorted(of_one, key=lambda row: (-1 if row["turn"] is None else row["turn"], row["scorer"]))
+        for turn, group in groupby(ordered, key=lambda row: row["turn"]):
+            rows = list({row["scorer"]: row for row in group}.values())
+            for judge, other, signs in _compared(rows):
+                pairs[judge, other, "trajectory" if turn is None else "turn"][signs] += 1
+    return [Agreement(*name, *_kappa(pairs[name])) for name in sorted(pairs)]
+
+
+def _compared(rows: Sequence[Row]) -> Iterator[tuple[str, str, tuple[bool, bool]]]:
+    """Yield a judge, somebody else and their signs, of the scores of one turn."""
+    judges = [row for row in rows if row["origin"] == "judge" and row["value"] and row["scorer"] not in _RANKERS]
+    for place, judge in enumerate(judges):
+        for other in (row for row in rows if row["origin"] in PEOPLE_AND_CHECKS and _says(row) is not None):
+            yield judge["scorer"], other["origin"], (judge["value"] > 0, bool(_says(other)))
+        for other in judges[place + 1 :]:
+            yield judge["scorer"], other["scorer"], (judge["value"] > 0, other["value"] > 0)
 
 
 def _says(row: Row) -> bool | None:
@@ -126,9 +137,13 @@ def _says(row: Row) -> bool | None:
 
 def kappa_of(pairs: Sequence[tuple[bool, bool]]) -> tuple[int, float, float | None]:
     """Return the number of pairs, the share that agrees, and Cohen's kappa; None where one side always says the same."""
-    n = len(pairs)
-    agree = sum(one == other for one, other in pairs) / n
-    mine, theirs = (sum(side) / n for side in zip(*pairs, strict=True))
+    return _kappa(Counter(pairs))
+
+
+def _kappa(pairs: Signs) -> tuple[int, float, float | None]:
+    n = pairs.total()
+    agree = (pairs[True, True] + pairs[False, False]) / n
+    mine, theirs = (pairs[True, True] + pairs[True, False]) / n, (pairs[True, True] + pairs[False, True]) / n
     chance = mine * theirs + (1 - mine) * (1 - theirs)
     constant = mine in (0, 1) or theirs in (0, 1)
     return n, agree, None if constant else (agree - chance) / (1 - chance)

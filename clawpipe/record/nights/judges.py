@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 
-from clawpipe.core.basics.json_types import JsonObject, Row
+from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.store.artifacts import Store
-from clawpipe.core.store.datasets import read_dataset
 from clawpipe.core.store.home import Home
 from clawpipe.core.store.refs import DatasetRef
+from clawpipe.play.judging.judged_scores import judged_scores
 from clawpipe.play.judging.report import agreements
 from clawpipe.play.judging.spending import spent_in
 from clawpipe.play.judging.votes import votes_file
 from clawpipe.record.nights.status import JudgeCounts, NightJudges, NightStatus, StepEntry
-
-_COLUMNS = ["trajectory_id", "turn", "scorer", "origin", "value", "success"]
 
 
 def judges_of(status: NightStatus, home: Home, store: Store, stored: Sequence[DatasetRef]) -> NightJudges | None:
@@ -30,7 +28,7 @@ def judges_of(status: NightStatus, home: Home, store: Store, stored: Sequence[Da
     if not counts and not spent:
         return None
     refs = [ref for step in scored.values() if isinstance(ref := step.artifacts.get("output"), DatasetRef)]
-    agreed = agreements(_rows(store, [*refs, *stored])) if counts else []
+    agreed = agreements(judged_scores(store, [*refs, *stored])) if counts else []
     return NightJudges(said=counts, agreement=[asdict(one) for one in agreed], spent=spent)
 
 
@@ -49,8 +47,3 @@ def _added(one: Mapping[str, JsonObject | int], other: Mapping[str, JsonObject |
         before = total.get(name)
         total[name] = _added(before or {}, value) if isinstance(value, Mapping) else (before or 0) + value
     return total
-
-
-def _rows(store: Store, refs: Sequence[DatasetRef]) -> Iterator[Row]:
-    for ref in refs:
-        yield from read_dataset(store, ref, _COLUMNS).to_pylist()

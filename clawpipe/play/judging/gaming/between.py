@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -22,14 +22,20 @@ class Rates(NamedTuple):
     praised: int
 
 
-def sample_of(trajectories: Sequence[Mapping[str, Any]], scores: Sequence[Mapping[str, Any]]) -> list[Said]:
-    """Return the judged turns of rollouts, at most as many as a sample holds."""
+def sample_of(trajectories: Iterable[Mapping[str, Any]], scores: Iterable[Mapping[str, Any]]) -> list[Said]:
+    """Return the judged turns of rollouts, at most as many as a sample holds.
+
+    Args:
+        scores: of the trajectories that a judge has scored.
+    """
     by_trajectory: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for row in scores:
         by_trajectory[row["trajectory_id"]].append(row)
     sample = Sample()
     for trajectory in trajectories:
-        rows = by_trajectory[trajectory["trajectory_id"]]
+        rows = by_trajectory.get(trajectory["trajectory_id"], ())
+        if not rows:
+            continue
         success = next((row["success"] for row in rows if row["origin"] == "verifier" and row["turn"] is None), None)
         for turn in exchanges_of(trajectory):
             values = {row["scorer"]: row["value"] for row in rows if row["origin"] == "judge" and row["turn"] in (turn.turn, None)}

@@ -2,60 +2,66 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from clawpipe.play.judging.gaming.chances import FEWEST, at_most, significant
 
+Signs = Counter[tuple[bool, bool]]  # how often a judge's sign and another's were (good, good) and so on
 _TOGETHER = 0.3  # kappa that a judge has with users, at least
 
 
-def signs_against_users(scores: Iterable[Mapping[str, Any]]) -> list[str]:
+def signs_against_users(scored: Iterable[Sequence[Mapping[str, Any]]]) -> list[str]:
     """Return a sentence for each judge that agrees with users less than honest judges do.
 
     A user's word on a whole conversation is compared with the sum of what the judge says of it.
 
     Args:
-        scores: rows of `scores` with trajectory_id, turn, scorer, origin and value.
+        scored: the scores of each trajectory: rows of `scores` with turn, scorer, origin and value.
     """
-    judges: defaultdict[str, defaultdict[tuple[str, int | None], float]] = defaultdict(lambda: defaultdict(float))
-    users: defaultdict[tuple[str, int | None], float] = defaultdict(float)
-    for row in scores:
-        place = row["trajectory_id"], row["turn"]
+    compared: defaultdict[str, Signs] = defaultdict(Counter)
+    for rows in scored:
+        users, judges = _sums(rows)
+        for name, said in judges.items():
+            compared[name].update(_pairs(said, users))
+    found = ((name, against_users(pairs)) for name, pairs in sorted(compared.items()))
+    return [f"{name} speaks against the users: {text}" for name, text in found if text]
+
+
+def _sums(rows: Iterable[Mapping[str, Any]]) -> tuple[dict[int | None, float], dict[str, dict[int | None, float]]]:
+    """Return what users, and each judge, say of the turns of a trajectory and of the whole."""
+    users: defaultdict[int | None, float] = defaultdict(float)
+    judges: defaultdict[str, defaultdict[int | None, float]] = defaultdict(lambda: defaultdict(float))
+    for row in rows:
         if row["origin"] == "user":
-            users[place] += row["value"]
+            users[row["turn"]] += row["value"]
         elif row["origin"] == "judge":
-            for where in {place, (row["trajectory_id"], None)}:
+            for where in {row["turn"], None}:
                 judges[row["scorer"]][where] += row["value"]
-    compared = {name: list(_pairs(said, users)) for name, said in sorted(judges.items())}
-    return [f"{name} speaks against the users: {text}" for name, pairs in compared.items() if (text := against_users(pairs))]
+    return dict(users), {name: dict(said) for name, said in judges.items()}
 
 
-def _pairs(
-    said: Mapping[tuple[str, int | None], float], users: Mapping[tuple[str, int | None], float]
-) -> Iterator[tuple[bool, bool]]:
-    for place, thumb in users.items():
-        if thumb and said.get(place):
-            yield said[place] > 0, thumb > 0
+def _pairs(said: Mapping[int | None, float], users: Mapping[int | None, float]) -> Iterator[tuple[bool, bool]]:
+    for turn, thumb in users.items():
+        if thumb and said.get(turn):
+            yield said[turn] > 0, thumb > 0
 
 
-def against_users(pairs: list[tuple[bool, bool]]) -> str:
+def against_users(pairs: Signs) -> str:
     """Return how a judge and users differ, in words; "" where they do not."""
     return against(pairs, _TOGETHER, "was liked")
 
 
-def against(pairs: list[tuple[bool, bool]], kappa: float, good_is: str) -> str:
+def against(pairs: Signs, kappa: float, good_is: str) -> str:
     """Return in words how a judge's signs and another's differ, where they agree less than `kappa` explains; "" else."""
-    good = [theirs for mine, theirs in pairs if mine]
-    bad = [theirs for mine, theirs in pairs if not mine]
-    liked = sum(good) + sum(bad)
-    if len(pairs) < FEWEST or not good or not bad or liked in (0, len(pairs)):
+    n, good, bad = pairs.total(), pairs[True, True] + pairs[True, False], pairs[False, True] + pairs[False, False]
+    liked = pairs[True, True] + pairs[False, True]
+    if n < FEWEST or not good or not bad or liked in (0, n):
         return ""
-    mine, theirs = len(good) / len(pairs), liked / len(pairs)
-    chance = mine * theirs + (1 - mine) * (1 - theirs)
-    agreed = sum(one == other for one, other in pairs)
-    if not significant(at_most(agreed, len(pairs), chance + kappa * (1 - chance))):
+    chance = good / n * (liked / n) + (1 - good / n) * (1 - liked / n)
+    agreed = pairs[True, True] + pairs[False, False]
+    if not significant(at_most(agreed, n, chance + kappa * (1 - chance))):
         return ""
-    shares = sum(good) / len(good), sum(bad) / len(bad)
-    return f"{shares[0]:.2f} of what it praises {good_is}, and {shares[1]:.2f} of what it blames (n={len(pairs)})"
+    shares = pairs[True, True] / good, pairs[False, True] / bad
+    return f"{shares[0]:.2f} of what it praises {good_is}, and {shares[1]:.2f} of what it blames (n={n})"

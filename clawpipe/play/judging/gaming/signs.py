@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, median, pvariance
@@ -11,7 +12,7 @@ from typing import Any
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.play.judging.exchanges import Exchange, exchanges_of
 from clawpipe.play.judging.gaming.chances import FEWEST, at_least, larger, significant
-from clawpipe.play.judging.gaming.people import against, against_users
+from clawpipe.play.judging.gaming.people import Signs, against, against_users
 from clawpipe.play.judging.gaming.phrases import Said, Sample, fragments, most_canned, most_repeated, quoting, said
 from clawpipe.play.judging.judge_prompt import INSTRUCTIONS
 
@@ -40,12 +41,12 @@ class GamingSigns:
         self._rubric = set().union(*map(fragments, (*INSTRUCTIONS, *rubrics)))
         self._values: defaultdict[str, Counter[float]] = defaultdict(Counter)
         self._sizes: defaultdict[tuple[str, str], dict[bool, list[int]]] = defaultdict(lambda: {True: [], False: []})
-        self._pairs: defaultdict[tuple[str, str], list[tuple[bool, bool]]] = defaultdict(list)  # judge's and another's, by both
+        self._pairs: defaultdict[tuple[str, str], Signs] = defaultdict(Counter)  # judge's and another's, by both
         self._agreed: defaultdict[str, Counter[bool]] = defaultdict(Counter)  # of turns with several votes, whether all agree
         self._ranked: defaultdict[str, Counter[bool]] = defaultdict(Counter)  # of pairs of a group, whether the longer is higher
         self._group: tuple[str, list[tuple[str, float, int]]] = ("", [])  # the group under way: scorer, value, characters
         self._results: defaultdict[str, Counter[str]] = defaultdict(Counter)  # first result of a tool in a turn, by tool
-        self._rewards: list[float] = []
+        self._rewards = array("d")
         self._turns = self._reciting = 0
 
     def add(self, trajectory: Mapping[str, Any], scores: Sequence[JsonObject]) -> None:
@@ -66,7 +67,7 @@ class GamingSigns:
 
     def add_reward(self, rows: Sequence[JsonObject]) -> None:
         """Count the reward of a rollout: the value of the verifier in its rows of `scores`, with those that are weighed in."""
-        self._rewards += [row["value"] for row in rows if row["turn"] is None and row["origin"] == "verifier"]
+        self._rewards.extend(row["value"] for row in rows if row["turn"] is None and row["origin"] == "verifier")
 
     def details(self) -> JsonObject:
         """Return the mean reward of rollouts, where there are any, and the warnings, where there are any."""
@@ -96,7 +97,7 @@ class GamingSigns:
             says = _says(other)
             for row in judged if says is not None else ():
                 if row["turn"] == other["turn"] and row["value"]:
-                    self._pairs[row["scorer"], other["origin"]].append((row["value"] > 0, bool(says)))
+                    self._pairs[row["scorer"], other["origin"]][row["value"] > 0, bool(says)] += 1
 
     def _add_turn(self, turn: Exchange, told: Said) -> None:
         self._turns += 1
