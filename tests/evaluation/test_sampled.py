@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean, variance
 from typing import Any
 
 import pyarrow as pa
@@ -157,3 +158,14 @@ def test_compare_rounds_sees_longer_rollouts(store: Store):
     assert (result.rows_in, result.rows_out, result.filtered) == (17, 16, {"not verified": 1})
     [sign] = result.details["signs"]
     assert "Rollouts became longer: 9.0 sampled tokens on average, 3.0" in sign
+
+
+def test_lengths_are_what_statistics_says_of_them(store: Store):
+    masks = [[False, *([True] * (n * n % 7)), False][: n % 9] for n in range(60)]
+    tried = [
+        {"trajectory_id": str(n), "loss_mask": mask, "source": "rollout", "messages": [], "turns": []}
+        for n, mask in enumerate(masks)
+    ]
+    sampled = [sum(mask) for mask in masks if mask]
+    found = lengths(store, published(store, "trajectories", tried))
+    assert found == (len(sampled), fmean(sampled), float(variance(sampled)))

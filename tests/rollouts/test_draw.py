@@ -18,6 +18,7 @@ from clawpipe.core.store.artifacts import Store
 from clawpipe.core.store.datasets import publish_dataset
 from clawpipe.core.store.refs import DatasetRef
 from clawpipe.play.rollouts.draw import draw_items, drawn, kind_of, pass_rates
+from clawpipe.play.rollouts.levels import Won
 
 
 def items(**slices: int) -> list[dict[str, Any]]:
@@ -30,8 +31,7 @@ def names(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def test_the_newest_round_that_tried_an_item_says_its_rate() -> None:
-    newest = [("a", True), ("a", False)]
-    before = [("a", False), ("b", True), ("b", True), ("b", False), ("b", True)]
+    newest, before = {"a": Won(1, 2)}, {"a": Won(0, 1), "b": Won(3, 4)}
     assert pass_rates([newest, before]) == {"a": 0.5, "b": 0.75}
 
 

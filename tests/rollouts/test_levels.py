@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawpipe.core.config.generation import Difficulty
-from clawpipe.play.rollouts.levels import level_of, levels_reached, part_of
+from clawpipe.play.rollouts.levels import Won, level_of, levels_reached, part_of
 
 BY_LEVEL = Difficulty(levels=True)
 
@@ -18,8 +18,8 @@ def rows(*slices: str) -> list[dict[str, Any]]:
     return [{"item_id": name, "slice": name} for name in slices]
 
 
-def tried(name: str, *verdicts: int) -> list[tuple[str, bool]]:
-    return [(name, bool(verdict)) for verdict in verdicts]
+def tried(name: str, *verdicts: int) -> dict[str, Won]:
+    return {name: Won(sum(verdicts), len(verdicts))}
 
 
 SUMS = rows("sums/level-1", "sums/level-2", "sums/level-3")
@@ -37,7 +37,7 @@ SUMS = rows("sums/level-1", "sums/level-2", "sums/level-3")
         ([tried("sums/level-2", 0, 0, 0), tried("sums/level-1", 1)], 1),
         ([tried("sums/level-2", 1, 1)], 1),  # a level that was not the part's own does not move it
         ([tried("calc/level-1", 1, 1)], 1),
-        ([tried("sums/level-1", 1, 1), []], 2),
+        ([tried("sums/level-1", 1, 1), {}], 2),
     ],
 )
 def test_a_part_moves_by_one_level_a_round(rounds, level):
@@ -46,7 +46,7 @@ def test_a_part_moves_by_one_level_a_round(rounds, level):
 
 def test_parts_move_by_themselves_and_others_have_no_level():
     every = [*SUMS, *rows("legs/level-2", "legs/level-5", "plain")]
-    first = [*tried("sums/level-1", 1, 1), *tried("legs/level-2", 1, 0), *tried("plain", 1)]
+    first = tried("sums/level-1", 1, 1) | tried("legs/level-2", 1, 0) | tried("plain", 1)
     assert levels_reached(every, [first], BY_LEVEL) == {"legs": 2, "sums": 2}
     assert levels_reached(every, [tried("legs/level-2", 1)], BY_LEVEL) == {"legs": 5, "sums": 1}
 
@@ -55,7 +55,10 @@ def test_without_the_setting_there_are_no_levels():
     assert levels_reached(SUMS, [tried("sums/level-1", 1)], Difficulty()) == {}
 
 
-@given(st.lists(st.lists(st.tuples(st.sampled_from([row["slice"] for row in SUMS]), st.booleans()))))
+WON = st.integers(0, 9).flatmap(lambda won: st.builds(Won, st.just(won), st.integers(max(won, 1), 9)))
+
+
+@given(st.lists(st.dictionaries(st.sampled_from([row["slice"] for row in SUMS]), WON)))
 def test_a_level_is_always_one_that_there_is(rounds):
     assert levels_reached(SUMS, rounds, BY_LEVEL)["sums"] in (1, 2, 3)
 

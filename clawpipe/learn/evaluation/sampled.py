@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from statistics import fmean, variance
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from fractions import Fraction
 from typing import NamedTuple
 
-from clawpipe.core.basics.json_types import Row
-from clawpipe.core.contracts.sampled import is_part, sampled_by_episode
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from clawpipe.core.contracts.sampled import EPISODE, sampled_by_episode
 from clawpipe.core.store.artifacts import Store
-from clawpipe.core.store.datasets import read_dataset
+from clawpipe.core.store.datasets import dataset_batches, dataset_rows
 from clawpipe.core.store.refs import DatasetRef, ModelRef
 from clawpipe.learn.evaluation.rounds import START, Asked, Measured, Tried
+from clawpipe.play.rollouts.outcomes import outcomes
 
 
 class Sampled(NamedTuple):
@@ -52,44 +56,51 @@ def read_sampled(
     Raises:
         DataError: a dataset is missing or damaged.
     """
-    verdicts = _verdicts(store, scores)
-    known = {row["item_id"]: row for row in read_dataset(store, items, ["item_id", "slice", "identity"]).to_pylist()}
     versions = {policy.policy_version for policy in policies.values()}
-    rows = [row for ref in trajectories for row in _rollouts(store, ref) if row["policy_version"] in versions]
-    verified = [row for row in rows if row["trajectory_id"] in verdicts and row["item_id"] in known]
+    found = [one for one in outcomes(store, trajectories, scores) if one.policy_version in versions]
+    known = _asked(store, items, {one.item_id for one in found})
+    verified = [one for one in found if one.verified and one.item_id in known]
     tried: defaultdict[str, dict[Asked, Tried]] = defaultdict(dict)
-    for row in verified:
-        _count(tried[row["policy_version"]], known[row["item_id"]], verdicts[row["trajectory_id"]])
+    for one in verified:
+        won, of = tried[one.policy_version].get(known[one.item_id], Tried(0, 0))
+        tried[one.policy_version][known[one.item_id]] = Tried(won + one.won, of + one.verified)
     measured = [Measured(number, ref.policy_version, tried.pop(ref.policy_version, {})) for number, ref in policies.items()]
-    return Sampled(measured, len(rows), len(verified))
+    return Sampled(measured, sum(one.rollouts for one in found), sum(one.verified for one in verified))
 
 
 def lengths(store: Store, trajectories: DatasetRef) -> Length | None:
     """Return how many tokens a rollout samples; None where an engine gave text only, or for fewer than two rollouts."""
-    rows = read_dataset(store, trajectories, ["trajectory_id", "loss_mask", "extra"]).to_pylist()
-    sampled = sampled_by_episode(row for row in rows if row["loss_mask"]).values()
-    if len(sampled) < 2 or not any(sampled):
+    lengths = Counter[int]()  # by the number of tokens, of which there are few: as many rollouts have it
+    episodes = Counter[str]()
+    for batch in dataset_batches(store, trajectories, ["trajectory_id", "loss_mask", "extra"]):
+        whole = batch.filter(pc.greater(pc.list_value_length(batch["loss_mask"]), 0))  # pyright: ignore[reportAttributeAccessIssue]  # made at run time
+        several = pc.fill_null(pc.match_substring(whole["extra"], f'"{EPISODE}"'), False)  # pyright: ignore[reportAttributeAccessIssue]  # made at run time
+        lengths.update(_sampled(whole.filter(pc.invert(several))["loss_mask"]))  # pyright: ignore[reportAttributeAccessIssue]  # made at run time
+        episodes.update(sampled_by_episode(whole.filter(several).to_pylist()))
+    lengths.update(episodes.values())
+    n, total = lengths.total(), sum(length * count for length, count in lengths.items())
+    if n < 2 or not total:
         return None
-    return Length(len(sampled), fmean(sampled), variance(sampled))
+    squares = sum(length**2 * count for length, count in lengths.items())
+    return Length(n, total / n, float(Fraction(n * squares - total**2, n * (n - 1))))
 
 
-def _verdicts(store: Store, scores: Sequence[DatasetRef]) -> dict[str, bool]:
-    """Return the verifier's verdict on each trajectory, by id."""
-    columns = ["trajectory_id", "turn", "origin", "success"]
-    rows = [row for ref in scores for row in read_dataset(store, ref, columns).to_pylist()]
-    whole = [row for row in rows if row["turn"] is None and row["origin"] == "verifier"]
-    return {row["trajectory_id"]: row["success"] for row in whole if row["success"] is not None}
+def _sampled(masks: pa.ListArray) -> list[int]:
+    """Return how many tokens of each row are sampled."""
+    marked = np.cumsum(np.concatenate([[0], pc.list_flatten(masks).to_numpy(zero_copy_only=False)]), dtype=np.int64)  # pyright: ignore[reportAttributeAccessIssue]  # made at run time
+    ends = np.cumsum(pc.list_value_length(masks).to_numpy(zero_copy_only=False), dtype=np.int64)  # pyright: ignore[reportAttributeAccessIssue]  # made at run time
+    return np.diff(marked[ends], prepend=0).tolist()
 
 
-def _rollouts(store: Store, trajectories: DatasetRef) -> list[Row]:
-    rows = read_dataset(store, trajectories, ["trajectory_id", "item_id", "policy_version", "extra"]).to_pylist()
-    return [row for row in rows if not is_part(row)]
-
-
-def _count(tried: dict[Asked, Tried], item: Row, success: bool) -> None:
-    asked = Asked(item["identity"] or item["item_id"], item["slice"])
-    won, of = tried.get(asked, Tried(0, 0))
-    tried[asked] = Tried(won + success, of + 1)
+def _asked(store: Store, items: DatasetRef, wanted: Collection[str]) -> dict[str, Asked]:
+    """Return what counts as one item, by the ids of those that are wanted."""
+    rows = dataset_rows(store, items, ["item_id", "slice", "identity"])
+    slices = dict[str, str]()
+    return {
+        row["item_id"]: Asked(row["identity"] or row["item_id"], slices.setdefault(row["slice"], row["slice"]))
+        for row in rows
+        if row["item_id"] in wanted
+    }
 
 
 def numbered(start: ModelRef, trained: Mapping[str, ModelRef]) -> dict[int, ModelRef]:

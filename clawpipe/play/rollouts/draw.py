@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import random
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from clawpipe.core.basics.json_types import Row
 from clawpipe.core.config.generation import Difficulty
-from clawpipe.core.contracts.sampled import is_part
-from clawpipe.core.contracts.schema import schema_of
+from clawpipe.core.contracts.schema import conformed, schema_of
 from clawpipe.core.store.artifacts import Store
-from clawpipe.core.store.datasets import publish_dataset, read_dataset
+from clawpipe.core.store.datasets import dataset_rows, publish_dataset, read_dataset
 from clawpipe.core.store.refs import DatasetRef, StepResult
-from clawpipe.play.rollouts.levels import level_of, levels_reached, part_of
+from clawpipe.play.rollouts.levels import Won, level_of, levels_reached, part_of
+from clawpipe.play.rollouts.outcomes import outcomes
 
 
 def draw_items(
@@ -37,15 +38,18 @@ def draw_items(
         output: `task_items`, numbered anew from 0. details: how many of them were hard (below `low`), middling, easy (above `high`)
         and unseen; of slices with levels, the level of each.
     """
-    every = [row for row in read_dataset(store, items).to_pylist() if row["split"] == "train"]
-    outcomes = [_outcomes(store, *one) for one in tried]
-    rates = pass_rates(outcomes)
-    slices = _slices(store, [items, *earlier])
-    by_slice = [[(slices[item], success) for item, success in one if item in slices] for one in outcomes]
+    whole = read_dataset(store, items)
+    whole = whole.filter(pc.field("split") == "train")
+    every = [row | {"place": place} for place, row in enumerate(whole.select(["item_id", "slice", "ordinal"]).to_pylist())]
+    rounds = [_outcomes(store, *one) for one in tried]
+    rates = pass_rates(rounds)
+    by_slice = _by_slice(rounds, _slices(store, [items, *earlier]) if config.levels else {})
     reached = levels_reached(every, by_slice, config)
     rows = [row for row in every if reached.get(part_of(row["slice"])) in (None, level_of(row["slice"]))]
     chosen = drawn(rows, rates, config, count, seed)
-    table = pa.Table.from_pylist([row | {"ordinal": place} for place, row in enumerate(chosen)], schema_of("task_items"))
+    table = conformed(whole.take(pa.array([row["place"] for row in chosen], pa.int64())), schema_of("task_items"))
+    place = table.schema.get_field_index("ordinal")
+    table = table.set_column(place, table.schema.field(place), pa.array(range(len(chosen)), table.schema.field(place).type))
     parents = [items.digest, *(ref.digest for ref in earlier), *(ref.digest for pair in tried for ref in pair)]
     kinds = Counter(kind_of(rates.get(row["item_id"]), config) for row in chosen)
     output = publish_dataset(store, "task_items", [table], parents=parents)
@@ -53,33 +57,41 @@ def draw_items(
     return StepResult(output=output, rows_in=len(every), rows_out=len(chosen), details=details)
 
 
-def _outcomes(store: Store, trajectories: DatasetRef, scores: DatasetRef) -> list[tuple[str, bool]]:
-    """Return the item and the verifier's verdict of each rollout that has one."""
-    verified = read_dataset(store, scores, ["trajectory_id", "turn", "origin", "success"]).to_pylist()
-    success = {row["trajectory_id"]: row["success"] for row in verified if row["turn"] is None and row["origin"] == "verifier"}
-    tried = read_dataset(store, trajectories, ["trajectory_id", "item_id", "extra"]).to_pylist()
-    known = [(row["item_id"], success.get(row["trajectory_id"])) for row in tried if not is_part(row)]
-    return [(item, verdict) for item, verdict in known if verdict is not None]
+def _outcomes(store: Store, trajectories: DatasetRef, scores: DatasetRef) -> dict[str, Won]:
+    """Return how many of the rollouts of each item succeeded, of those with a verifier's verdict."""
+    found: dict[str, Won] = {}
+    for one in outcomes(store, [trajectories], [scores]):
+        if one.verified:
+            found[one.item_id] = found.get(one.item_id, Won(0, 0)).plus(one.won, one.verified)
+    return found
 
 
 def _slices(store: Store, datasets: Sequence[DatasetRef]) -> dict[str, str]:
     """Return the slice of each item."""
-    rows = (row for dataset in datasets for row in read_dataset(store, dataset, ["item_id", "slice"]).to_pylist())
+    rows = (row for dataset in datasets for row in dataset_rows(store, dataset, ["item_id", "slice"]))
     return {row["item_id"]: row["slice"] for row in rows}
 
 
-def pass_rates(rounds: Sequence[Sequence[tuple[str, bool]]]) -> dict[str, float]:
+def _by_slice(rounds: Sequence[Mapping[str, Won]], slices: Mapping[str, str]) -> list[dict[str, Won]]:
+    """Return for each round how many of the rollouts of each slice succeeded."""
+    found = list[dict[str, Won]]()
+    for one in rounds:
+        found.append({})
+        for item, won in one.items():
+            if (name := slices.get(item)) is not None:
+                found[-1][name] = found[-1].get(name, Won(0, 0)).plus(*won)
+    return found
+
+
+def pass_rates(rounds: Sequence[Mapping[str, Won]]) -> dict[str, float]:
     """Return the pass rate of each item in the first of the rounds that tried it.
 
     Args:
-        rounds: (item, success) of each rollout, the newest round first, since older policies could do less.
+        rounds: what was won of each item, the newest round first, since older policies could do less.
     """
     rates: dict[str, float] = {}
-    for outcomes in rounds:
-        verdicts: defaultdict[str, list[bool]] = defaultdict(list)
-        for item, success in outcomes:
-            verdicts[item].append(success)
-        rates = {item: sum(known) / len(known) for item, known in verdicts.items()} | rates
+    for one in rounds:
+        rates = {item: won.rate for item, won in one.items()} | rates
     return rates
 
 

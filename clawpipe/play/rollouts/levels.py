@@ -6,12 +6,27 @@ A slice that ends in /level-2 is the second level of what stands before.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from clawpipe.core.basics.json_types import Row
 from clawpipe.core.config.generation import Difficulty
 
 _LEVEL = re.compile(r"(.*)/level-(\d+)", re.DOTALL)
+
+
+class Won(NamedTuple):
+    """How many rollouts succeeded, of how many with a verdict."""
+
+    won: int
+    of: int
+
+    @property
+    def rate(self) -> float:
+        return self.won / self.of
+
+    def plus(self, won: int, of: int) -> Won:
+        return Won(self.won + won, self.of + of)
 
 
 def part_of(name: str) -> str:
@@ -26,7 +41,7 @@ def level_of(name: str) -> int | None:
     return int(found[2]) if found else None
 
 
-def levels_reached(rows: Sequence[Row], rounds: Sequence[Sequence[tuple[str, bool]]], config: Difficulty) -> dict[str, int]:
+def levels_reached(rows: Sequence[Row], rounds: Sequence[Mapping[str, Won]], config: Difficulty) -> dict[str, int]:
     """Return the level of each part whose slices have levels; none if the settings do not ask for them.
 
     Each part begins at its lowest level. A round that tried the level moves it by one: up where the pass rate there was above
@@ -34,7 +49,7 @@ def levels_reached(rows: Sequence[Row], rounds: Sequence[Sequence[tuple[str, boo
 
     Args:
         rows: tonight's items.
-        rounds: slice and success of each rollout, the newest round first.
+        rounds: what was won of each slice, the newest round first.
     """
     if not config.levels:
         return {}
@@ -45,11 +60,11 @@ def levels_reached(rows: Sequence[Row], rounds: Sequence[Sequence[tuple[str, boo
     return {part: _reached(part, sorted(levels), rounds, config) for part, levels in sorted(known.items())}
 
 
-def _reached(part: str, levels: Sequence[int], rounds: Sequence[Sequence[tuple[str, bool]]], config: Difficulty) -> int:
+def _reached(part: str, levels: Sequence[int], rounds: Sequence[Mapping[str, Won]], config: Difficulty) -> int:
     place = 0
-    for outcomes in reversed(rounds):
-        verdicts = [success for name, success in outcomes if name == f"{part}/level-{levels[place]}"]
-        rate = sum(verdicts) / len(verdicts) if verdicts else config.low
+    for one in reversed(rounds):
+        won = one.get(f"{part}/level-{levels[place]}")
+        rate = won.rate if won else config.low
         place += (rate > config.high) - (rate < config.low)
         place = min(max(place, 0), len(levels) - 1)
     return levels[place]
