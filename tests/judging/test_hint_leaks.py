@@ -29,7 +29,7 @@ ITEMS = [
 
 
 def cleared(hint: str, origin: str = "judge") -> tuple[list[str] | None, dict[str, Any]]:
-    withheld = HintLeaks(ITEMS)
+    withheld = HintLeaks(lambda: ITEMS)
     [row] = withheld.cleared([{"origin": origin, "hints": [hint, "Ask for the year."]}])
     return row["hints"], withheld.details()
 
@@ -58,7 +58,9 @@ def test_the_verifier_may_name_the_truth_of_its_own_item():
 
 
 def test_a_score_without_other_hints_has_none():
-    assert HintLeaks(ITEMS).cleared([{"origin": "judge", "hints": ["Herman Melville"]}]) == [{"origin": "judge", "hints": None}]
+    assert HintLeaks(lambda: ITEMS).cleared([{"origin": "judge", "hints": ["Herman Melville"]}]) == [
+        {"origin": "judge", "hints": None}
+    ]
 
 
 SHORT = [
@@ -96,7 +98,7 @@ SHORT = [
 )
 def test_a_short_truth_gives_itself_away(hint: str):
     """Those of less than 12 characters, and of scripts without spaces, all passed."""
-    assert HintLeaks(SHORT).cleared([{"origin": "judge", "hints": [hint]}]) == [{"origin": "judge", "hints": None}]
+    assert HintLeaks(lambda: SHORT).cleared([{"origin": "judge", "hints": [hint]}]) == [{"origin": "judge", "hints": None}]
 
 
 @pytest.mark.parametrize(
@@ -114,7 +116,7 @@ def test_a_short_truth_gives_itself_away(hint: str):
     ],
 )
 def test_hints_with_common_short_words_stay(hint: str):
-    assert HintLeaks(SHORT).cleared([{"origin": "judge", "hints": [hint]}]) == [{"origin": "judge", "hints": [hint]}]
+    assert HintLeaks(lambda: SHORT).cleared([{"origin": "judge", "hints": [hint]}]) == [{"origin": "judge", "hints": [hint]}]
 
 
 def test_hints_of_all_scores_are_cleared(tmp_path):
@@ -172,7 +174,7 @@ def test_hints_of_all_scores_are_cleared(tmp_path):
     ],
 )
 def test_an_order_for_other_conversations_teaches_nobody(hint: str, kept: bool):
-    leaks = HintLeaks([])
+    leaks = HintLeaks(list)
     (row,) = leaks.cleared([{"origin": "judge", "hints": [hint]}])
     assert row["hints"] == ([hint] if kept else None)
     assert leaks.details() == ({} if kept else {"hints_left_out": {"orders what to say in other conversations": 1}})

@@ -7,12 +7,14 @@ import pyarrow as pa
 import pytest
 
 from clawpipe.core.contracts import schema_of
+from clawpipe.core.contracts.schema import conformed
 from clawpipe.core.contracts.validate import validate
 from clawpipe.core.conversation.messages import Message
 from clawpipe.core.store.artifacts import Store
 from clawpipe.core.store.datasets import publish_dataset, read_dataset
 from clawpipe.errors import BusyError, ConfigError
 from clawpipe.play.environments.base import Hindsight, Outcome, TaskItem
+from clawpipe.play.environments.item_rows import ItemRows
 from clawpipe.play.judging.base import Score
 from clawpipe.play.judging.scoring import score_dataset
 from clawpipe.play.judging.verifier import VerifierScorer
@@ -255,3 +257,10 @@ def test_a_judge_that_raises_on_a_stored_trajectory_rejects_it(store):
     result = score_dataset(store, trajectories, items(store), [Raises(KeyError("x"), origin="judge")])
     assert [row["trajectory_id"] for row in rows(store, result)] == ["t0"]
     assert result.filtered == {"scorer broken: KeyError": 1}
+
+
+def test_of_an_item_that_is_there_twice_the_last_counts(tmp_path):
+    store = Store(tmp_path)
+    rows = [{"item_id": name, "truth": str(place), "messages": []} for place, name in enumerate("abca")]
+    items = ItemRows(store, publish_dataset(store, "task_items", [conformed(pa.Table.from_pylist(rows), schema_of("task_items"))]))
+    assert [found and found["truth"] for found in map(items.get, ["a", "b", "b", "c", "a", "d", ""])] == [*"31123", None, None]

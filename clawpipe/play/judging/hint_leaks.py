@@ -7,7 +7,8 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.basics.words import is_spaceless, words_of
 from clawpipe.core.contracts.schema import conformed, schema_of
 from clawpipe.core.store.artifacts import Store
-from clawpipe.core.store.datasets import dataset_files, publish_dataset, read_dataset
+from clawpipe.core.store.datasets import dataset_files, dataset_rows, publish_dataset
 from clawpipe.core.store.parts import rechunk
 from clawpipe.core.store.refs import DatasetRef, StepResult
 
@@ -85,7 +86,7 @@ def clear_hints(store: Store, scores: DatasetRef, items: DatasetRef) -> StepResu
     Raises:
         DataError: a dataset is missing or damaged.
     """
-    leaks = HintLeaks(read_dataset(store, items).to_pylist())
+    leaks = HintLeaks(partial(dataset_rows, store, items))
     batches = (batch for file in dataset_files(store, scores) for batch in _cleared(pq.read_table(file), leaks))
     output = publish_dataset(store, "scores", rechunk(batches, schema_of("scores")), parents=[scores.digest, items.digest])
     return StepResult(output=output, rows_in=scores.rows, rows_out=output.rows, details=leaks.details())
@@ -117,15 +118,20 @@ class HintLeaks:
     because they concern their own item only.
 
     Args:
-        items: rows of `task_items`.
+        items: yields the rows of `task_items`, twice; there may be millions of train items.
     """
 
-    def __init__(self, items: Iterable[Row]) -> None:
-        listed = list(items)
-        trained = {text for item in listed if item["split"] != "heldout" for text in _said(item)}
-        known = {word for text in trained for word in text.split()}
-        held = {truth for item in listed if item["split"] == "heldout" for truth in _truths(item, known)}
-        self._truths = sorted((truth for truth in held if truth.words not in trained), key=lambda truth: truth.words)
+    def __init__(self, items: Callable[[], Iterable[Row]]) -> None:
+        held = [item for item in items() if item["split"] == "heldout"]
+        asked = {_spaced(text) for item in held for text in _texts(json.loads(item["truth"]))}
+        words = {word for text in asked for word in text.split()}
+        trained, known = set[str](), set[str]()  # of what train items say, only what held-out truths say
+        for item in items():
+            for text in _said(item) if item["split"] != "heldout" else ():
+                trained |= {text} & asked
+                known |= words.intersection(text.split())
+        told = {truth for item in held for truth in _truths(item, known)}
+        self._truths = sorted((truth for truth in told if truth.words not in trained), key=lambda truth: truth.words)
         self._left_out: Counter[str] = Counter()
 
     def cleared(self, scores: Sequence[JsonObject]) -> list[JsonObject]:

@@ -15,11 +15,12 @@ import pyarrow.parquet as pq
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.contracts.schema import schema_of
 from clawpipe.core.store.artifacts import Store
-from clawpipe.core.store.datasets import dataset_files, publish_dataset, read_dataset
+from clawpipe.core.store.datasets import dataset_files, publish_dataset
 from clawpipe.core.store.parts import rechunk
 from clawpipe.core.store.refs import DatasetRef, StepResult
 from clawpipe.core.user_code.user_errors import UserErrors
 from clawpipe.errors import BusyError, ConfigError
+from clawpipe.play.environments.item_rows import ItemRows
 from clawpipe.play.judging.base import ROLLOUT, Concludes, Prepares, Row, Score, Scorer, scores_stored
 from clawpipe.play.judging.gaming import GamingSigns
 from clawpipe.play.judging.tally import Tally
@@ -68,7 +69,7 @@ def score_dataset(
     ordered = sorted(scorers, key=lambda scorer: scorer.name)
     if len({scorer.name for scorer in ordered}) < len(ordered):
         raise ConfigError(f"scorers need different names: {', '.join(scorer.name for scorer in ordered)}")
-    known = {row["item_id"]: row for row in read_dataset(store, items).to_pylist()}
+    known = ItemRows(store, items)
     rejected: list[JsonObject] = []
     raised = UserErrors(log)
     judges = [scorer for scorer in ordered if scorer.origin == "judge"]
@@ -85,7 +86,7 @@ def score_dataset(
 def _score_batches(
     store: Store,
     trajectories: DatasetRef,
-    known: Mapping[str, Row],
+    known: ItemRows,
     scorers: Sequence[Scorer],
     weigh: Completed,
     completed: Completed | None,
