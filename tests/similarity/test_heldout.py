@@ -1,3 +1,4 @@
+import numpy as np
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
@@ -5,7 +6,7 @@ from hypothesis import strategies as st
 from clawpipe.core.config.curation import Near
 from clawpipe.core.contracts.schema import schema_of
 from clawpipe.core.store.datasets import publish_dataset, read_dataset
-from clawpipe.data.similarity.heldout import asked_item, near_heldout, prepare, quoted_item
+from clawpipe.data.similarity.heldout import _places, asked_item, near_heldout, prepare, quoted_item
 
 SHORT = "What does the iron kettle cost today?"
 WORDS = st.lists(st.sampled_from(["a", "b", "c"]), max_size=30)
@@ -83,3 +84,10 @@ def test_a_dataset_is_judged_row_by_row(shelf, make):
     how = {row["trajectory_id"]: row["how"] for row in read_dataset(shelf.store, relaxed.dataset).to_pylist()}
     assert how == {"asks": "near-duplicate", "asks-short": "n-gram"}
     assert relaxed.details == {"n-gram": 1, "near-duplicate": 1}
+
+
+@given(st.sets(st.integers(0, 2**64 - 1), min_size=1), st.lists(st.integers(0, 2**64 - 1)))
+def test_runs_are_found_as_a_search_of_all_finds_them(runs, asked):
+    known = np.array(sorted(runs), np.uint64)
+    wanted = np.array([*asked, *sorted(runs)[::2]], np.uint64)
+    assert sorted(set(_places(known, wanted))) == np.flatnonzero(np.isin(known, wanted)).tolist()

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from importlib import resources
+from itertools import pairwise
 from typing import NamedTuple
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 
 import clawpipe.data.similarity
@@ -25,7 +27,7 @@ from clawpipe.data.similarity.words import Hashes, jaccard
 
 SCHEMA = LAYOUTS["near_duplicate"]  # similarity: the exact Jaccard similarity of the texts
 _CANDIDATES = resources.files(clawpipe.data.similarity) / "sql" / "candidates.sql"
-_PAIRS = 8192  # candidates with their words in memory at a time
+_SHINGLES = 1 << 24  # of the candidates that are in memory at a time, for each of which all texts are read: 128 MiB
 
 
 class Signed(NamedTuple):
@@ -76,7 +78,10 @@ def _candidates(duck: duckdb.DuckDBPyConnection, signatures: Sequence[tuple[str,
 
 
 def _parts(found: pa.Table) -> Iterator[pa.Table]:
-    yield from (found.slice(start, _PAIRS) for start in range(0, found.num_rows, _PAIRS))
+    """Yield the candidates in parts of about _SHINGLES shingles."""
+    part = np.cumsum(found["shingles"].to_numpy(), dtype=np.int64) // _SHINGLES
+    starts = [0, *(np.flatnonzero(np.diff(part)) + 1).tolist(), found.num_rows]
+    yield from (found.slice(start, end - start).drop_columns("shingles") for start, end in pairwise(starts) if end > start)
 
 
 def _verified(duck: duckdb.DuckDBPyConnection, texts: Sequence[str], pairs: pa.Table, threshold: float) -> pa.Table:

@@ -3,12 +3,12 @@
 -- alone, two of each of the first eight items, and two of its own item. A row that is nobody's candidate there repeats none of them.
 -- First is by dataset, then by id: neither the order of rows nor the number of files matters.
 with known as (
-    select place, trajectory_id, item_id, keys
+    select place, trajectory_id, item_id, shingles, keys
     from read_parquet($signatures, filename = true) as signature join sources using (filename)
     qualify row_number() over (partition by trajectory_id order by place) = 1  -- a trajectory that is stored twice is one
 ),
 signed as (
-    select place, trajectory_id, item_id, unnest(keys) as key, generate_subscripts(keys, 1) as band from known
+    select place, trajectory_id, item_id, shingles, unnest(keys) as key, generate_subscripts(keys, 1) as band from known
 ),
 shared as (
     select band, key from signed group by all having count(*) > 1 and max(place) >= $first_new
@@ -28,7 +28,7 @@ heads as (
 )
 select distinct
     later.trajectory_id, earlier.trajectory_id as repeats, later.item_id = earlier.item_id as same_item,
-    earlier.place >= $first_new as within
+    earlier.place >= $first_new as within, later.shingles + earlier.shingles as shingles
 from placed as later join heads as earlier
     on later.band = earlier.band and later.key = earlier.key
     and (earlier.place, earlier.trajectory_id) < (later.place, later.trajectory_id)
