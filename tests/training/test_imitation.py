@@ -14,7 +14,8 @@ from clawpipe.core.config.training import Loss, Opd, Ppo, Train
 from clawpipe.core.contracts.schema import schema_of
 from clawpipe.core.store.artifacts import Store
 from clawpipe.core.store.datasets import publish_dataset, write_parquet
-from clawpipe.learn.training.data.samples import Sample, _marked, load_samples
+from clawpipe.learn.training.data.rows import StoredRows
+from clawpipe.learn.training.data.samples import Sample, load_samples
 from clawpipe.learn.training.losses.batch import PolicyObjective
 from clawpipe.learn.training.losses.gae import with_advantages
 from clawpipe.learn.training.model.likelihoods import require_likely_zeros
@@ -63,14 +64,14 @@ def test_the_loss_is_that_of_both_kinds_of_rows(tiny_llama, rollouts, fit, plan,
     rows[1], rows[3] = shown(rows[1], 0.5), shown(rows[3], 0.25)
     model = tiny_llama()
     expected = expected_loss(model, rows, normalise)
-    (step,) = fit(model, _marked(rows), plan, objective=PolicyObjective(Loss(normalise=normalise)), trainer=PackedTrainer)
+    (step,) = fit(model, StoredRows.of(rows), plan, objective=PolicyObjective(Loss(normalise=normalise)), trainer=PackedTrainer)
     assert step["loss"] == pytest.approx(expected, rel=1e-5)
 
 
 def test_metrics_of_ratios_are_those_of_sampled_rows_alone(tiny_llama, rollouts, fit) -> None:
     rows = rollouts(groups=2, each=3)
     (alone,) = fit(tiny_llama(), rows[:3], [[[0], [1, 2]]])
-    mixed = _marked([*rows[:3], *(shown(row, 0.5) for row in rows[3:])])
+    mixed = StoredRows.of([*rows[:3], *(shown(row, 0.5) for row in rows[3:])])
     (beside,) = fit(tiny_llama(), mixed, [[[0, 3], [1, 2], [4, 5]]])
     same = (
         "ratio_mean",
@@ -92,7 +93,7 @@ def test_metrics_of_ratios_are_those_of_sampled_rows_alone(tiny_llama, rollouts,
 
 
 def test_a_run_of_demonstrations_alone_is_no_ignored_ratio(tiny_llama, rollouts, fit) -> None:
-    steps = fit(tiny_llama(), _marked([shown(row, 1.0) for row in rollouts(groups=1, each=2)]), [[[0, 1]]])
+    steps = fit(tiny_llama(), StoredRows.of([shown(row, 1.0) for row in rollouts(groups=1, each=2)]), [[[0, 1]]])
     assert "ratio_mean" not in steps[0]
     require_applied_ratios(steps)
 

@@ -2,12 +2,15 @@
 
 import math
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from clawpipe.core.config.training import Train
+from clawpipe.core.contracts.schema import schema_of
 from clawpipe.core.store.datasets import write_parquet
 from clawpipe.errors import DataError
+from clawpipe.learn.training.data.rows import Sample, StoredRows, groups_of, of_groups
 from clawpipe.learn.training.data.samples import Readable, load_samples
 
 SCHEMA = pa.schema(
@@ -106,3 +109,47 @@ def test_a_row_longer_than_the_model_reads_filters_itself(stored):
     longer = {name: [*values, values[-1]] for name, values in GOOD.items() if isinstance(values, list)}
     samples, filtered = load_samples(stored(GOOD, GOOD | longer), Train(), 1.0, readable=Readable(longest=len(GOOD["token_ids"])))
     assert (len(samples), filtered) == (1, {"too_long": 1})
+
+
+def a_row(number: int) -> Sample:
+    """A row of another length each; every third one has teachers' log-probs as well, of two tokens at each place."""
+    n = number % 4 + 1
+    streams = {"behaviour": -np.arange(n, dtype=np.float32)}
+    more = {"top_teacher": np.full((n, 2), -0.5 - number, np.float64)} if number % 3 == 0 else {}
+    ids = np.arange(number, number + n + 2, dtype=np.int32)
+    return Sample(f"group-{number // 2}", ids, np.arange(1, n + 1), 0.8, 1.0 / (number + 1), streams | more)
+
+
+def same(one: Sample, other: Sample) -> bool:
+    arrays = [(row.token_ids, row.trained, *row.streams.values()) for row in (one, other)]
+    alike = all(np.array_equal(a, b) and a.dtype == b.dtype for a, b in zip(*arrays, strict=True))
+    plain = [(row.group, row.temperature, row.weight, row.imitated, list(row.streams)) for row in (one, other)]
+    return alike and plain[0] == plain[1]
+
+
+def test_rows_in_a_file_are_the_rows_that_were_written():
+    rows = [a_row(number) for number in range(20)]
+    stored = StoredRows.of(iter(rows))
+    assert len(stored) == 20
+    assert all(map(same, stored, rows))
+    assert same(stored[-1], rows[-1])
+    assert [row.group for row in stored[1::7]] == [row.group for row in rows[1::7]]
+    assert list(groups_of(stored[::3])) == [row.group for row in rows[::3]]
+    kept = [of_groups(some, {"group-0", "group-9"}.__contains__) for some in (stored, rows)]
+    assert len(kept[0]) == 4
+    assert all(map(same, *kept))
+    with pytest.raises(IndexError):
+        stored[20]
+
+
+def test_token_scores_in_another_order_belong_to_their_rows(tmp_path):
+    names = [f"t{number}" for number in range(3)]
+    rows = [GOOD | {"trajectory_id": name} for name in names]
+    write_parquet(pa.Table.from_pylist(rows, SCHEMA.append(pa.field("trajectory_id", pa.string()))), tmp_path / "samples.parquet")
+    nothing = dict.fromkeys(("proximal", "teacher", "top_k", "top_tokens", "top_teacher", "hint", "taught"))
+    scores = [{"row_id": name, "reference": [-float(number)] * 2, **nothing} for number, name in enumerate(names)]
+    schema = schema_of("token_scores")
+    write_parquet(pa.Table.from_pylist([scores[2], scores[0], scores[1]], schema), tmp_path / "scores.parquet")
+    files = [str(tmp_path / f"{name}.parquet") for name in ("samples", "scores")]
+    loaded, _ = load_samples(files[:1], Train.model_validate({"method": "grpo", "loss": {"kl_coef": 0.1}}), 1.0, files[1:])
+    assert [row.streams["reference"].tolist() for row in loaded] == [[0.0, 0.0], [-1.0, -1.0], [-2.0, -2.0]]

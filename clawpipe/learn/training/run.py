@@ -134,12 +134,12 @@ def score_rows(request: TrainRequest, model: Any, rows: Sequence[Sample], *, ref
     return broadcast_from_main(scored)
 
 
-def _single_step(job: TrainingJob, rows: list[Sample], pack_tokens: int) -> list[Pack]:
+def _single_step(job: TrainingJob, rows: Sequence[Sample], pack_tokens: int) -> list[Pack]:
     """Plan one optimizer step over all rows: packs that hold each row once."""
     return job.plan(rows, pack_tokens, 1, 0, 1)[0]
 
 
-def _whole(job: TrainingJob, rows: list[Sample], pack_tokens: int, share: bool) -> PackDataset:
+def _whole(job: TrainingJob, rows: Sequence[Sample], pack_tokens: int, share: bool) -> PackDataset:
     return PackDataset(rows, [_single_step(job, rows, pack_tokens)], share)
 
 

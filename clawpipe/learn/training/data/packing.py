@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clawpipe.learn.training.data.samples import Sample
+from clawpipe.learn.training.data.rows import Sample, groups_of
 
 Pack = list[int]  # indices of samples
 
@@ -109,8 +109,8 @@ def plan_packs(
 
 def _groups_of(samples: Sequence[Sample]) -> list[list[int]]:
     groups: dict[str, list[int]] = {}
-    for index, sample in enumerate(samples):
-        groups.setdefault(sample.group, []).append(index)
+    for index, group in enumerate(groups_of(samples)):
+        groups.setdefault(group, []).append(index)
     return list(groups.values())
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from clawpipe.core.basics.json_types import Row
 from clawpipe.errors import DataError
 from clawpipe.learn.training.data.packing import Pack, TokenTree, inputs_of, plan_packs
+from clawpipe.learn.training.data.rows import StoredRows
 from clawpipe.learn.training.data.samples import MISSING, Readable, Sample, fault_of_tokens, read_rows
 
 _References = Mapping[str, "np.ndarray | None"]
@@ -28,7 +29,7 @@ def load_pairs(
     scores: Sequence[str] | None,
     temperature: float,
     readable: Readable = Readable(),  # noqa: B008  # a tuple
-) -> tuple[list[Sample], dict[str, int]]:
+) -> tuple[StoredRows, dict[str, int]]:
     """Return the rows of recorded pairs in stored order, and how many pairs were filtered for each reason.
 
     Args:
@@ -45,12 +46,20 @@ def load_pairs(
         DataError: no pair remains, or a file cannot be read.
     """
     reference = None if scores is None else {row["row_id"]: row["reference"] for row in read_rows(scores, ["row_id", "reference"])}
-    results = [_pair(row, reference, temperature, readable) for row in read_rows(pairs, [*_COLUMNS, *_STREAMS])]
-    rows = [side for result in results if not isinstance(result, str) for side in result]
-    filtered = dict(Counter(result for result in results if isinstance(result, str)))
+    filtered = Counter[str]()
+
+    def sides() -> Iterator[Sample]:
+        for row in read_rows(pairs, [*_COLUMNS, *_STREAMS]):
+            result = _pair(row, reference, temperature, readable)
+            if isinstance(result, str):
+                filtered[result] += 1
+            else:
+                yield from result
+
+    rows = StoredRows.of(sides())
     if not rows:
-        raise DataError("no preference pair remains to train on", ", ".join(pairs), f"filtered: {filtered}")
-    return rows, filtered
+        raise DataError("no preference pair remains to train on", ", ".join(pairs), f"filtered: {dict(filtered)}")
+    return rows, dict(filtered)
 
 
 def are_text_only(pairs: Sequence[str]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,9 +15,12 @@ from clawpipe.core.basics.json_types import Row
 from clawpipe.core.config.training import Opd, Train
 from clawpipe.core.contracts.logprobs import HIGHEST, LOWEST, UNSAMPLED
 from clawpipe.errors import DataError
+from clawpipe.learn.training.data.rows import Sample as Sample
+from clawpipe.learn.training.data.rows import StoredRows
 from clawpipe.learn.training.methods import loss_of, needs, weights_of
 
 Streams = dict[str, np.ndarray]
+_BATCH = 1024  # rows as Python objects at a time
 MISSING, TOO_LONG = "token_scores_missing", "too_long"
 
 
@@ -108,23 +111,6 @@ _PARALLEL = ("token_ids", "loss_mask", "logprobs", "advantages", "rewards")
 _SCORES = ["row_id", "reference", "proximal", "teacher", "top_k", "top_tokens", "top_teacher", "hint"]
 
 
-@dataclass(frozen=True)
-class Sample:
-    """One row. `trained` lists the N positions of `token_ids` that carry loss, in order, never position 0.
-
-    `streams` are parallel to the trained tokens, [N] or [N, K], by name; log-probs are in nats at `temperature`. Every row
-    of a batch has the same streams. clawpipe.learn.training.losses.policy says which a loss reads.
-    """
-
-    group: str
-    token_ids: np.ndarray  # int [T]
-    trained: np.ndarray  # int [N]
-    temperature: float
-    weight: float
-    streams: Mapping[str, np.ndarray]
-    imitated: bool = False  # no policy sampled it, although the loss takes ratios
-
-
 class Readable(NamedTuple):
     """What a model can read: token ids below `vocabulary`, and rows of at most `longest` tokens; None: any."""
 
@@ -138,7 +124,7 @@ def load_samples(
     temperature: float,
     token_scores: Sequence[str] = (),
     readable: Readable = Readable(),  # noqa: B008  # a tuple
-) -> tuple[list[Sample], dict[str, int]]:
+) -> tuple[StoredRows, dict[str, int]]:
     """Return the rows in stored order, and how many were filtered for each reason.
 
     Args:
@@ -153,23 +139,38 @@ def load_samples(
     """
     scored = bool(needs(train))
     columns = COLUMNS + ["trajectory_id"] * scored + ["rewards"] * train.spec.critic
-    scores = {row["row_id"]: row for row in read_rows(token_scores, _SCORES, ["taught"])} if scored else {}
+    scores = _Scores(read_rows(token_scores, _SCORES, ["taught"]) if scored else iter(()))
     rows = read_rows(paths, columns, ["policy_version"] if train.spec.uses_ratios else [])
-    results = [_sample(row, scores.get(row.get("trajectory_id")), train, temperature, readable) for row in rows]
-    samples = _marked([result for result in results if isinstance(result, Sample)])
-    filtered = dict(Counter(result for result in results if isinstance(result, str)))
+    filtered = Counter[str]()
+
+    def kept() -> Iterator[Sample]:
+        for row in rows:
+            result = _sample(row, scores.of(row["trajectory_id"]) if scored else None, train, temperature, readable)
+            if isinstance(result, Sample):
+                yield result
+            else:
+                filtered[result] += 1
+
+    samples = StoredRows.of(kept())
     if not samples:
-        raise DataError("no sample remains to train on", ", ".join(paths), f"filtered: {filtered}")
-    return samples, filtered
+        raise DataError("no sample remains to train on", ", ".join(paths), f"filtered: {dict(filtered)}")
+    return samples, dict(filtered)
 
 
-def _marked(samples: list[Sample]) -> list[Sample]:
-    """Return the samples with the stream `imitated`, bool [N], if some of them are."""
-    if not any(sample.imitated for sample in samples):
-        return samples
-    return [
-        replace(sample, streams={**sample.streams, "imitated": np.full(len(sample.trained), sample.imitated)}) for sample in samples
-    ]
+class _Scores:
+    """The rows of `token_scores` by id. They lie in the order of the samples, so few are in memory at a time."""
+
+    def __init__(self, rows: Iterator[Row]) -> None:
+        self._rows, self._ahead = rows, dict[str, Row]()
+        self._last: tuple[str, Row | None] = ("", None)
+
+    def of(self, name: str) -> Row | None:
+        """Return the row with this id; None if there is none."""
+        if name != self._last[0]:
+            while name not in self._ahead and (row := next(self._rows, None)):
+                self._ahead[row["row_id"]] = row
+            self._last = (name, self._ahead.pop(name, None))
+        return self._last[1]
 
 
 def read_rows(paths: Sequence[str], columns: Sequence[str], later: Sequence[str] = ()) -> Iterator[Row]:
@@ -181,31 +182,36 @@ def read_rows(paths: Sequence[str], columns: Sequence[str], later: Sequence[str]
     Raises:
         DataError: a file cannot be read or lacks a column.
     """
-    if not paths:
-        return
     try:
-        tables = [_table(path, columns, later) for path in paths]
-        table = pa.concat_tables(tables, promote_options="default").select([*columns, *later])
+        for path in paths:
+            with pq.ParquetFile(path) as file:
+                there = set(file.schema_arrow.names)
+                if lacking := [name for name in columns if name not in there]:
+                    raise KeyError(f"there is no column {lacking[0]!r}")
+                for batch in file.iter_batches(_BATCH, columns=[name for name in (*columns, *later) if name in there]):
+                    yield from _rows_of(batch, [name for name in later if name not in there])
     except (OSError, KeyError, pa.ArrowException) as error:
         raise DataError(f"rows cannot be read: {error}", ", ".join(paths), "run the step that made them again") from error
-    for batch in table.to_batches():
-        for index in range(batch.num_rows):
-            yield {name: _plain(batch.column(name)[index]) for name in table.column_names}
 
 
-def _table(path: str, columns: Sequence[str], later: Sequence[str]) -> pa.Table:
-    there = set(pq.read_schema(path).names)
-    table = pq.read_table(path, columns=[name for name in (*columns, *later) if name in there])
-    for name in later:
-        if name not in there:
-            table = table.append_column(name, pa.nulls(table.num_rows))
-    return table
+def _rows_of(batch: pa.RecordBatch, absent: Sequence[str]) -> Iterator[Row]:
+    columns = {name: _values(batch.column(name)) for name in batch.schema.names}
+    nothing = dict.fromkeys(absent)
+    for values in zip(*columns.values(), strict=True):
+        yield dict(zip(columns, values, strict=True)) | nothing
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """Return the values of a column: lists as arrays, other values as Python objects, null as None."""
+    if not isinstance(column, pa.ListArray) or column.values.null_count:
+        return [_plain(value) for value in column] if isinstance(column, pa.ListArray) else column.to_pylist()
+    flat, ends = column.values.to_numpy(zero_copy_only=False), column.offsets.to_pylist()
+    valid = column.is_valid().to_pylist()
+    return [flat[start:end] if there else None for there, (start, end) in zip(valid, pairwise(ends), strict=True)]
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, pa.ListScalar | pa.LargeListScalar):
-        return None if value.values is None else value.values.to_numpy(zero_copy_only=False)
-    return value.as_py()
+    return None if value.values is None else value.values.to_numpy(zero_copy_only=False)
 
 
 def fault_of_tokens(ids: np.ndarray, trained: np.ndarray, readable: Readable) -> str | None:

@@ -7,6 +7,7 @@ logits are computed only at the wanted positions, in chunks.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from heapq import nsmallest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -103,8 +104,7 @@ def require_likely_zeros(samples: Sequence[Sample], score: Callable[[Sequence[Sa
     Raises:
         DataError: it names the row's group and both numbers.
     """
-    recorded = [sample for sample in samples if not sample.imitated]
-    suspects = sorted(recorded, key=lambda sample: -_zeros(sample).sum())[:_LOOKED_AT]
+    suspects = nsmallest(_LOOKED_AT, (row for row in samples if not row.imitated), key=lambda row: -_zeros(row).sum())
     if sum(_zeros(sample).sum() for sample in suspects) < _LEAST:
         return
     found = score(suspects)

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from clawpipe.errors import DataError
-from clawpipe.learn.training.data.samples import Sample
+from clawpipe.learn.training.data.rows import Sample, groups_of, of_groups
 
 
-def hold_out(rows: Sequence[Sample], share: float, seed: int) -> tuple[list[Sample], list[Sample]]:
+def hold_out(rows: Sequence[Sample], share: float, seed: int) -> tuple[Sequence[Sample], Sequence[Sample]]:
     """Split rows into (training, validation), by whole groups; rows keep their order.
 
     The validation rows are those of max(1, round(share * groups)) groups, which `seed` draws without replacement.
@@ -22,13 +22,13 @@ def hold_out(rows: Sequence[Sample], share: float, seed: int) -> tuple[list[Samp
     Raises:
         DataError: no group would be left to train on.
     """
-    groups = list(dict.fromkeys(row.group for row in rows))
+    groups = list(dict.fromkeys(groups_of(rows)))
     count = max(1, round(share * len(groups)))
     if count == len(groups):
         raise DataError("a single group cannot be split", "train.validation", "train on more groups, or set it to 0")
     order = np.random.default_rng((seed, 2**31)).permutation(len(groups))  # apart from the generators that shuffle epochs
     kept = {groups[index] for index in order[:count]}
-    return [row for row in rows if row.group not in kept], [row for row in rows if row.group in kept]
+    return of_groups(rows, lambda group: group not in kept), of_groups(rows, kept.__contains__)
 
 
 Steps = Sequence[dict[str, float]]

@@ -32,12 +32,12 @@ class Score(Protocol):
         ...
 
 
-def keep(rows: list[Sample], score: Score) -> list[Sample]:
+def keep(rows: Sequence[Sample], score: Score) -> Sequence[Sample]:
     """Return the rows as they are."""
     return rows
 
 
-def keep_rows(model: Any, rows: list[Sample], packs: list[Pack]) -> list[Sample]:
+def keep_rows(model: Any, rows: Sequence[Sample], packs: list[Pack]) -> Sequence[Sample]:
     """Return the rows as they are: their streams do not depend on the model."""
     return rows
 
@@ -61,13 +61,13 @@ class TrainingJob(NamedTuple):
         rows_each: rows that one row of the dataset became.
     """
 
-    rows: list[Sample]
+    rows: Sequence[Sample]
     filtered: dict[str, int]
     plan: Callable[..., list[list[Pack]]]
     objective: Objective
     trainer: Callable[..., PackedTrainer] = PackedTrainer
-    complete: Callable[[list[Sample], Score], list[Sample]] = keep
-    prepare: Callable[[Any, list[Sample], list[Pack]], list[Sample]] = keep_rows
+    complete: Callable[[Sequence[Sample], Score], Sequence[Sample]] = keep
+    prepare: Callable[[Any, Sequence[Sample], list[Pack]], Sequence[Sample]] = keep_rows
     check: Callable[[Steps], None] = accept_any
     rows_each: int = 1
 

@@ -142,7 +142,7 @@ def _mismatched(sample: Sample, other: Sample, longest: int) -> Sample:
     return replace(sample, token_ids=ids, trained=trained, streams={"label": np.zeros(len(trained), np.float32)})
 
 
-def _with_references(rows: list[Sample], score: Score) -> list[Sample]:
+def _with_references(rows: Sequence[Sample], score: Score) -> list[Sample]:
     """Add the mismatched rows' log-probs under the reference, the policy that the night started from."""
     found, complete = score(rows[1::2], reference=True), list(rows)
     complete[1::2] = [replace(row, streams={**row.streams, "reference": part}) for row, part in zip(rows[1::2], found, strict=True)]

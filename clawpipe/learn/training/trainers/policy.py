@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -56,12 +57,12 @@ def require_applied_ratios(steps: Steps) -> None:
         )
 
 
-def _require_likely_zeros(rows: list[Sample], score: Score) -> list[Sample]:
+def _require_likely_zeros(rows: Sequence[Sample], score: Score) -> Sequence[Sample]:
     require_likely_zeros(rows, score)
     return rows
 
 
-def _with_critic(request: TrainRequest, model: Any, rows: list[Sample], packs: list[Pack]) -> list[Sample]:
+def _with_critic(request: TrainRequest, model: Any, rows: Sequence[Sample], packs: list[Pack]) -> Sequence[Sample]:
     if not request.config.spec.critic:
         return rows
     values = broadcast_from_main(lambda: predict_values(model, rows, packs, request.config.share_prefixes))

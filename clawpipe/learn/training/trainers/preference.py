@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -53,7 +54,7 @@ def _rendered(request: TrainRequest) -> tuple[list[Sample], dict[str, int]]:
     return load_text_pairs(request.samples, renderer_of, rendering.opening.messages(), readable_of(request))
 
 
-def _with_references(rows: list[Sample], score: Score) -> list[Sample]:
+def _with_references(rows: Sequence[Sample], score: Score) -> list[Sample]:
     """Add the log-probs under the reference, the policy that the night started from, which no step has computed."""
     found = score(rows, reference=True)
     return [replace(row, streams={"reference": logprobs}) for row, logprobs in zip(rows, found, strict=True)]
