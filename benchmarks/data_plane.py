@@ -51,8 +51,8 @@ ENGINES = {
     "scan": ("data_plane_clawpipe", "scan_job"),
     "clawpipe": ("data_plane_clawpipe", "clawpipe_job"),
     "polars": ("data_plane_polars", "polars_job"),
-    "pandas": ("data_plane_rows", "pandas_job"),
-    "hf_datasets": ("data_plane_rows", "datasets_job"),
+    "pandas": ("data_plane_pandas", "pandas_job"),
+    "hf_datasets": ("data_plane_pandas", "datasets_job"),
 }
 READERS = {"clawpipe_ingest": ("data_plane_ingest", "ingest_job"), "duckdb_json": ("data_plane_ingest", "duckdb_job")}
 NIGHTS = {"added_night": ("data_plane_night", "added_job"), "whole_night": ("data_plane_night", "whole_job")}
@@ -82,7 +82,9 @@ def main() -> int:
         results, ratios = done(arguments, Path(directory))
     result = {"conditions": _conditions(arguments, load), "results": results, "ratios": ratios, "missed": _missed(ratios)}
     if arguments.out:
-        arguments.out.write_text(json.dumps(result, indent=2) + "\n")
+        known = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
+        steps = {"steps": known["steps"]} if "steps" in known else {}  # of data_plane_rows.py
+        arguments.out.write_text(json.dumps(result | steps, indent=2) + "\n")
     print(json.dumps(result) if arguments.json else json.dumps(result, indent=2))
     return 0
 
