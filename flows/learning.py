@@ -130,6 +130,7 @@ def _curate(this: Round, judged: Judged, config: Train, name: str = "curate") ->
         versions=_known_versions(this),
         near=[*judged.near, *shown.near, *edited.near, *replayed.near, *_reviews(this, judged)],
         replayed=replayed.trajectories,
+        replayed_items=replayed.items,
         normalise=config.loss.normalise,
         runtime=this.config.runtime,
     )
