@@ -37,7 +37,7 @@ from clawpipe.learn.evaluation.verdict.statistics import sign_flip
 ROOT = Path(__file__).parents[1]
 CONFIG = "benchmarks/years.yaml"
 ARMS = {
-    "replay": ["curation.sampling.replay=0.3", "curation.sampling.replay_nights=12"],
+    "replay": ["curation.sampling.replay=0.5", "curation.sampling.replay_nights=12"],
     "none": [],
 }
 PERIOD = 12  # nights after which the same kinds are asked again

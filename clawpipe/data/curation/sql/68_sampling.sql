@@ -68,19 +68,22 @@ sized as (
 newest as (
     select slice, count(*) as rows from sized where cut is null and age = 1 group by slice
 ),
+placed as (
+    select *, age is distinct from 1 as older, row_number() over (
+        partition by slice, age is distinct from 1, cut is null order by age nulls last, group_lot, lot
+    ) as place
+    from sized
+),
 filled as (
     select
-        sized.*,
-        coalesce(newest.rows, 0) + row_number() over (
-            partition by sized.slice, age is distinct from 1, cut is null order by age nulls last, group_lot, lot
-        ) as height
-    from sized left join newest on sized.slice is not distinct from newest.slice
+        placed.*,
+        coalesce(newest.rows, 0) + min(place) over (partition by placed.slice, older, cut is null, age, group_lot) as height
+    from placed left join newest on placed.slice is not distinct from newest.slice
 ),
 replayed as (
     select * replace (coalesce(cut, case
-        when $sampling_replay::double < 1 and age is distinct from 1
-            and row_number() over (partition by age is distinct from 1, cut is null order by height, age nulls last, group_lot, lot)
-            > (select floor(round(coalesce(sum(rows), 0) * $sampling_replay / (1 - $sampling_replay), 6)) from newest)
+        when $sampling_replay::double < 1 and older
+            and row_number() over (partition by older, cut is null order by height, age nulls last, group_lot, lot) > (select floor(round(coalesce(sum(rows), 0) * $sampling_replay / (1 - $sampling_replay), 6)) from newest)
         then 'beyond the share of older policies'
     end) as cut)
     from filled
