@@ -4,8 +4,8 @@
 
 Both roll out the same train items by clawpipe's engine, 256 rollouts before every four optimizer steps, with the same adapter.
 What differs is what is learnt from them: TRL's own advantages, loss, optimizer and schedule, at each of `RATES`; clawpipe's as its
-config has them. After every 256 rollouts the policy answers the same held-out items. A line of the log is one run of one seed; runs that
-are in it are not made again.
+config has them. After every 256 rollouts the policy answers the same held-out items. A line of the log is one run of one seed;
+runs that are in it are not made again.
 
 Claim: after each 256 rollouts, clawpipe's mean over the seeds is above that of TRL's best rate, which is the one with the best mean
 at the end, and the intervals of the two (Wilson, 95 %, of all seeds' items) do not overlap.
