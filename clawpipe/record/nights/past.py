@@ -121,7 +121,7 @@ def _rounds(home: Home, night: str) -> Iterator[PastRound]:
     for part in dict.fromkeys(step.name.split("/")[0] for step in status.steps if step.name.startswith("round-")):
         rollouts, scores = _made(status, f"{part}/generate_rollouts"), _made(status, f"{part}/score")
         if rollouts and scores:
-            trained, items = _trained(status, f"{part}/train"), _made(status, f"{part}/draw_items")
+            trained, items = _trained(status, f"{part}/train"), _made(status, f"{part}/draw_items") or _made(status, "make_items")
             yield PastRound(night=night, trajectories=rollouts, scores=scores, trained=trained, items=items)
 
 

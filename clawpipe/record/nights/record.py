@@ -45,7 +45,7 @@ class PastRound(BaseModel):
     trajectories: str = Field(description="its rollouts")
     scores: str
     trained: str | None = Field(description="policy version that the round trained; None: it trained none")
-    items: str | None = Field(default=None, description="the items that were drawn for it; None: the night's, in their order")
+    items: str | None = Field(default=None, description="the items of which its rollouts are, with their slices")
 
 
 class NightRecord(BaseModel):
