@@ -15,17 +15,18 @@ from clawpipe.core.basics.json_types import Row
 from clawpipe.core.contracts.schema import schema_of
 from clawpipe.core.conversation.messages import Message
 from clawpipe.core.store.artifacts import Store
-from clawpipe.core.store.datasets import publish_dataset, read_dataset
+from clawpipe.core.store.datasets import publish_dataset
 from clawpipe.core.store.digests import sha256_json
 from clawpipe.core.store.refs import DatasetRef, StepResult
 from clawpipe.play.environments.base import TaskItem
 from clawpipe.play.environments.demonstration import play_solution, solution_of
 from clawpipe.play.environments.ending import Ending
+from clawpipe.play.environments.item_rows import ItemRows
 from clawpipe.play.environments.several import OpenEnvironments
+from clawpipe.play.rollouts.outcomes import unsolved
 from clawpipe.play.workers.episodes import TEXT
 
 _FORMAT = "demonstration"  # of a row's origin, by which curation knows it
-_TRIED = ["trajectory_id", "item_id", "group_id", "policy_version", "rollout_index", "temperature", "source"]
 
 
 def demonstrate(
@@ -41,37 +42,14 @@ def demonstrate(
         output: `trajectories` of text, an item each, in the order of the first rollouts' ids; each is in the group of that rollout.
         rows_in counts the items, filtered those without a demonstration.
     """
-    known = {row["item_id"]: TaskItem.from_row(row) for row in read_dataset(store, items).to_pylist() if row["split"] == "train"}
-    unsolved = {row["item_id"]: row for row in _unsolved(_rows(store, trajectories, _TRIED), _verdicts(store, scores))}
-    asked = [(known[name], row) for name, row in sorted(unsolved.items()) if name in known]
+    known = ItemRows(store, items)
+    found = ((known.get(row["item_id"]), row) for row in unsolved(store, trajectories, scores))
+    asked = [(TaskItem.from_row(item), row) for item, row in found if item and item["split"] == "train"]
     filtered: Counter[str] = Counter()
     rows = list(_demonstrated(environments, asked, filtered))
     parents = [ref.digest for ref in (*trajectories, *scores, items)]
     output = publish_dataset(store, "trajectories", [pa.Table.from_pylist(rows, schema_of("trajectories"))], parents=parents)
     return StepResult(output=output, rows_in=len(asked), rows_out=len(rows), filtered=dict(filtered))
-
-
-def _rows(store: Store, datasets: Sequence[DatasetRef], columns: list[str]) -> Iterator[Row]:
-    for dataset in datasets:
-        yield from read_dataset(store, dataset, columns).to_pylist()
-
-
-def _verdicts(store: Store, scores: Sequence[DatasetRef]) -> dict[str, bool]:
-    """Return whether a verifier calls a trajectory a success, by its id."""
-    rows = _rows(store, scores, ["trajectory_id", "turn", "origin", "success"])
-    verified = [row for row in rows if row["turn"] is None and row["origin"] == "verifier" and row["success"] is not None]
-    return {row["trajectory_id"]: row["success"] for row in verified}
-
-
-def _unsolved(tried: Iterable[Row], verdicts: dict[str, bool]) -> Iterator[Row]:
-    """Yield the first rollout, by id, of each item of which no rollout succeeded."""
-    by_item: dict[str, list[Row]] = {}
-    for row in sorted(tried, key=lambda row: row["trajectory_id"]):
-        if row["source"] == "rollout" and row["trajectory_id"] in verdicts:
-            by_item.setdefault(row["item_id"], []).append(row)
-    for rows in by_item.values():
-        if not any(verdicts[row["trajectory_id"]] for row in rows):
-            yield rows[0] | {"rollout_index": 1 + max(row["rollout_index"] for row in rows)}
 
 
 def _demonstrated(environments: OpenEnvironments, asked: Iterable[tuple[TaskItem, Row]], filtered: Counter[str]) -> Iterator[Row]:
