@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
@@ -18,7 +19,9 @@ from clawpipe.core.config.generation import Difficulty
 from clawpipe.core.contracts.schema import conformed, schema_of
 from clawpipe.core.store.artifacts import Store
 from clawpipe.core.store.datasets import dataset_files, publish_dataset
+from clawpipe.core.store.notes import Notes
 from clawpipe.core.store.refs import DatasetRef, ModelRef
+from clawpipe.data.curation import measures, partitions
 
 _USERS = 1000
 _LIMITS: dict[str, Any] = {"threads": 2, "memory": "512MB"}  # of DuckDB, as a night has them
@@ -309,7 +312,6 @@ def prepared(work: Path, rows: int, asked: Collection[str]) -> Rows:
         from data_plane_ingest import write_lines
 
         write_lines(dataset_files(made.opened, made.trajectories), work / "lines.jsonl")
-    from data_plane_clawpipe import forget
-
-    forget(made.opened)
+    for kind in (measures.NAME, partitions.NAME):  # so that nothing is kept of it but the datasets
+        shutil.rmtree(Notes(made.opened, kind).directory, ignore_errors=True)
     return made.model_copy(update=more)
