@@ -5,7 +5,8 @@
 Each step runs in a process of its own on short trajectories (data_plane_data.py, about 1 kB of payload each) and their scores; it
 reports CPU seconds and the peak of resident memory. The line through the two largest sizes is drawn on to ten million rows: that is
 a guess, and too high where memory stops growing later (files have 8,192 rows, DuckDB has a limit). Sizes that the file has already
-stay. Curation of ten million rows itself is measured by `data_plane.py --rows`.
+stay. The peak of one and the same reading differs by some 40 MB from run to run, so sizes below 100,000 rows say little. Curation
+of ten million rows itself is measured by `data_plane.py --rows`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from data_plane_steps import STEPS, Rows, prepared
 from clawpipe.core.basics.json_types import JsonObject
 
 FAR = 10_000_000
+ENOUGH = 100_000  # rows: the peak of one and the same reading differs by 40 MB from run to run
 
 
 def main() -> int:
@@ -84,8 +86,8 @@ def _curve(by_rows: Mapping[str, JsonObject]) -> JsonObject:
 
 
 def _at_far(sizes: Sequence[str], values: Sequence[float]) -> float | None:
-    """Return where the line through the two largest sizes comes to; None with one size."""
-    if len(sizes) < 2:
+    """Return where the line through the two largest sizes comes to; None below ENOUGH rows, where noise would decide it."""
+    if len(sizes) < 2 or int(sizes[-1]) < ENOUGH:
         return None
     (one, other), (less, more) = map(int, sizes[-2:]), values[-2:]
     return round(max(more + (more - less) / (other - one) * (FAR - other), more), 1)

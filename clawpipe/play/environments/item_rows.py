@@ -19,10 +19,10 @@ class ItemRows:
     def __init__(self, store: Store, items: DatasetRef) -> None:
         self._table = read_dataset(store, items).combine_chunks()
         self._places = {name: place for place, name in enumerate(self._table["item_id"].to_pylist())}
-        self._last: Row = {}
+        self._last: Row | None = None
 
     def get(self, item_id: str) -> Row | None:
-        if self._last.get("item_id") != item_id:
+        if self._last is None or self._last["item_id"] != item_id:
             if (place := self._places.get(item_id)) is None:
                 return None
             [self._last] = self._table.slice(place, 1).to_pylist()
