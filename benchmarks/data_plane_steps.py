@@ -39,7 +39,6 @@ class Rows(BaseModel):
     thumbs: DatasetRef
     samples: DatasetRef | None = None
     pairs: DatasetRef | None = None
-    heldout: DatasetRef | None = None
     work: Path
 
     @property
@@ -167,7 +166,7 @@ def held_out(rows: Rows) -> object:
 def drawn_conversations(rows: Rows) -> object:
     from clawpipe.learn.evaluation.heldout.conversations import draw_conversations
 
-    return draw_conversations(rows.opened, [rows.heldout or rows.captured], [rows.thumbs], "any", 512, 200, {})
+    return draw_conversations(rows.opened, [rows.captured], [rows.thumbs], "any", 512, 200, {})
 
 
 def curated(rows: Rows, trajectories: DatasetRef, scores: DatasetRef, config: Curation, method: str) -> DatasetRef:
@@ -304,10 +303,6 @@ def prepared(work: Path, rows: int, asked: Collection[str]) -> Rows:
         more["samples"] = curated_grpo(made)
     if "train_reader_pairs" in asked:
         more["pairs"] = curated_pairs(made)
-    if "draw_conversations" in asked:
-        from clawpipe.learn.evaluation.heldout.holding import hold_out
-
-        more["heldout"] = hold_out(made.opened, made.captured, 0.1).extra("heldout")
     if "ingest" in asked:
         from data_plane_ingest import write_lines
 
