@@ -63,10 +63,9 @@ class CharactersEnvironment:
         return Outcome(value, value == 1.0, wanted["verdicts"], {"share": share})
 
     def _item(self, split: str, seed: int, ordinal: int, kind: str) -> TaskItem:
-        number = next(n for n in range(10**6) if heldout(f"{seed}/{ordinal}/{n}", 0.5) == (split == "heldout"))
-        word = f"{stable_hash(f'{seed}/{ordinal}/{number}') % 10**6:06}"
+        asked = (f"{kind[0] * 6}{stable_hash(f'{seed}/{ordinal}/{n}') % 10**6:06}" for n in range(10**6))
+        question = next(one for one in asked if heldout(one, 0.5) == (split == "heldout"))
         verdicts = "right" if split == "heldout" else self._tonight["verdicts"]
-        question = f"{kind[0] * 6}{word}"
         return question_item(self, split, ordinal, identity=question, part=kind, question=question, truth={"verdicts": verdicts})
 
 

@@ -167,12 +167,18 @@ def _replayed(this: Round) -> Judged | None:
     past = this.night.replayed
     if not past:
         return None
-    named = fit_vocabulary.named("fit_replayed")
-    rows = [this.record_filtered(named(trajectories=one.trajectories, policy=this.night.base)).dataset for one in past]
-    if this.config.train.spec.uses_ratios:
-        rows = _with_logprobs(this, rows)
+    rows = [_with_own_tokens(this, one) for one in past]
     items = list({one.items.digest: one.items for one in past if one.items}.values())
     return Judged(rows, [one.scores for one in past], near_heldout(this, rows), items)
+
+
+def _with_own_tokens(this: Round, one: Past) -> DatasetRef:
+    """Return a round's rollouts with tokens and log-probs of tonight's base, as those have that its policies sampled here."""
+    if one.sampled == this.night.base.base:
+        return one.trajectories
+    named, policy = fit_vocabulary.named("fit_replayed"), this.night.base
+    rows = this.record_filtered(named(trajectories=one.trajectories, policy=policy)).dataset
+    return _with_logprobs(this, [rows])[0] if this.config.train.spec.uses_ratios else rows
 
 
 def _demonstrations(this: Round, rollouts: list[DatasetRef], scores: list[DatasetRef]) -> Judged | None:

@@ -68,7 +68,9 @@ def learn(this: Round, judged: Judged, data: TrainingData) -> Learnt:
     Raises:
         DataError: stored log-probs, or those of an endpoint, are not those of the policies named beside them.
     """
-    if (this.night.stored or foreign_tokens(this.config)) and data.config.spec.uses_ratios:  # what this home sampled, it has checked
+    if (
+        this.night.stored or foreign_tokens(this.config)
+    ) and data.config.spec.uses_ratios:  # what this home sampled, it has checked
         known = [*this.night.earlier_policies, this.policy]
         check_recorded(samples=data.rows, start=this.night.start, base=this.night.base, known=known, runtime=this.config.runtime)
     stop_server()

@@ -59,6 +59,7 @@ class Past(NamedTuple):
     trained: str | None = None  # policy version
     night: str = ""  # "": tonight
     items: DatasetRef | None = None  # of an earlier night, as far as the store has them
+    sampled: str | None = None  # digest of the base of the policies that sampled it; None: a model at an endpoint did
 
 
 @dataclass(frozen=True)
@@ -312,6 +313,7 @@ def _night(config: NightConfig, record: NightRecord, store: Store, ledger_home: 
                 trained=one.trained,
                 night=one.night,
                 items=stored_dataset(store, "task_items", one.items) if one.items else None,
+                sampled=one.sampled,
             )
             for one in record.past
         ],

@@ -70,3 +70,12 @@ def test_the_shop_asks_for_tonights_tools_alone(tmp_path: Path):
     assert [item.ordinal for item in train] == [*range(16)]
     assert len({item.item_id for item in train}) == 16
     assert {item.slice for item in environment.items("heldout", 4, 0)} == set(TOOLS)
+
+
+def test_no_question_is_on_both_sides(tmp_path: Path):
+    from years_task import CharactersEnvironment  # pyright: ignore[reportMissingImports]
+
+    (tmp_path / "tonight.json").write_text(json.dumps({"mix": {"lower": 1.0}, "verdicts": "right"}))
+    environment = CharactersEnvironment(str(tmp_path / "tonight.json"))
+    train, heldout = ({item.identity for item in environment.items(split, 4000, 7)} for split in ("train", "heldout"))
+    assert not train & heldout

@@ -77,6 +77,17 @@ def test_the_newest_nights_are_replayed_with_their_scores() -> None:
     assert {"trajectories b", "scores b", "trajectories c"} <= digests
 
 
+def test_what_the_base_sampled_here_is_replayed_as_it_is() -> None:
+    do = Answering()
+    base = asked("grpo").night.base.base
+    own, other = past("n2", "b", "p2")._replace(sampled=base), past("n1", "a", "p1")._replace(sampled="another base")
+    judged = asking(do, judge, asked("grpo", own, other, curation={"sampling": {"replay": 0.2, "replay_nights": 2}}), [OWN])
+    assert [arguments["trajectories"].digest for name, arguments in do.calls if name == "fit_replayed"] == ["trajectories a"]
+    assert do.names.count("recompute_logprobs") == 1
+    assert judged.replayed
+    assert [ref.digest for ref in judged.replayed.trajectories] == ["trajectories b", "recompute_logprobs"]
+
+
 def test_methods_without_ratios_replay_without_log_probs() -> None:
     do = Answering()
     asking(do, judge, asked("sft", past("n1", "a"), **REPLAY), [OWN])

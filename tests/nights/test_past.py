@@ -101,6 +101,15 @@ def test_items_are_those_drawn_for_the_round_or_the_nights(home: Home, store: St
     assert [one.items for one in past_rounds(home, store, settings)] == ["12" * 32, "a" * 32]
 
 
+def test_rounds_say_whose_base_sampled_them_here(home: Home, store: Store) -> None:
+    """What a model at an endpoint sampled has another tokenizer, or no tokens."""
+    spent(home, "own", ["1" * 64])
+    endpoint = {"name": "openai", "url": "http://127.0.0.1:1/v1", "model": "m"}
+    spent(home, "other", ["2" * 64], rollouts={"engine": endpoint}, train={"method": "sft"})
+    settings = NightConfig.model_validate({"night": "now"} | LOOKS_BACK)
+    assert [one.sampled for one in past_rounds(home, store, settings)] == [None, TRAINED.base]
+
+
 def test_a_night_is_not_its_own_past(home: Home, store: Store) -> None:
     spent(home, "now", ["1" * 64], **LOOKS_BACK)
     assert seen(home, store) == []
