@@ -86,8 +86,13 @@ def _joined(texts: Sequence[str]) -> tuple[bytes, list[int]]:
     A match belongs to the text in which it ends: a match across a text's end has another end within the text, or is invalid. A
     vertical tab, which is a space for Hyperscan but not for RE2, is replaced by another control character.
     """
-    lengths = pc.binary_length(pa.array(texts, pa.large_string())).to_numpy()  # pyright: ignore[reportAttributeAccessIssue]
-    return "\n".join(texts).encode().replace(b"\v", b"\x1f"), (np.cumsum(lengths) + np.arange(len(texts))).tolist()
+    joined = "\n".join(texts)
+    block = joined.encode()
+    if len(block) == len(joined):
+        lengths = np.fromiter(map(len, texts), np.int64, len(texts))
+    else:
+        lengths = pc.binary_length(pa.array(texts, pa.large_string())).to_numpy()  # pyright: ignore[reportAttributeAccessIssue]
+    return block.replace(b"\v", b"\x1f"), (np.cumsum(lengths) + np.arange(len(texts))).tolist()
 
 
 @lru_cache(maxsize=4)
@@ -181,16 +186,16 @@ class Redactor:
         A replacement may uncover a match for a later rule, so changed texts are searched again.
         """
         read = list(map(plain, texts))
-        may_apply, replaced, found = self._rules_by_text(read), dict[int, str](), Counter[str]()
+        may_apply, replaced, found = self._texts_by_rule(read), dict[int, str](), Counter[str]()
         for number, rule in enumerate(self._rules):
-            places = [place for place, numbers in may_apply.items() if number in numbers]
+            places = sorted(may_apply[number])
             changed = self._applied(rule, places, [read[place] for place in places]) if places else []
             for place, pieces, hidden in changed:
                 found[rule.name] += sum(before != after for before, after in zip(pieces, hidden, strict=True))
                 written, before, read[place] = replaced.get(place, texts[place]), read[place], "".join(hidden)
                 replaced[place] = read[place] if written == before else spliced(written, pieces, hidden)
-            for again, numbers in self._rules_by_text([read[place] for place, _, _ in changed]).items():
-                may_apply[changed[again][0]] |= numbers
+            for other, again in self._texts_by_rule([read[place] for place, _, _ in changed]).items():
+                may_apply[other].update(changed[one][0] for one in again)
         return replaced, +found
 
     def _applied(self, rule: Rule, places: Sequence[int], texts: Sequence[str]) -> list[Change]:
@@ -200,13 +205,15 @@ class Redactor:
             return [row for row in rows if len(row[1]) > 1]
         return self._selected(redaction_query("given", rule, self._mark), places, texts)
 
-    def _rules_by_text(self, texts: Sequence[str]) -> dict[int, set[int]]:
-        """Return the indices of texts with the rules whose patterns may occur in them."""
-        among = self._suspects.among(texts)
-        found = {place: set().union(*(self._hinted[number] for number in numbers)) for place, numbers in among.items()}
+    def _texts_by_rule(self, texts: Sequence[str]) -> defaultdict[int, set[int]]:
+        """Return the indices of the texts in which the patterns of each rule may occur, by the number of the rule."""
+        found = defaultdict[int, set[int]](set)
+        for place, numbers in self._suspects.among(texts).items():
+            for number in {rule for hint in numbers for rule in self._hinted[hint]}:
+                found[number].add(place)
         if self._own_suspects:  # RE2 understands them, Hyperscan may not
-            for (place,) in self._selected(self._own_suspects, range(len(texts)), texts):
-                found.setdefault(place, set()).update(self._own)
+            own = {place for (place,) in self._selected(self._own_suspects, range(len(texts)), texts)}
+            found.update((number, set(own)) for number in self._own)
         return found
 
     def _selected(self, query: str, places: Sequence[int], texts: Sequence[str]) -> list[tuple[Any, ...]]:
