@@ -21,6 +21,7 @@ import hyperscan
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 from msgspec.structs import replace
 
 import clawpipe.data.privacy
@@ -44,12 +45,28 @@ _SETTINGS: dict[str, Any] = {
 }
 
 
-class Suspects:
-    """Finds texts in which a pattern may occur. Not thread-safe."""
+class Search(Struct, frozen=True):
+    """Patterns, and their database as Hyperscan serialises it, which another process loads instead of compiling them again."""
 
-    def __init__(self, patterns: tuple[str, ...]) -> None:
-        self._database = _compiled(patterns) if patterns else None
+    patterns: tuple[str, ...]
+    database: bytes
+
+
+class Suspects:
+    """Finds texts in which a pattern may occur. Not thread-safe.
+
+    Args:
+        compiled: the search of these patterns, if another process has compiled them; one of other patterns is ignored.
+    """
+
+    def __init__(self, patterns: tuple[str, ...], compiled: Search | None = None) -> None:
+        self._patterns, self._database = patterns, _database(patterns, compiled) if patterns else None
         self._scratch = hyperscan.Scratch(self._database) if self._database else None
+
+    @property
+    def search(self) -> Search | None:
+        """What another process needs for the same search."""
+        return Search(self._patterns, hyperscan.dumpb(self._database)) if self._database else None
 
     def among(self, texts: Sequence[str]) -> dict[int, set[int]]:
         """Return the indices of texts with the patterns that may occur in them: all that do, and few others."""
@@ -95,9 +112,15 @@ def _joined(texts: Sequence[str]) -> tuple[bytes, list[int]]:
     return block.replace(b"\v", b"\x1f"), (np.cumsum(lengths) + np.arange(len(texts))).tolist()
 
 
+def _database(patterns: tuple[str, ...], compiled: Search | None) -> hyperscan.Database:
+    if compiled and compiled.patterns == patterns:
+        return hyperscan.loadb(compiled.database, hyperscan.HS_MODE_BLOCK)
+    return _compiled(patterns)
+
+
 @lru_cache(maxsize=4)
 def _compiled(patterns: tuple[str, ...]) -> hyperscan.Database:
-    """Compile the patterns, which takes a fifth of a second."""
+    """Compile the patterns, which takes most of a second."""
     database = hyperscan.Database()
     database.compile(
         expressions=[pattern.encode() for pattern in patterns],
@@ -146,32 +169,38 @@ def redact_texts(texts: Sequence[str], threads: int | None = None) -> Redacted:
 
 
 @contextmanager
-def redactor(threads: int | None = None, rules: Sequence[Rule] | None = None) -> Iterator[Redactor]:
+def redactor(threads: int | None = None, rules: Sequence[Rule] | None = None, compiled: Search | None = None) -> Iterator[Redactor]:
     """Yield a redactor for many batches, with rules that are set up once.
 
     Args:
         threads: CPU threads; None takes every core.
         rules: in the order in which they apply; None takes the rules that ship.
+        compiled: the `search` of a redactor with the same rules in another process.
     """
     settings = _SETTINGS | ({"threads": threads} if threads else {})
     with duckdb.connect(":memory:", config=settings) as duck:
-        yield Redactor(duck, load_rules() if rules is None else rules)
+        yield Redactor(duck, load_rules() if rules is None else rules, compiled)
 
 
 class Redactor:
     """Applies the rules in its own DuckDB connection. Not thread-safe."""
 
-    def __init__(self, duck: duckdb.DuckDBPyConnection, rules: Sequence[Rule]) -> None:
+    def __init__(self, duck: duckdb.DuckDBPyConnection, rules: Sequence[Rule], compiled: Search | None = None) -> None:
         self._duck, self._rules = duck, rules
         duck.execute((resources.files(clawpipe.data.privacy) / "checks.sql").read_text(encoding="utf-8"))
         hinted = defaultdict[str, set[int]](set)  # numbers of the rules that ship, by the pattern that hints at them
         for number, rule in enumerate(rules):
             for hint in rule.hints if rule.ships else ():
                 hinted[hint].add(number)
-        self._hinted, self._suspects = list(hinted.values()), Suspects(tuple(hinted))
+        self._hinted, self._suspects = list(hinted.values()), Suspects(tuple(hinted), compiled)
         self._own = [number for number, rule in enumerate(rules) if not rule.ships]
         self._mark = f"\x02{secrets.token_hex(8)}\x03"
         self._own_suspects = occurrence_query("given", [rules[number] for number in self._own])
+
+    @property
+    def search(self) -> Search | None:
+        """The compiled patterns, for redactors in other processes; None without any."""
+        return self._suspects.search
 
     def texts(self, texts: Sequence[str]) -> Redacted:
         redacted, changed = list(texts), [False] * len(texts)
