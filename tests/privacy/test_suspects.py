@@ -80,11 +80,13 @@ def test_a_match_that_ends_a_million_times_is_one(suspects):
 
 
 WORDS = st.lists(st.sampled_from(sorted(_listed())), min_size=12, max_size=24, unique=True)
-AROUND = st.sampled_from(["", " ", "(", "“", "„", "—", "1. ", "my wallet: ", "the of to: ", "\n", "\\n "])
+BETWEEN = st.sampled_from([" ", "  ", ", ", ",", "\n", "\t", " 3. ", "\u2003"])
+BEFORE = st.sampled_from(["", " ", "(", "“", "—", "1. ", "my wallet: ", "the of to: ", "\n", "\\n "])
+AFTER = st.sampled_from(["", " ", ")", "”", "—", ".", "\n", "\\n", " it is"])
 
 
 @settings(max_examples=50)
-@given(WORDS, st.sampled_from([" ", "  ", ", ", ",", "\n", "\t", " 3. ", "\u2003"]), AROUND, AROUND, st.booleans())
+@given(WORDS, BETWEEN, BEFORE, AFTER, st.booleans())
 def test_a_seed_phrase_is_found_whatever_is_beside_it(words, between, before, after, loud):
     phrase = between.join(words).upper() if loud else between.join(words)
     [(start, end)] = seed_phrases(f"{before}{phrase}{after}")
