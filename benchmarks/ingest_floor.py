@@ -56,7 +56,7 @@ def duties_on(lines: Path, work: Path) -> dict[str, Callable[[], object]]:
     table = duck.sql(query).to_arrow_table()
     contents = duck.sql(f"select unnest(messages).content as text from ({query})").to_arrow_table()
     texts = [text for text in contents["text"].to_pylist() if text]
-    suspects = Suspects(tuple(rule.anywhere for rule in load_rules() if rule.ships))
+    suspects = Suspects(tuple(hint for rule in load_rules() if rule.ships for hint in rule.hints))
     named = duck.from_arrow(contents)
     return {
         "duckdb": lambda: duck.execute(f"copy ({query}) to '{work / 'plain.parquet'}' (format parquet, compression zstd)"),

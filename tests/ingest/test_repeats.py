@@ -11,7 +11,8 @@ from clawpipe.core.conversation.messages import Message
 from clawpipe.core.store.datasets import dataset_files, dataset_ref, publish_dataset, read_dataset
 from clawpipe.data.forgotten.tombstones import Tombstone, Tombstones, write_tombstones
 from clawpipe.data.ingest.intake.claims import Claim
-from clawpipe.data.ingest.intake.repeats import Repeats, turn_digests
+from clawpipe.data.ingest.intake.repeats import Repeats, turn_digests, whole_digest
+from clawpipe.data.ingest.intake.rows import messages_json
 
 SAID = ("question 1", "answer 1", "question 2", "answer 2", "question 3", "answer 3")
 ANSWERED = [SAID[:2], SAID[:4], SAID]
@@ -144,8 +145,9 @@ def test_rows_of_an_older_release_say_what_they_teach(desk, make):
     [file] = dataset_files(desk.store, ref)
     old = desk.folder / "old.parquet"
     pq.write_table(pq.read_table(file).drop_columns(["kinds"]), old)
-    turns, whole = turn_digests("s", None, [Message(**one) for one in _spoken(SAID[:4])])
-    claim = Claim("i", None, b"c", "s", turns, whole, b"\1\1", ("f", 1, 1))
+    said = [Message(**one) for one in _spoken(SAID[:4])]
+    whole = whole_digest("s", None, messages_json(said))
+    claim = Claim("i", None, b"c", "s", turn_digests("s", None, said), whole, b"\1\1", ("f", 1, 1))
     assert Repeats(desk.store, [old]).known_turns([claim]) == [[0]]
 
 

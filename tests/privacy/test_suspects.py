@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clawpipe.data.privacy.finders import _listed, seed_phrases
 from clawpipe.data.privacy.redact import Suspects, redact_texts
 from clawpipe.data.privacy.rules import load_rules
 
@@ -76,3 +77,23 @@ def test_a_secret_that_follows_another_one_without_a_space(suspects):
 def test_a_match_that_ends_a_million_times_is_one(suspects):
     texts = ["x", "sk-" + "a1" * 500_000, "ann@acme.org"]
     assert set(suspects.among(texts)) == {1, 2}
+
+
+WORDS = st.lists(st.sampled_from(sorted(_listed())), min_size=12, max_size=24, unique=True)
+BETWEEN = st.sampled_from([" ", "  ", ", ", ",", "\n", "\t", " 3. ", "\u2003"])
+BEFORE = st.sampled_from(["", " ", "(", "“", "—", "1. ", "my wallet: ", "the of to: ", "\n", "\\n "])
+AFTER = st.sampled_from(["", " ", ")", "”", "—", ".", "\n", "\\n", " it is"])
+
+
+@settings(max_examples=50)
+@given(WORDS, BETWEEN, BEFORE, AFTER, st.booleans())
+def test_a_seed_phrase_is_found_whatever_is_beside_it(words, between, before, after, loud):
+    phrase = between.join(words).upper() if loud else between.join(words)
+    [(start, end)] = seed_phrases(f"{before}{phrase}{after}")
+    assert f"{before}{phrase}{after}"[start:end] == phrase
+
+
+def test_a_search_that_another_process_compiled_finds_the_same(suspects):
+    loaded = Suspects(tuple(hint for _, hint in HINTS), suspects.search)
+    assert loaded.among(PARTS) == suspects.among(PARTS)
+    assert list(Suspects(("ann@",), suspects.search).among(["x", "ann@acme.org"])) == [1]

@@ -88,6 +88,8 @@ def test_calls_that_nobody_checked_are_compared_as_texts():
 EQUAL = [('{"a": 2.0}', '{"a": 2}'), ('{"a": [1e2]}', '{"a": [100]}'), ('{"a": 1, "b": 2}', '{"b": 2, "a": 1}'), ("", "{}")]
 DIFFERENT = [('{"a": "2"}', '{"a": 2}'), ('{"a": true}', '{"a": 1}'), ('{"a": false}', '{"a": 0}'), ('{"a": null}', "{}")]
 DIFFERENT += [('{"a": 2.5}', '{"a": 2}'), ('{"a": [1, 2]}', '{"a": [2, 1]}'), ('{"a": "2.0"}', '{"a": "2"}'), ("{", "{}")]
+EQUAL += [('{"a": 18446744073709551616}', '{"a": 18446744073709551616.0}'), ('{"a": "é"}', '{"a": "\\u00e9"}')]
+DIFFERENT += [('{"a": 18446744073709551616}', '{"a": 18446744073709551617}'), ('{"a": 1e300}', '{"a": 1e301}')]
 
 
 @pytest.mark.parametrize(("one", "other", "equal"), [*((*pair, True) for pair in EQUAL), *((*pair, False) for pair in DIFFERENT)])
@@ -112,6 +114,8 @@ def test_equal_values_are_equal_texts_of_json(one, other):
         return one == other if numbers or type(one) is type(other) else False
 
     assert (comparable_json(one) == comparable_json(other)) is same(one, other)
+    first, second = (comparable(ToolCall("c", "f", json.dumps({"a": value}))) for value in (one, other))
+    assert (first == second) is same(one, other)
 
 
 @pytest.mark.parametrize(

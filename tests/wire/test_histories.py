@@ -64,6 +64,8 @@ ASKED = Message("user", "q")
         ([Message("user", "ab"), Message("user", "c")], [Message("user", "a"), Message("user", "bc")], False),
         ([call('{"a": 1}')], [call('{"a": "1"}')], False),
         ([call('{"a": 1}')], [Message("assistant", "")], False),
+        ([Message("user", "\ud800 ")], [Message("user", "\ud800")], True),
+        ([Message("user", "\ud800")], [Message("user", "\ud801")], False),
     ],
 )
 def test_which_histories_are_equal(one, other, equal):

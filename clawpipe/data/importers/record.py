@@ -176,8 +176,7 @@ class Conversation:
     @property
     def turns(self) -> Counter[Kind]:
         """The number of turns by kind, without those that are context."""
-        context: dict[Kind, int] = {"side": self.context}
-        return Counter(self.kinds) - Counter(context)
+        return +Counter[Kind]({"main": self.kinds.count("main"), "side": self.kinds.count("side") - self.context})
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ import hyperscan
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 from msgspec.structs import replace
 
 import clawpipe.data.privacy
@@ -44,12 +45,28 @@ _SETTINGS: dict[str, Any] = {
 }
 
 
-class Suspects:
-    """Finds texts in which a pattern may occur. Not thread-safe."""
+class Search(Struct, frozen=True):
+    """Patterns, and their database as Hyperscan serialises it, which another process loads instead of compiling them again."""
 
-    def __init__(self, patterns: tuple[str, ...]) -> None:
-        self._database = _compiled(patterns) if patterns else None
+    patterns: tuple[str, ...]
+    database: bytes
+
+
+class Suspects:
+    """Finds texts in which a pattern may occur. Not thread-safe.
+
+    Args:
+        compiled: the search of these patterns, if another process has compiled them; one of other patterns is ignored.
+    """
+
+    def __init__(self, patterns: tuple[str, ...], compiled: Search | None = None) -> None:
+        self._patterns, self._database = patterns, _database(patterns, compiled) if patterns else None
         self._scratch = hyperscan.Scratch(self._database) if self._database else None
+
+    @property
+    def search(self) -> Search | None:
+        """What another process needs for the same search."""
+        return Search(self._patterns, hyperscan.dumpb(self._database)) if self._database else None
 
     def among(self, texts: Sequence[str]) -> dict[int, set[int]]:
         """Return the indices of texts with the patterns that may occur in them: all that do, and few others."""
@@ -86,13 +103,24 @@ def _joined(texts: Sequence[str]) -> tuple[bytes, list[int]]:
     A match belongs to the text in which it ends: a match across a text's end has another end within the text, or is invalid. A
     vertical tab, which is a space for Hyperscan but not for RE2, is replaced by another control character.
     """
-    lengths = pc.binary_length(pa.array(texts, pa.large_string())).to_numpy()  # pyright: ignore[reportAttributeAccessIssue]
-    return "\n".join(texts).encode().replace(b"\v", b"\x1f"), (np.cumsum(lengths) + np.arange(len(texts))).tolist()
+    joined = "\n".join(texts)
+    block = joined.encode()
+    if len(block) == len(joined):
+        lengths = np.fromiter(map(len, texts), np.int64, len(texts))
+    else:
+        lengths = pc.binary_length(pa.array(texts, pa.large_string())).to_numpy()  # pyright: ignore[reportAttributeAccessIssue]
+    return block.replace(b"\v", b"\x1f"), (np.cumsum(lengths) + np.arange(len(texts))).tolist()
+
+
+def _database(patterns: tuple[str, ...], compiled: Search | None) -> hyperscan.Database:
+    if compiled and compiled.patterns == patterns:
+        return hyperscan.loadb(compiled.database, hyperscan.HS_MODE_BLOCK)
+    return _compiled(patterns)
 
 
 @lru_cache(maxsize=4)
 def _compiled(patterns: tuple[str, ...]) -> hyperscan.Database:
-    """Compile the patterns, which takes a fifth of a second."""
+    """Compile the patterns, which takes most of a second."""
     database = hyperscan.Database()
     database.compile(
         expressions=[pattern.encode() for pattern in patterns],
@@ -141,32 +169,38 @@ def redact_texts(texts: Sequence[str], threads: int | None = None) -> Redacted:
 
 
 @contextmanager
-def redactor(threads: int | None = None, rules: Sequence[Rule] | None = None) -> Iterator[Redactor]:
+def redactor(threads: int | None = None, rules: Sequence[Rule] | None = None, compiled: Search | None = None) -> Iterator[Redactor]:
     """Yield a redactor for many batches, with rules that are set up once.
 
     Args:
         threads: CPU threads; None takes every core.
         rules: in the order in which they apply; None takes the rules that ship.
+        compiled: the `search` of a redactor with the same rules in another process.
     """
     settings = _SETTINGS | ({"threads": threads} if threads else {})
     with duckdb.connect(":memory:", config=settings) as duck:
-        yield Redactor(duck, load_rules() if rules is None else rules)
+        yield Redactor(duck, load_rules() if rules is None else rules, compiled)
 
 
 class Redactor:
     """Applies the rules in its own DuckDB connection. Not thread-safe."""
 
-    def __init__(self, duck: duckdb.DuckDBPyConnection, rules: Sequence[Rule]) -> None:
+    def __init__(self, duck: duckdb.DuckDBPyConnection, rules: Sequence[Rule], compiled: Search | None = None) -> None:
         self._duck, self._rules = duck, rules
         duck.execute((resources.files(clawpipe.data.privacy) / "checks.sql").read_text(encoding="utf-8"))
         hinted = defaultdict[str, set[int]](set)  # numbers of the rules that ship, by the pattern that hints at them
         for number, rule in enumerate(rules):
             for hint in rule.hints if rule.ships else ():
                 hinted[hint].add(number)
-        self._hinted, self._suspects = list(hinted.values()), Suspects(tuple(hinted))
+        self._hinted, self._suspects = list(hinted.values()), Suspects(tuple(hinted), compiled)
         self._own = [number for number, rule in enumerate(rules) if not rule.ships]
         self._mark = f"\x02{secrets.token_hex(8)}\x03"
         self._own_suspects = occurrence_query("given", [rules[number] for number in self._own])
+
+    @property
+    def search(self) -> Search | None:
+        """The compiled patterns, for redactors in other processes; None without any."""
+        return self._suspects.search
 
     def texts(self, texts: Sequence[str]) -> Redacted:
         redacted, changed = list(texts), [False] * len(texts)
@@ -181,16 +215,16 @@ class Redactor:
         A replacement may uncover a match for a later rule, so changed texts are searched again.
         """
         read = list(map(plain, texts))
-        may_apply, replaced, found = self._rules_by_text(read), dict[int, str](), Counter[str]()
+        may_apply, replaced, found = self._texts_by_rule(read), dict[int, str](), Counter[str]()
         for number, rule in enumerate(self._rules):
-            places = [place for place, numbers in may_apply.items() if number in numbers]
+            places = sorted(may_apply[number])
             changed = self._applied(rule, places, [read[place] for place in places]) if places else []
             for place, pieces, hidden in changed:
                 found[rule.name] += sum(before != after for before, after in zip(pieces, hidden, strict=True))
                 written, before, read[place] = replaced.get(place, texts[place]), read[place], "".join(hidden)
                 replaced[place] = read[place] if written == before else spliced(written, pieces, hidden)
-            for again, numbers in self._rules_by_text([read[place] for place, _, _ in changed]).items():
-                may_apply[changed[again][0]] |= numbers
+            for other, again in self._texts_by_rule([read[place] for place, _, _ in changed]).items():
+                may_apply[other].update(changed[one][0] for one in again)
         return replaced, +found
 
     def _applied(self, rule: Rule, places: Sequence[int], texts: Sequence[str]) -> list[Change]:
@@ -200,13 +234,15 @@ class Redactor:
             return [row for row in rows if len(row[1]) > 1]
         return self._selected(redaction_query("given", rule, self._mark), places, texts)
 
-    def _rules_by_text(self, texts: Sequence[str]) -> dict[int, set[int]]:
-        """Return the indices of texts with the rules whose patterns may occur in them."""
-        among = self._suspects.among(texts)
-        found = {place: set().union(*(self._hinted[number] for number in numbers)) for place, numbers in among.items()}
+    def _texts_by_rule(self, texts: Sequence[str]) -> defaultdict[int, set[int]]:
+        """Return the indices of the texts in which the patterns of each rule may occur, by the number of the rule."""
+        found = defaultdict[int, set[int]](set)
+        for place, numbers in self._suspects.among(texts).items():
+            for number in {rule for hint in numbers for rule in self._hinted[hint]}:
+                found[number].add(place)
         if self._own_suspects:  # RE2 understands them, Hyperscan may not
-            for (place,) in self._selected(self._own_suspects, range(len(texts)), texts):
-                found.setdefault(place, set()).update(self._own)
+            own = {place for (place,) in self._selected(self._own_suspects, range(len(texts)), texts)}
+            found.update((number, set(own)) for number in self._own)
         return found
 
     def _selected(self, query: str, places: Sequence[int], texts: Sequence[str]) -> list[tuple[Any, ...]]:

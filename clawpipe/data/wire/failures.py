@@ -29,7 +29,9 @@ _SUCCESS = ("success", "ok")
 UNMARKED: Mapping[int, bool] = {}  # tool results whose records say nothing
 MARKS = "failed_results"  # key in `extra` of a stored conversation
 _BEGINNING = r"(?:fatal )?[\w.]*(?:error|exception):|fatal:|traceback \(most recent call last\)"
-_REPORT = re.compile(rf"\A\s*(?:{_BEGINNING})|\bcommand not found\s*\Z", re.IGNORECASE)
+_BEGINS = re.compile(rf"\s*(?:{_BEGINNING})", re.IGNORECASE)
+_ENDS = re.compile(r"\bcommand not found\Z", re.IGNORECASE)
+_LAST = len("command not found")
 
 
 def call_failed(content: str, mark: bool | None = None) -> bool:
@@ -46,7 +48,12 @@ def reports_failure(content: str, mark: bool | None = None) -> bool:
     if mark is not None:
         return mark
     answer = parsed_object(content)
-    return _REPORT.search(content) is not None if answer is None else _says_so(answer)
+    return _is_report(content) if answer is None else _says_so(answer)
+
+
+def _is_report(text: str) -> bool:
+    said = text.rstrip()
+    return bool(_BEGINS.match(said) or _ENDS.search(said, max(len(said) - _LAST, 0)))
 
 
 def mark_of(record: Mapping[str, Any]) -> bool | None:

@@ -73,8 +73,8 @@ class Intake:
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            redact = stack.enter_context(redactor(rules=rules_of(self._home.root)))
-            self._preparer = Preparer(redact, self._options, self.forgotten, self._options.labels is not None)
+            self._redact = stack.enter_context(redactor(rules=rules_of(self._home.root)))
+            self._preparer = Preparer(self._redact, self._options, self.forgotten, self._options.labels is not None)
             self._stack = stack.pop_all()
         return self
 
@@ -94,7 +94,7 @@ class Intake:
                 self._read_here(piece)
             return
         options = replace(self._options, labels=None)
-        setup = Setup(os.fsencode(self._home.root), options, self._options.labels is not None)
+        setup = Setup(os.fsencode(self._home.root), options, self._options.labels is not None, self._redact.search)
         with ThreadPoolExecutor(count) as threads, Readers(count, setup) as readers:
             for piece, found in self._side_by_side(pieces, readers, threads):
                 self._take(piece, found)

@@ -30,7 +30,7 @@ from clawpipe.data.ingest.intake.clean import Cleaner
 from clawpipe.data.ingest.intake.dataset_writer import record_batch
 from clawpipe.data.ingest.intake.options import Options
 from clawpipe.data.ingest.intake.pairs import check_pair, item_of, item_row, pair_id_of, pair_row
-from clawpipe.data.ingest.intake.repeats import taught_turns, turn_digests
+from clawpipe.data.ingest.intake.repeats import taught_turns, turn_digests, whole_digest
 from clawpipe.data.ingest.intake.rows import (
     UNNAMED,
     Named,
@@ -38,6 +38,7 @@ from clawpipe.data.ingest.intake.rows import (
     content_of,
     exported_row,
     kinds_of_row,
+    messages_json,
     origin_of,
     rest_of,
     score_rows,
@@ -171,25 +172,28 @@ class Preparer:
 
     def _claim(self, before: Conversation, after: Conversation) -> Claim:
         named = bool(before.session) and before.session not in UNNAMED_SESSIONS and before.row is None
-        turns, whole = turn_digests(after.session, after.user or self._options.user, after.messages) if named else ([], 0)
         row, earlier = before.row, _earlier_name(before) if named else None
+        user, written = after.user or self._options.user, messages_json(before.messages)
+        whole = written if after.messages is before.messages else messages_json(after.messages)
         return Claim(
             row["item_id"] if row else task_of(before),
             row["trajectory_id"] if row else None,
-            None if row else content_of(before, self._options.user),
+            None if row else content_of(before, written, self._options.user),
             before.session,
-            turns,
-            whole,
+            turn_digests(after.session, user, after.messages) if named else [],
+            whole_digest(after.session, user, whole) if named else 0,
             taught_turns(kinds_of_row(after), len(after.kinds)),
             _place(before),
             before.prompt if self._labelled else None,
             rest_of(before),
             earlier,
-            turn_digests(earlier, after.user or self._options.user, after.messages)[0] if earlier else [],
+            turn_digests(earlier, user, after.messages) if earlier else [],
         )
 
     def _split_forgotten(self, conversations: Sequence[Conversation]) -> tuple[list[Conversation], list[Conversation]]:
         """Split the conversations into forgotten ones and others."""
+        if not self._forgotten.stones:
+            return [], [*conversations]
         parts: tuple[list[Conversation], list[Conversation]] = ([], [])
         for one in conversations:
             parts[not self._is_forgotten(one)].append(one)
@@ -228,9 +232,10 @@ class Preparer:
         conversation = named.conversation
         row = trajectory_row(named, self._options) if conversation.row is None else exported_row(conversation, changed)
         made.counts["trajectories"] += 1
+        turns = conversation.turns
         for counts in (made.counts, of_file := made.of_files[origin_of(conversation).file]):
-            counts["turns"] += conversation.turns.total()
-            counts["side_turns"] += conversation.turns["side"]
+            counts["turns"] += turns.total()
+            counts["side_turns"] += turns["side"]
         of_file["with_session"] += row["session_id"] not in UNNAMED_SESSIONS
         made.counts["with_tokens"] += row["tokens"] == "recorded"
         made.counts["unnamed_policy"] += row["policy_version"] == UNNAMED

@@ -12,22 +12,20 @@ from collections.abc import Iterator, Sequence
 from itertools import compress
 from pathlib import Path
 
-import msgspec
-
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.contracts.schema import schema_of
 from clawpipe.core.conversation.messages import Message
 from clawpipe.core.store.artifacts import Store
 from clawpipe.core.store.duck import session
 from clawpipe.data.ingest.intake.claims import Claim
-from clawpipe.data.wire.histories import history_digest
+from clawpipe.data.ingest.intake.rows import messages_json
+from clawpipe.data.wire.histories import counts, said_in
 
 _STORED = """
     with stored as (from layout union all by name select * from read_parquet($files, union_by_name = true))
     select session_id, user_id, messages, case when len(turns) > 0 then [turn.kind for turn in turns] else kinds end
     from stored where session_id in (select unnest($sessions))"""
 _ROWS = 256
-_encode = msgspec.json.Encoder(order="sorted").encode
 
 
 class Repeats:
@@ -66,7 +64,8 @@ class Repeats:
     def _look_up(self, sessions: set[str]) -> None:
         self._looked_up |= set(map(hash, sessions))
         for name, user, messages, kinds in self._stored(sessions) if sessions and self._files else ():
-            turns, whole = turn_digests(name, user, [Message.from_dict(message) for message in messages])
+            said = [Message.from_dict(message) for message in messages]
+            turns, whole = turn_digests(name, user, said), whole_digest(name, user, messages_json(said))
             self._add(turns, whole, taught_turns(kinds or ["main"] * len(turns), len(turns)))
 
     def _stored(self, sessions: set[str]) -> Iterator[tuple[str, str | None, list[JsonObject], list[str] | None]]:
@@ -95,16 +94,25 @@ def _without(taught: bytes, known: Sequence[int]) -> bytes:
     return bytes(left)
 
 
-def turn_digests(name: str | None, user: str | None, messages: Sequence[Message]) -> tuple[list[int], int]:
-    """Return digests of the history up to each turn, and of all messages to the letter: 63 bits, the same in every process."""
-    owner = repr((name, user)).encode()
-    digest, turns = owner, list[int]()
+def turn_digests(name: str | None, user: str | None, messages: Sequence[Message]) -> list[int]:
+    """Return digests (63 bits, the same in every process) of the history up to each turn."""
+    history, turns = hashlib.blake2b(_owner(name, user), digest_size=8), list[int]()
     for message in messages:
-        digest = history_digest(digest, message.role, message.content, message.tool_calls)
+        if counts(message.role):
+            history.update(said_in(message.role, message.content, message.tool_calls))
         if message.role == "assistant":
-            turns.append(_number(digest))
-    return turns, _number(hashlib.blake2b(owner + _encode(messages), digest_size=8).digest())
+            turns.append(_number(history.digest()))
+    return turns
+
+
+def whole_digest(name: str | None, user: str | None, written: bytes) -> int:
+    """Return a digest (63 bits) of all messages to the letter, as `messages_json` writes them."""
+    return _number(hashlib.blake2b(_owner(name, user) + written, digest_size=8).digest())
+
+
+def _owner(name: str | None, user: str | None) -> bytes:
+    return repr((name, user)).encode()
 
 
 def _number(digest: bytes) -> int:
-    return int.from_bytes(digest[:8]) >> 1
+    return int.from_bytes(digest) >> 1

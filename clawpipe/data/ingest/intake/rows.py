@@ -67,11 +67,11 @@ def task_of(conversation: Conversation) -> str:
     return item_id_of(f"group/{conversation.group}" if conversation.group else conversation.prompt)
 
 
-def content_of(conversation: Conversation, user: str | None = None) -> bytes:
+def content_of(conversation: Conversation, written: bytes, user: str | None = None) -> bytes:
     """Return a digest of a conversation's content, session and user; equal for equal lines of any file.
 
     Args:
-        conversation: the conversation.
+        written: its messages as `messages_json` writes them.
         user: its user if it names none; equal conversations of two users differ.
     """
     tokens = conversation.tokens
@@ -80,7 +80,7 @@ def content_of(conversation: Conversation, user: str | None = None) -> bytes:
     format = origin_of(conversation).format
     body = b'{"format":%b,"messages":%b,"session":%b,"tokens":%b%b}' % (
         orjson.dumps(_FORMER.get(format, format)),
-        messages_json(conversation.messages),
+        written,
         orjson.dumps(conversation.session),
         orjson.dumps(recorded),
         b',"user":' + orjson.dumps(owner) if owner else b"",

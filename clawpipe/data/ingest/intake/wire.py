@@ -13,6 +13,7 @@ from clawpipe.data.importers.read.reading import COUNTERS, Reading
 from clawpipe.data.importers.sources.lines import Line, Place
 from clawpipe.data.ingest.intake.options import Options
 from clawpipe.data.ingest.intake.prepare import Made
+from clawpipe.data.privacy.redact import Search
 
 _LENGTH = 8  # bytes of the length of a message
 _encode = msgspec.msgpack.encode
@@ -20,11 +21,17 @@ T = TypeVar("T")
 
 
 class Setup(msgspec.Struct):
-    """The settings of a reading process; `labelled`: claims need the prompt."""
+    """The settings of a reading process.
+
+    Attributes:
+        labelled: whether claims need the prompt.
+        secrets: the search for secrets, which the main process has compiled.
+    """
 
     home: bytes
     options: Options
     labelled: bool
+    secrets: Search | None = None
 
 
 class Columns(msgspec.Struct, tag=True):

@@ -53,7 +53,7 @@ def serve(answers: IO[bytes], questions: IO[bytes]) -> None:
     if setup is None:
         return
     home, options = Home(Path(os.fsdecode(setup.home))), setup.options
-    with redactor(1, rules_of(home.root)) as redact:
+    with redactor(1, rules_of(home.root), setup.secrets) as redact:
         preparer = Preparer(redact, options, read_tombstones(home), setup.labelled)
         reader = Reader(options.format, check=check_record, mapping=options.mapping)
         worker = Worker(reader, preparer, questions, answers)
