@@ -189,7 +189,9 @@ def _request(
 def item_rows(store: Store, items: DatasetRef, split: str, ordinals: Sequence[int]) -> list[Row]:
     """Return the task items at these places of a split, in the order of the places."""
     splits = [batch["split"] for batch in dataset_batches(store, items, ["split"])]
-    places = np.flatnonzero(np.concatenate([np.empty(0, bool), *(np.asarray(pc.equal(column, split)) for column in splits)]))
+    places = np.flatnonzero(
+        np.concatenate([np.empty(0, bool), *(column.to_numpy(zero_copy_only=False) == split for column in splits)])
+    )
     if missing := [ordinal for ordinal in ordinals if ordinal >= len(places)]:
         raise DataError(f"the task items hold no {split} item number {missing[0]}", items.digest)
     wanted = sorted(set(ordinals))
