@@ -129,8 +129,8 @@ class Remembers(Protocol):
 class OnServers(Protocol):
     """An engine on servers that hold the policy, each of which can be wrong by itself."""
 
-    def each(self) -> dict[str, Engine]:
-        """Return the servers that answer by their URLs, each as an engine."""
+    def each(self) -> dict[str, Any]:
+        """Return the servers that answer by their URLs, each as an `Engine`."""
         ...
 
     def require(self, witness: Witness) -> None:

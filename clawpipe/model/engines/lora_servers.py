@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import httpx
 
@@ -21,7 +21,7 @@ from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.config.engine import EngineSpec
 from clawpipe.core.config.quantization import Quantization
 from clawpipe.errors import BusyError, ClawpipeError, ConfigError, DataError
-from clawpipe.model.engines.base import Completion, Engine, Sampling
+from clawpipe.model.engines.base import Completion, Sampling
 from clawpipe.model.engines.histories import Histories
 from clawpipe.model.engines.servers import Servers, Where, server_of, told
 from clawpipe.model.engines.witness import Witness
@@ -120,7 +120,7 @@ class LoraServers(ABC):
             for url in self._servers.balance.here():
                 self._compare(url)
 
-    def each(self) -> dict[str, Engine]:
+    def each(self) -> dict[str, Any]:
         """Return the servers that answer by their URLs, each as an engine. Raises BusyError where none does."""
         if not (here := self._servers.balance.here()):
             raise BusyError("no server answers", ", ".join(self._urls), "start them, or try again later")
