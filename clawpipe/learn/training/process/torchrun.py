@@ -17,6 +17,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 from clawpipe.errors import ClawpipeError, ConfigError
 from clawpipe.learn.children.answer import read_request
+from clawpipe.learn.children.ranks import parted
 from clawpipe.learn.training.request import TrainRequest
 
 _MODULE = "clawpipe.learn.training"
@@ -31,9 +32,17 @@ def main(argv: list[str]) -> int:
     except subprocess.CalledProcessError as failed:
         return failed.returncode
     except ClawpipeError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return error.exit_code
+        return _told(error)
+    except Exception as error:
+        if (known := parted(error)) is None:
+            raise
+        return _told(known)
     return 0
+
+
+def _told(error: ClawpipeError) -> int:
+    print(f"{type(error).__name__}: {error}", file=sys.stderr)
+    return error.exit_code
 
 
 def worst(codes: Iterable[int]) -> int:
