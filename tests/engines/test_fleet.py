@@ -20,12 +20,13 @@ from clawpipe.model.engines import balance
 from clawpipe.model.engines.balance import Balance
 from clawpipe.model.engines.base import Sampling, open_engine
 from clawpipe.model.engines.witness import Witness
-from clawpipe.model.policy.agreement import bound_of
+from clawpipe.model.policy.agreement import EngineAgreement, bound_of
 from clawpipe.model.policy.load import load_policy
 from clawpipe.model.policy.probe import probe_for
 from clawpipe.model.policy.spec import PolicySpec
+from clawpipe.play.environments.letters import LettersEnvironment
 from clawpipe.play.workers.compare import places_of
-from clawpipe.play.workers.request import CheckRequest, Job
+from clawpipe.play.workers.request import CheckRequest, Job, ShardRequest
 from clawpipe.play.workers.worker import Worker
 from tests import fake_vllm
 from tests.fake_vllm import FakeVllm, serving
@@ -135,6 +136,29 @@ def test_a_stale_server_among_others_is_refused(opened, adapted):
         with pytest.raises(DataError, match="does not hold the policy") as refused:
             engine.require(witness_of(adapted))
     assert refused.value.where == wrong
+
+
+def test_a_shard_is_sampled_where_the_policy_is_held(adapted, tmp_path):
+    """What a worker is told on its standard input: it compares each server by the places of the check before it samples."""
+    items = [item.as_row() for item in LettersEnvironment().items("train", 2, 0)]
+    worker, right, wrong = Worker("cpu"), FakeVllm(Path(adapted.base)), FakeVllm(Path(adapted.base), stale=True)
+    with serving(right) as first, serving(wrong) as second:
+        engine = EngineSpec(name="vllm", url=first)
+        found = EngineAgreement.model_validate(worker.run(Job(request=CheckRequest(policy=adapted, engine=engine))))
+        request = ShardRequest(
+            policy=adapted, engine=engine, environment="letters", options={}, items=items, group_size=2, temperature=1.0,
+            max_new_tokens=4, max_turns=2, seed=0, witness=Witness(places=found.places, bound=bound_of("float32", None)),
+        )  # fmt: skip
+        assert worker.run(_told(Job(request=request, output=str(tmp_path / "rows")))) == 4
+        both = request.model_copy(update={"engine": engine.model_copy(update={"url": (first, second)})})
+        with pytest.raises(DataError, match="does not hold the policy") as refused:
+            worker.run(_told(Job(request=both, output=str(tmp_path / "rows"))))
+        worker.close()
+    assert refused.value.where == second
+
+
+def _told(job: Job) -> Job:
+    return Job.model_validate_json(job.model_dump_json())
 
 
 def test_weights_that_vllm_exchanged_since_are_refused(opened, policy):
