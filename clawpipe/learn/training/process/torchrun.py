@@ -15,7 +15,7 @@ from pathlib import Path
 
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-from clawpipe.errors import ClawpipeError, ConfigError
+from clawpipe.errors import BusyError, ClawpipeError, ConfigError
 from clawpipe.learn.children.answer import read_request
 from clawpipe.learn.children.ranks import parted
 from clawpipe.learn.training.request import TrainRequest
@@ -71,6 +71,9 @@ def _accelerate(config: str, arguments: list[str]) -> None:
 
     try:
         launch_command(launch_command_parser().parse_args(["--config_file", config, *arguments]))
+    except ConnectionError as error:  # the port is in use
+        said = str(error).partition(". ")[0]
+        raise BusyError(f"accelerate refuses: {said}", config, "set another main_process_port, or end what uses it") from error
     except (ImportError, OSError, TypeError, ValueError) as error:
         raise ConfigError(f"accelerate refuses: {error}", config, "the shipped configs lie in configs/accelerate/") from error
 
