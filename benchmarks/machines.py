@@ -97,7 +97,10 @@ class Site:
         options = [word for text in (*SHORT, *([_runner(self.engine)] if self.shared else [])) for word in ("-o", text)]
         command = [sys.executable, "-m", "clawpipe", "run", "-c", str(TINY), "--json", *options]
         begun = time.monotonic()
-        done = subprocess.run(command, env=os.environ | self.here, capture_output=True, text=True, timeout=NIGHT_SECONDS)
+        try:
+            done = subprocess.run(command, env=os.environ | self.here, capture_output=True, text=True, timeout=NIGHT_SECONDS)
+        except subprocess.TimeoutExpired:  # it is no end of the other nights
+            return {"seconds": NIGHT_SECONDS, "code": None, "digests": {}}
         seconds = round(time.monotonic() - begun, 1)
         if done.returncode:
             print(done.stdout[-2000:], done.stderr[-4000:], file=sys.stderr)

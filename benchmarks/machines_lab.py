@@ -28,7 +28,7 @@ POSTGRES, S3, PREFECT, DASK, RAY = 5432, 9000, 4200, 8786, 6379  # ports of the 
 _MARK = "CLAWPIPE_LAB"
 _ALONE = ["--user", "--map-root-user", "--net", "--mount", "--uts", "--pid", "--mount-proc", "--fork", "--kill-child"]
 _INSIDE = 'hostname "$1" && ip link set lo up && mount --bind "$2" /tmp && echo up && exec sleep infinity'
-START_SECONDS = 240.0
+START_SECONDS = 900.0  # beside twenty busy processes
 
 
 def in_namespaces() -> None:
@@ -58,8 +58,9 @@ class Machine:
             subprocess.run([*self._enter(), "ip", *words], check=True)
 
     def start(self, name: str, command: Sequence[str], **environment: str) -> Service:
-        """Start a program on the machine."""
-        return started(name, [*self._enter(), *command], self.scratch / f"{name}.log", environment)
+        """Start a program on the machine, whose files for a while lie in its own /tmp whatever the caller's are."""
+        own = environment | {"TMPDIR": "/tmp"}
+        return started(name, [*self._enter(), *command], self.scratch / f"{name}.log", own)
 
     def kill(self, cable_first: bool = False) -> None:
         """End every process of the machine with SIGKILL, as the kernel does when the first one dies.

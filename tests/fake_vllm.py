@@ -1,11 +1,14 @@
 """A fake vLLM server: its protocol in front of the embedded engine, so that its tokens and log-probs are true; and faults by hand.
 
 The shapes are those that vLLM 0.32 answers with (`vllm/entrypoints/scale_out/token_in_token_out/protocol.py`); a real one is asked
-by `make test-vllm`.
+by `make test-vllm`. As a process of its own, which can be killed:
+
+    python -m tests.fake_vllm BASE PORT [--stale] [--seconds S]
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import threading
 import time
@@ -33,6 +36,9 @@ class FakeVllm:
         raw: it gives log-probs at temperature 1, as vLLM does unless it is told otherwise.
         stale: it samples from the base, whatever adapter it was told to load.
         takes_adapters: it was started so that it loads adapters.
+        seconds: that an answer takes.
+        takes: requests to generate at a time; it refuses others.
+        weights: version of its base's weights, told with each answer.
         faults: what goes wrong with the next requests to generate, in turn; an answer, or None where nothing is sent.
         asked: paths of all requests.
     """
@@ -42,12 +48,16 @@ class FakeVllm:
     raw: bool = False
     stale: bool = False
     takes_adapters: bool = True
+    seconds: float = 0.0
+    takes: int = 1000
+    weights: str = ""
     key: str = ""
     faults: deque[Fault] = field(default_factory=deque)
     asked: list[str] = field(default_factory=list)
     held: dict[str, str] = field(default_factory=dict)  # adapter's name to its directory
     _engines: dict[str, EmbeddedEngine] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _under_way: list[int] = field(default_factory=list)
 
     def answer(self, method: str, path: str, body: Json) -> tuple[int, Any]:
         self.asked.append(path)
@@ -61,8 +71,19 @@ class FakeVllm:
         if path == "/v1/unload_lora_adapter":
             return (200, {}) if self.held.pop(body["lora_name"], None) else (404, {})
         if path == self.GENERATE:
-            return self.generate(body)
+            return self._generate_at_a_time(body)
         return 404, {"error": "no such path"}
+
+    def _generate_at_a_time(self, body: Json) -> tuple[int, Json]:
+        """Refuse what is too much; else take the time that an answer takes."""
+        self._under_way.append(1)
+        try:
+            if len(self._under_way) > self.takes:
+                return 429, {}
+            time.sleep(self.seconds)
+            return self.generate(body)
+        finally:
+            self._under_way.pop()
 
     def generate(self, body: Json) -> tuple[int, Json]:
         """Sample a turn with the embedded engine."""
@@ -78,6 +99,7 @@ class FakeVllm:
             logprobs = engine.score([*body["token_ids"], *turn.ids], start) if self.raw else turn.logprobs
         content = [{"token_id": token, "logprob": value, "rank": 1} for token, value in zip(turn.ids, logprobs, strict=True)]
         choice = {"index": 0, "token_ids": turn.ids, "finish_reason": turn.finish_reason, "logprobs": {"content": content}}
+        choice |= {"weight_versions": [{"version": self.weights, "start": 0, "end": len(turn.ids)}]} if self.weights else {}
         return 200, {"request_id": "r", "model": name, "choices": [choice]}
 
     def _load(self, name: str, path: str) -> tuple[int, Any]:
@@ -140,8 +162,8 @@ def infinite(fake: FakeVllm, body: Json) -> tuple[int, Json]:
 
 
 @contextmanager
-def serving(fake: FakeVllm) -> Iterator[str]:
-    """Serve on a free port of loopback; yields the URL."""
+def serving(fake: FakeVllm, port: int = 0) -> Iterator[str]:
+    """Serve on a port of loopback, by default a free one; yields the URL."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -177,7 +199,7 @@ def serving(fake: FakeVllm) -> Iterator[str]:
         request_queue_size = 128
         daemon_threads = True
 
-    with Server(("127.0.0.1", 0), Handler) as server:
+    with Server(("127.0.0.1", port), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
         try:
@@ -185,3 +207,18 @@ def serving(fake: FakeVllm) -> Iterator[str]:
         finally:
             server.shutdown()
             thread.join()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("base", type=Path)
+    parser.add_argument("port", type=int)
+    parser.add_argument("--stale", action="store_true")
+    parser.add_argument("--seconds", type=float, default=0.0)
+    told = parser.parse_args()
+    with serving(FakeVllm(told.base, stale=told.stale, seconds=told.seconds), told.port):
+        threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -154,6 +154,21 @@ def test_a_lease_that_others_have_cleared_away_is_not_taken(tmp_path):
     assert objects.names("locks/registry") == ["00000006"]
 
 
+def test_a_lease_is_of_one_of_two_with_one_name(tmp_path, monkeypatch):
+    """Containers may share host name and process number; and a storage that lost its answer is asked again, and says: it exists."""
+    objects, create = Objects(f"file://{tmp_path}"), Objects.create
+    assert lease_module._take(objects, "locks/registry", 5)
+    assert not lease_module._take(objects, "locks/registry", 5)
+
+    def lost(self, path, data):
+        create(self, path, data)
+        return False
+
+    monkeypatch.setattr(Objects, "create", lost)
+    assert lease_module._take(objects, "locks/registry", 6)
+    assert not lease_module._take(objects, "locks/registry", 6)
+
+
 def test_nothing_is_written_before_the_registry(tmp_path):
     ledger = DatabaseLedger(f"sqlite:///{tmp_path}/mlflow.db")
     assert ledger.read("notes", Note).entries == []

@@ -115,16 +115,17 @@ def test_a_deployed_run_that_finds_its_home_in_use_waits(home: Home):
     assert [(run.state, run.why) for run in list_runs(home)] == [("failed", "another night runs")]
 
 
-def test_a_run_of_another_container_is_judged_by_its_silence(home: Home):
-    """A container that was made anew has another hostname, and nobody can look for the process of the one before."""
-    own = ProcessId.own().model_copy(update={"host": "a-container-before"})
+@pytest.mark.parametrize("other", [{"host": "a-container-before"}, {"space": "of another container with this host name"}])
+def test_a_run_of_another_container_is_judged_by_its_silence(home: Home, other: dict[str, str]):
+    """Nobody can look for the process of another container, be it one of before or one beside this one with the same name."""
+    own = ProcessId.own().model_copy(update=other)
     write_record(home, Run(id="20261125T020000-3f9c", process=own, state="running"))
     assert newest_run(home).state == "running"
     old = time.time() - 600
     os.utime(records(home) / "20261125T020000-3f9c.json", (old, old))
     silent = newest_run(home)
     assert silent.state == "failed"
-    assert silent.why == "nothing is heard of it any more on a-container-before; the same command goes on where it was"
+    assert silent.why == f"nothing is heard of it any more on {own.host}; the same command goes on where it was"
 
 
 def test_a_run_renews_its_record(home: Home, monkeypatch: pytest.MonkeyPatch):

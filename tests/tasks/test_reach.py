@@ -238,7 +238,7 @@ ANOTHERS = {  # modules of these rooms, and packages with all that is in them, t
     "score": {"judging.functions", "judging.prm", "judging.reward_model", "judging.rewards", "judging.rules"},
 }
 # A key knows them by the settings that name them.
-SERVERS = {f"engines.{name}" for name in ("chat", "servers", "lora_servers", "vllm", "sglang")}
+SERVERS = {f"engines.{name}" for name in ("chat", "balance", "servers", "lora_servers", "vllm", "sglang")}
 EVERY_SETTING = {"config.night"}  # which the trainer's estimate of memory reads
 
 

@@ -10,6 +10,7 @@ No clocks are compared: a waiter takes over when it has seen no change in `<n>.a
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 import threading
 import time
@@ -87,14 +88,15 @@ def _tell(busy: InUseError, waits: Callable[[str], None] | None) -> bool:
 
 
 def _in_use(objects: Objects, holder: str, what: str) -> InUseError:
-    host, _, process = (objects.get(holder) or b"another machine").decode().partition(" ")
+    host, process, *_ = [*(objects.get(holder) or b"").decode().split(), "another machine", "?"]
     return InUseError(f"{what} is run by process {process} on {host}", objects.url, "wait until it ends, then try again")
 
 
 def _take(objects: Objects, path: str, number: int) -> bool:
     """Create a lease. False if it exists, or if it existed and later ones have cleared it away since the caller looked."""
     mine = f"{path}/{number:08}"
-    if not objects.create(mine, f"{socket.gethostname()} {os.getpid()}".encode()):
+    holder = f"{socket.gethostname()} {os.getpid()} {secrets.token_hex(8)}"  # containers may share names and numbers
+    if not objects.create_own(mine, holder.encode()):
         return False
     if any(name.isdigit() and int(name) > number for name in objects.names(path)):
         objects.drop(mine)

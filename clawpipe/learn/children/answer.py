@@ -19,7 +19,7 @@ from clawpipe.core.system.machine import as_clawpipe_error
 from clawpipe.core.system.processes import let_waiting_threads_sleep
 from clawpipe.errors import ClawpipeError, ConfigError
 from clawpipe.learn.children.memory import MemoryShortError, lower_mmap_threshold, ran_out
-from clawpipe.learn.children.ranks import ranks, write_error
+from clawpipe.learn.children.ranks import parted, ranks, write_error
 
 Request = TypeVar("Request", bound=BaseModel)
 
@@ -35,7 +35,7 @@ def answer(run: Callable[[Path, IO[str]], None], argv: Sequence[str]) -> int:
         write_error(error, Path(argv[1]).parent)
         return error.exit_code
     except Exception as error:
-        known = as_clawpipe_error(error)
+        known = as_clawpipe_error(error) or parted(error)  # told by its exit code alone: the one that has gone may say why
         if known is None:
             raise
         print(f"{type(error).__name__}: {known}", file=sys.stderr)

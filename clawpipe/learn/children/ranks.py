@@ -11,11 +11,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from clawpipe.core.store.files import write_atomic
-from clawpipe.errors import ClawpipeError, ConfigError, error_from
+from clawpipe.errors import BusyError, ClawpipeError, ConfigError, error_from
 from clawpipe.learn.children.memory import MemoryShortError
 
 _PR_SET_PDEATHSIG = 1
 _ERROR = "error.json"
+_PARTED = {"DistError", "_DistError", "RendezvousError"}  # by their names, since this file imports no torch
+_MEET = (
+    "see that each machine runs, and that all reach main_process_ip and main_process_port, which must be free; then run again: "
+    "training resumes from its last checkpoint"
+)
 
 
 class Ranks(NamedTuple):
@@ -77,6 +82,15 @@ def read_error(directory: Path) -> ClawpipeError | None:
     except (OSError, ValueError):
         return None
     return MemoryShortError(error["what"], error["where"], error["fix"]) if error["memory_short"] else error_from(error)
+
+
+def parted(error: BaseException) -> BusyError | None:
+    """Return the error of processes that do not meet, or of which one has gone while others wait for it; None for any other."""
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    if not kinds & _PARTED and not (ranks().size > 1 and "gloo" in str(error)):
+        return None
+    said = str(error).partition("\n")[0]
+    return BusyError(f"the training processes do not meet, or one of them has gone: {said}", f"process {ranks().rank}", _MEET)
 
 
 def clear_error(directory: Path) -> None:

@@ -67,7 +67,10 @@ def compare_model(
     request = TrainerCheckRequest(policy=policy, train=train, device=runtime.device, threads=runtime.train_threads)
     report(0, 1 + request.has_scores, "loading engine")
     of_engine = EngineAgreement.model_validate(pool.run(Job(request=CheckRequest(policy=policy, engine=engine))))
-    yield of_engine.figures, engine_bound(policy, engine)
+    bound = engine_bound(policy, engine)
+    if of_engine.where:  # one of several servers, which has to be named
+        require_agreement(of_engine, bound, of_engine.where, OTHER_SERVER)
+    yield of_engine.figures, bound
     request = request.model_copy(update={"sampled": of_engine.sampled})
     if request.has_scores:
         report(1, 2, "loading trainer")

@@ -15,6 +15,7 @@ from clawpipe.model.policy.spec import PolicySpec
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from clawpipe.model.engines.witness import Witness
     from clawpipe.model.policy.layout import Layout
 
 
@@ -121,6 +122,19 @@ class Remembers(Protocol):
 
     def remember(self, file: Path | None) -> None:
         """Keep turns in this file from now on, and take those that it holds; None: keep none."""
+        ...
+
+
+@runtime_checkable
+class OnServers(Protocol):
+    """An engine on servers that hold the policy, each of which can be wrong by itself."""
+
+    def each(self) -> dict[str, Any]:
+        """Return the servers that answer by their URLs, each as an `Engine`."""
+        ...
+
+    def require(self, witness: Witness) -> None:
+        """Compare each server with the policy, and from now on every server that comes back; raise DataError if one is another."""
         ...
 
 

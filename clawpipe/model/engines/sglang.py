@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,8 +19,8 @@ from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.config.engine import KEYS
 from clawpipe.errors import BusyError, ConfigError, DataError
 from clawpipe.model.engines.base import Completion, Sampling
-from clawpipe.model.engines.lora_servers import Card, Facts, LoraServers
-from clawpipe.model.engines.servers import told
+from clawpipe.model.engines.lora_servers import SOON, Card, Facts, LoraServers
+from clawpipe.model.engines.servers import Where, server_of, told
 
 _GENERATE, _SERVER, _MODEL = "/generate", "/server_info", "/model_info"
 _LEAST = -1e4  # SGLang writes the least float32 where a log-prob is not finite
@@ -42,50 +42,47 @@ class SglangEngine(LoraServers):
     load, unload = "/load_lora_adapter", "/unload_lora_adapter"
     to_load = "start it with --enable-lora --max-lora-rank R --lora-target-modules all"
 
-    def generate(self, ids: Sequence[int], seed: int, sampling: Sampling) -> Completion:
+    def _turn(self, ids: Sequence[int], seed: int, sampling: Sampling, where: Where) -> Completion:
         """Sample one turn after a history.
 
         SGLang ends a turn at the model's own end tokens as well, and its `ignore_eos` switches off those that are asked for, too.
         So the turn is gone on with after an end that nobody asked for.
-
-        Raises:
-            DataError: the answer is not what this protocol says, or the base has other weights than when this engine was opened.
-            ConfigError, BusyError: see `Servers.post`.
         """
-        most = min(sampling.max_new_tokens, self._context - len(ids))
-        turn = self._sampled(ids, seed, sampling, most)
+        most = min(sampling.max_new_tokens, self.context - len(ids))
+        turn = self._sampled(ids, seed, sampling, most, where)
         while len(turn.ids) < most and turn.ids[-1] not in sampling.stop_ids:
-            more = self._sampled([*ids, *turn.ids], seed, sampling, most - len(turn.ids))
+            more = self._sampled([*ids, *turn.ids], seed, sampling, most - len(turn.ids), where)
             turn = _Part(turn.ids + more.ids, turn.logprobs + more.logprobs)
         return Completion(*turn, "stop" if turn.ids[-1] in sampling.stop_ids else "length")
 
-    def _sampled(self, ids: Sequence[int], seed: int, sampling: Sampling, most: int) -> _Part:
+    def _sampled(self, ids: Sequence[int], seed: int, sampling: Sampling, most: int, where: Where) -> _Part:
         body = {"input_ids": list(ids), "sampling_params": _params(sampling, seed, most), "return_logprob": True}
         body |= {"lora_path": self._name} if self._adapter else {}
-        answer = self._servers.post(_GENERATE, body, allowed=(400,) if self._adapter else ())
-        if answer.status_code == 400:  # somebody may have unloaded the adapter
-            self._load()
-            answer = self._servers.post(_GENERATE, body)
-        return _part(answer, most, self._weights)
+        answer = self._servers.post(_GENERATE, body, allowed=(400,), **where._asdict())
+        if answer.status_code == 400 and self._adapter and self._name in answer.text:
+            raise self._lost(answer)
+        part, weights = _part(self._servers.accepted(answer), most)
+        for version in weights:
+            self._require_weights(server_of(answer), version)
+        return part
 
-    def _load(self) -> None:
+    def _load(self, url: str) -> None:
         """Load the adapter. Raises ConfigError if it is of a form that SGLang would compute wrongly, or not at all."""
         config = json.loads((Path(str(self._adapter)) / "adapter_config.json").read_text(encoding="utf-8"))
         if unfit := next((name for name in _UNFIT if config.get(name)), None):
             what = f"SGLang scales all of an adapter by alpha / rank, and this one has {unfit}"
             raise ConfigError(what, str(self._adapter), "train with train.lora.variant: lora, or sample with another engine")
-        super()._load()
+        super()._load(url)
 
-    def _facts(self, cards: Sequence[Card]) -> Facts:
+    def _facts(self, url: str, card: Card) -> Facts:
         """A history of `max_req_input_len` tokens is refused; its turn may end a few tokens beyond that, which are not used."""
-        servers = [self._told(url, _SERVER, "max_req_input_len") for url in self._urls]
-        self._weights = {self._told(url, _MODEL, "weight_version")["weight_version"] for url in self._urls}
-        longest = [min(card["max_model_len"], said["max_req_input_len"]) for card, said in zip(cards, servers, strict=True)]
-        return Facts(min(longest), str(servers[0].get("version", "unknown")))
+        server, weights = self._told(url, _SERVER, "max_req_input_len"), self._told(url, _MODEL, "weight_version")
+        longest = min(card["max_model_len"], server["max_req_input_len"])
+        return Facts(longest, str(server.get("version", "unknown")), str(weights["weight_version"]))
 
     def _told(self, url: str, path: str, field: str) -> JsonObject:
         """Return what a server says at a path, which must hold the field."""
-        answer = self._servers.get(path, at=url, allowed=(404,))
+        answer = self._servers.get(path, at=url, allowed=(404,), timeout=SOON)
         said: Any = None
         with suppress(ValueError):  # no JSON
             said = answer.json()
@@ -117,12 +114,12 @@ def _params(sampling: Sampling, seed: int, most: int) -> JsonObject:
     }
 
 
-def _part(answer: httpx.Response, most: int, weights: Collection[object]) -> _Part:
-    """Read an answer, and check that it is one turn, or its beginning, with a log-prob per token.
+def _part(answer: httpx.Response, most: int) -> tuple[_Part, list[str]]:
+    """Read an answer, and check that it is one turn, or its beginning, with a log-prob per token. Returns it, and the versions of
+    the weights that sampled it.
 
     Args:
         most: tokens that were asked for.
-        weights: versions of the base's weights that may have sampled it.
 
     Raises:
         DataError: it is not.
@@ -131,7 +128,8 @@ def _part(answer: httpx.Response, most: int, weights: Collection[object]) -> _Pa
         said = answer.json()
         meta, ids = said["meta_info"], [int(token) for token in said["output_ids"]]
         reason, entries = str(meta["finish_reason"]["type"]), [(entry[0], entry[1]) for entry in meta["output_token_logprobs"]]
-        sampled_by = {meta["weight_version"], *(span["version"] for span in meta.get("weight_versions") or ())}
+        spans = [str(span["version"]) for span in meta.get("weight_versions") or ()]
+        weights = [*spans, str(meta["weight_version"])]
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise _wrong(answer, "the answer is no turn with token ids and log-probs") from error
     if reason == "abort":
@@ -140,11 +138,9 @@ def _part(answer: httpx.Response, most: int, weights: Collection[object]) -> _Pa
         raise _wrong(answer, f"the answer has {len(ids)} tokens and {len(entries)} log-probs of other ones")
     if not all(isinstance(value, int | float) and math.isfinite(value) and value > _LEAST for value, _ in entries):
         raise _wrong(answer, "a log-prob is not finite")
-    if not sampled_by <= set(weights):
-        raise _wrong(answer, "the weights of its base model have changed")
     if len(ids) > most or (len(ids) < most and reason != "stop"):
         raise _wrong(answer, f"a turn of {len(ids)} tokens ended by {reason!r}, and not by a token or the limit that was asked for")
-    return _Part(ids, [min(float(value), 0.0) for value, _ in entries])
+    return _Part(ids, [min(float(value), 0.0) for value, _ in entries]), weights
 
 
 def _wrong(answer: httpx.Response, what: str) -> DataError:

@@ -17,7 +17,8 @@ from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.config.engine import KEYS
 from clawpipe.errors import BusyError, ClawpipeError, ConfigError, DataError
 from clawpipe.model.engines.base import Completion, Sampling
-from clawpipe.model.engines.lora_servers import Card, Facts, LoraServers, described
+from clawpipe.model.engines.lora_servers import SOON, Card, Facts, LoraServers, described
+from clawpipe.model.engines.servers import Where, server_of
 
 _GENERATE = "/inference/v1/generate"
 _LEAST = -9998.0  # vLLM writes -9999 where a log-prob is not finite
@@ -31,27 +32,22 @@ class VllmEngine(LoraServers):
     load, unload = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
     to_load = "start it with --enable-lora --max-lora-rank R, and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 in its environment"
 
-    def generate(self, ids: Sequence[int], seed: int, sampling: Sampling) -> Completion:
-        """Sample one turn after a history.
-
-        Raises:
-            DataError: the answer is not what this protocol says, or its weights changed while it was sampled.
-            ConfigError, BusyError: see `Servers.post`.
-        """
+    def _turn(self, ids: Sequence[int], seed: int, sampling: Sampling, where: Where) -> Completion:
         body = {"model": self._model, "token_ids": list(ids), "sampling_params": _params(sampling, seed)}
-        answer = self._servers.post(_GENERATE, body, allowed=(403, 404))
-        if answer.status_code == 404 and self._adapter:  # somebody has unloaded it
-            self._load()
-            answer = self._servers.post(_GENERATE, body)
+        answer = self._servers.post(_GENERATE, body, allowed=(403, 404), **where._asdict())
+        if answer.status_code == 404 and self._adapter and self._name in answer.text:
+            raise self._lost(answer)
         if not answer.is_success:
             raise ConfigError(described(answer), str(answer.url), "use vLLM 0.32 or later, started with --enable-scale-out")
-        return _completion(answer, sampling, self._context - len(ids))
+        turn, weights = _completion(answer, sampling, self.context - len(ids))
+        self._require_weights(server_of(answer), weights)
+        return turn
 
-    def _facts(self, cards: Sequence[Card]) -> Facts:
+    def _facts(self, url: str, card: Card) -> Facts:
         version = "unknown"
         with suppress(ClawpipeError, ValueError, KeyError, TypeError):
-            version = str(self._servers.get("/version", at=self._urls[0]).json()["version"])
-        return Facts(min(card["max_model_len"] for card in cards), version)
+            version = str(self._servers.get("/version", at=url, timeout=SOON).json()["version"])
+        return Facts(card["max_model_len"], version)
 
 
 def _params(sampling: Sampling, seed: int) -> JsonObject:
@@ -70,8 +66,8 @@ def _params(sampling: Sampling, seed: int) -> JsonObject:
     }
 
 
-def _completion(answer: httpx.Response, sampling: Sampling, room: int) -> Completion:
-    """Read an answer, and check that it is one turn with a log-prob per token.
+def _completion(answer: httpx.Response, sampling: Sampling, room: int) -> tuple[Completion, str | None]:
+    """Read an answer, and check that it is one turn with a log-prob per token; return it, and the version of the weights, if told.
 
     Args:
         room: tokens that the context had left.
@@ -85,7 +81,7 @@ def _completion(answer: httpx.Response, sampling: Sampling, room: int) -> Comple
         content = choice["logprobs"]["content"]
         logprobs = [min(float(entry["logprob"]), 0.0) for entry in content]
         same = [entry["token_id"] for entry in content] == ids
-        versions = len(choice.get("weight_versions") or [])
+        versions = [str(span["version"]) for span in choice.get("weight_versions") or []]
     except (ValueError, KeyError, TypeError) as error:
         raise _wrong(answer, "the answer is no turn with token ids and log-probs") from error
     if reason == "abort":
@@ -94,13 +90,13 @@ def _completion(answer: httpx.Response, sampling: Sampling, room: int) -> Comple
         raise _wrong(answer, f"the answer has {len(ids)} tokens and {len(content)} log-probs of other ones")
     if not all(math.isfinite(value) and value > _LEAST for value in logprobs):
         raise _wrong(answer, "a log-prob is not finite")
-    if versions > 1:
+    if len(versions) > 1:
         raise _wrong(answer, "its weights changed while it sampled a turn")
     if not _ended(ids, reason, sampling, room):
         raise _wrong(
             answer, f"a turn of {len(ids)} tokens ended by {reason!r}, and not by the token or the limit that was asked for"
         )
-    return Completion(ids, logprobs, reason)
+    return Completion(ids, logprobs, reason), versions[0] if versions else None
 
 
 def _ended(ids: Sequence[int], reason: str, sampling: Sampling, room: int) -> bool:

@@ -70,18 +70,32 @@ class SampledRow(BaseModel):
     logprobs: dict[int, float]
 
 
+class Place(BaseModel):
+    """A history, and the log-probs of the tokens that are likeliest after it, by the model's own forward at a temperature."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    ids: tuple[int, ...]
+    logprobs: dict[int, float]
+    temperature: float
+
+
 class EngineAgreement(Agreement):
     """What the check of an engine found.
 
     Attributes:
         sampled: rows for the trainer's check, where no weights are here to compare it with.
+        places: by which servers are known that come later.
+        where: URL of the server whose figures these are, of several the one that is farthest off.
     """
 
     sampled: tuple[SampledRow, ...] = ()
+    places: tuple[Place, ...] = ()
+    where: str = ""
 
     @property
     def figures(self) -> Agreement:
-        return Agreement.model_validate(self.model_dump(exclude={"sampled"}))
+        return Agreement.model_validate(self.model_dump(include=set(Agreement.model_fields)))
 
 
 def bound_of(dtype: str, quantization: Quantization) -> Bound:

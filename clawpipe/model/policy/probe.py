@@ -65,6 +65,15 @@ def forward_logprobs(model: Any, rows: Sequence[Sequence[int]], temperature: flo
         return [_row_logprobs(model, row, temperature) for row in rows]
 
 
+def likeliest(model: Any, ids: Sequence[int], temperature: float, count: int) -> dict[int, float]:
+    """Return the log-probs of the `count` likeliest tokens after `ids`, by the model's plain forward."""
+    with as_loaded(model):
+        logits = model(input_ids=torch.tensor([list(ids)], device=model.device), use_cache=False).logits[0, -1].float()
+    found = (logits / temperature).log_softmax(-1)
+    best = found.topk(min(count, len(found)))
+    return dict(zip(best.indices.tolist(), best.values.tolist(), strict=True))
+
+
 def _row_logprobs(model: Any, row: Sequence[int], temperature: float) -> list[float]:
     ids = torch.tensor([row], device=model.device)
     logprobs = (model(input_ids=ids, use_cache=False).logits[0, :-1].float() / temperature).log_softmax(-1)

@@ -30,6 +30,7 @@ from clawpipe.core.store.source import code_digest
 from clawpipe.core.system import faults
 from clawpipe.errors import DataError
 from clawpipe.model.engines.base import ENGINES
+from clawpipe.model.engines.witness import Witness
 from clawpipe.model.policy.agreement import OTHER_SERVER, Bound, EngineAgreement, bound_of, coarser, require_agreement
 from clawpipe.model.policy.spec import PolicySpec, policy_spec
 from clawpipe.play.environments.discovery import inputs_digest, source_digest
@@ -38,7 +39,7 @@ from clawpipe.play.environments.several import Named, named
 from clawpipe.play.workers.pool import WorkerPool
 from clawpipe.play.workers.request import CheckRequest, Job, ShardRequest, turns_of
 
-_AGREED: set[str] = set()  # policies on servers that this process has seen to be right
+_AGREED: dict[str, Witness | None] = {}  # policies on servers that this process has seen to be right, and how they are known
 
 
 class Chunk(BaseModel):
@@ -207,7 +208,7 @@ def _shard(pool: WorkerPool, work: Path, request: ShardRequest, inputs: list[str
     """
     extensions = source_digest(request.environment, request.python), ENGINES.source_digest(request.engine.name)
     code = code_digest(__name__), *extensions  # of an unfinished step that was edited, no shard is taken
-    content = request.model_dump(exclude={"policy", "engine"}) | {"engine": canonical(request.engine), "code": code}
+    content = request.model_dump(exclude={"policy", "engine", "witness"}) | {"engine": canonical(request.engine), "code": code}
     content |= {"policy_version": request.policy.policy_version, "inputs": inputs}
     directory = work / "shards" / sha256_json(content)[:24]
     with exclusive(directory.with_suffix(".lock"), "the shard", wait=True):  # whoever comes second finds it
@@ -217,8 +218,8 @@ def _shard(pool: WorkerPool, work: Path, request: ShardRequest, inputs: list[str
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
         fresh = directory / "fresh"
-        require_engine(pool, request.policy, request.engine)
-        rows = pool.run(Job(request=request, output=str(fresh)))
+        witness = require_engine(pool, request.policy, request.engine)
+        rows = pool.run(Job(request=request.model_copy(update={"witness": witness}), output=str(fresh)))
         assert pq.read_metadata(fresh).num_rows == rows
         fsync(fresh)
         faults.kill_point("rollouts.before_rename")
@@ -228,8 +229,8 @@ def _shard(pool: WorkerPool, work: Path, request: ShardRequest, inputs: list[str
         return final
 
 
-def require_engine(pool: WorkerPool, policy: PolicySpec, engine: EngineSpec) -> None:
-    """Raise if a server's log-probs of this policy differ from the model's own.
+def require_engine(pool: WorkerPool, policy: PolicySpec, engine: EngineSpec) -> Witness | None:
+    """Raise if a server's log-probs of this policy differ from the model's own; return by what servers are known that come later.
 
     Each process checks a policy once, before it samples: an earlier check says nothing about the weights that the server holds now.
 
@@ -237,13 +238,15 @@ def require_engine(pool: WorkerPool, policy: PolicySpec, engine: EngineSpec) -> 
         DataError: the log-probs differ by more than the server's precision explains.
     """
     if not engine.is_policy_server:
-        return
+        return None
     asked = sha256_json([policy.model_dump(), engine.model_dump(mode="json")])
     with _maker(asked):
         if asked not in _AGREED:
             found = EngineAgreement.model_validate(pool.run(Job(request=CheckRequest(policy=policy, engine=engine))))
-            require_agreement(found, engine_bound(policy, engine), ", ".join(engine.url) or engine.name, OTHER_SERVER)
-            _AGREED.add(asked)
+            where, bound = found.where or ", ".join(engine.url) or engine.name, engine_bound(policy, engine)
+            require_agreement(found, bound, where, OTHER_SERVER)
+            _AGREED[asked] = Witness(places=found.places, bound=bound) if found.places else None
+        return _AGREED[asked]
 
 
 def engine_bound(policy: PolicySpec, engine: EngineSpec) -> Bound:

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from clawpipe.model.engines.base import Conversations, Engine, HoldsModel, Rescores, Sampling
-from clawpipe.model.policy.agreement import Agreement, EngineAgreement, SampledRow, agreement
-from clawpipe.model.policy.probe import Probe, forward_logprobs
+from clawpipe.model.policy.agreement import Agreement, EngineAgreement, Place, SampledRow, agreement
+from clawpipe.model.policy.probe import Probe, forward_logprobs, likeliest
 
 COOL = 0.7  # so far from 1 that log-probs of another temperature are off by more than bfloat16 explains
 _TOKENS = 12  # of a turn; no token stops it
 _MUCH_CLOSER = 0.1
+_LIKELY = 256  # tokens of a place: nearly all that are ever drawn there
 
 
 def compare_engine(engine: Engine, model: Any, probe: Probe, temperature: float = COOL) -> Agreement:
@@ -26,6 +27,13 @@ def compare_engine(engine: Engine, model: Any, probe: Probe, temperature: float 
     found = agreement("engine", layout, [*recorded, *scored], [*cool, *own])
     raw = agreement("engine", layout, recorded, plain)
     return found.model_copy(update={"kind": "raw"}) if raw.mean < _MUCH_CLOSER * found.mean else found
+
+
+def places_of(model: Any, probe: Probe, temperature: float = COOL) -> tuple[Place, ...]:
+    """Return the likeliest tokens after each prompt of the probe, by the model's plain forward: whoever holds it can be known by
+    them."""
+    prompts = list(dict.fromkeys(map(tuple, probe.prompts)))
+    return tuple(Place(ids=ids, logprobs=likeliest(model, ids, temperature, _LIKELY), temperature=temperature) for ids in prompts)
 
 
 def compare_with_itself(engine: Any, probe: Probe) -> EngineAgreement:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from clawpipe.core.basics.json_types import JsonObject, Options, Row
 from clawpipe.core.config.engine import EngineSpec
 from clawpipe.core.config.environment import EnvironmentSpec
+from clawpipe.model.engines.witness import Witness
 from clawpipe.model.policy.spec import PolicySpec
 
 
@@ -69,6 +70,7 @@ class ShardRequest(_Request):
     max_turns: int
     waves: int = 1
     seed: int
+    witness: Witness | None = Field(default=None, description="by which servers are known that hold the policy")
 
     @property
     def played(self) -> EnvironmentSpec:

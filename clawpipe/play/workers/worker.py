@@ -28,10 +28,22 @@ from clawpipe.core.store.datasets import write_parquet
 from clawpipe.core.system import faults
 from clawpipe.core.system.machine import as_clawpipe_error
 from clawpipe.errors import ClawpipeError
-from clawpipe.model.engines.base import ENGINES, Closes, Described, Engine, HoldsModel, Remembers, Sampling, Scores, open_engine
+from clawpipe.model.engines.base import (
+    ENGINES,
+    Closes,
+    Described,
+    Engine,
+    HoldsModel,
+    OnServers,
+    Remembers,
+    Sampling,
+    Scores,
+    open_engine,
+)
+from clawpipe.model.policy.agreement import EngineAgreement
 from clawpipe.model.policy.base import resolve_base
 from clawpipe.model.policy.load import load_policy, resolve_device
-from clawpipe.model.policy.probe import probe_at, probe_for, runs
+from clawpipe.model.policy.probe import Probe, probe_at, probe_for, runs
 from clawpipe.model.policy.renderer import Renderer
 from clawpipe.model.policy.spec import PolicySpec
 from clawpipe.model.policy.template import open_renderer
@@ -41,7 +53,7 @@ from clawpipe.play.environments.discovery import PLAYERS
 from clawpipe.play.environments.play import Plays
 from clawpipe.play.environments.several import open_world
 from clawpipe.play.workers.chats import chat_episodes, endpoint_rows
-from clawpipe.play.workers.compare import COOL, compare_engine, compare_with_itself
+from clawpipe.play.workers.compare import COOL, compare_engine, compare_with_itself, places_of
 from clawpipe.play.workers.episodes import EpisodeLimits, run_episodes, trajectory_rows
 from clawpipe.play.workers.merge import divergences, merge
 from clawpipe.play.workers.request import (
@@ -111,7 +123,7 @@ class Worker:
 
     def _rows(self, request: ShardRequest) -> list[Row]:
         if request.environment in PLAYERS.built_in and not request.engine.is_endpoint:
-            engine = self._engine(request.policy, request.engine)
+            engine = self._sampler(request)
             return PLAYERS.load(request.environment)(request, self._environment(request), engine)
         return self._from_endpoint(request) if request.engine.is_endpoint else self._recorded(request)
 
@@ -127,7 +139,7 @@ class Worker:
         """Roll out with the policy, and record every token."""
         environment = self._environment(request)
         renderer = _renderer(request.policy.base, request.policy.tool_call_format, environment)
-        engine = self._engine(request.policy, request.engine)
+        engine = self._sampler(request)
         limits = EpisodeLimits(request.temperature, request.max_new_tokens, request.max_turns, engine.context)
         items = [TaskItem.from_row(row) for row in request.items]
         shown = request.prompts or [row["messages"] for row in request.items]
@@ -137,6 +149,13 @@ class Worker:
         )
         described = engine.described if isinstance(engine, Described) else None
         return list(trajectory_rows(rollouts, request.policy.policy_version, renderer.digest, request.temperature, described))
+
+    def _sampler(self, request: ShardRequest) -> Engine:
+        """Return the engine of a shard, whose servers are known to hold the policy."""
+        engine = self._engine(request.policy, request.engine)
+        if request.witness and isinstance(engine, OnServers):
+            engine.require(request.witness)
+        return engine
 
     def _environment(self, request: ShardRequest) -> Plays:
         """Return the environment of a request: the last one, or a new one."""
@@ -166,8 +185,10 @@ class Worker:
             if policy.elsewhere:
                 return compare_with_itself(engine, probe_at(Path(policy.base))).model_dump(mode="json")
             model = engine.model if isinstance(engine, HoldsModel) else _load(policy, self._device)
-            temperature = 1.0 if spec.is_service else COOL
-            return compare_engine(engine, model, probe_for(model, Path(policy.base)), temperature).model_dump()
+            probe, temperature = probe_for(model, Path(policy.base)), 1.0 if spec.is_service else COOL
+            if isinstance(engine, OnServers):
+                return _farthest(engine, model, probe).model_dump(mode="json")
+            return compare_engine(engine, model, probe, temperature).model_dump()
 
     def _scoring(self, policy: PolicySpec) -> Scores:
         """Return the embedded engine, which scores all given tokens, with the policy."""
@@ -190,6 +211,13 @@ class Worker:
         """End what runs for this worker: environments, and the policy that servers hold."""
         self._leave()
         self.release()
+
+
+def _farthest(servers: OnServers, model: Any, probe: Probe) -> EngineAgreement:
+    """Compare each server, and return the figures of the one that is farthest off."""
+    found = [(compare_engine(server, model, probe), url) for url, server in servers.each().items()]
+    figures, url = max(found, key=lambda one: one[0].mean)
+    return EngineAgreement(**figures.model_dump(), places=places_of(model, probe), where=url)
 
 
 def _load(policy: PolicySpec, device: str) -> Any:

@@ -16,6 +16,7 @@ import secrets
 import socket
 import time
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -35,9 +36,14 @@ _SAME_START = 2.0  # seconds by which two readings of one process's start may di
 
 
 class ProcessId(BaseModel):
-    """A process for good: numbers are used again, but not by one that started at the same time."""
+    """A process for good: numbers are used again, but not by one that started at the same time.
+
+    Attributes:
+        space: within which a number is of one process. Two containers may have one host name, and two machines as well.
+    """
 
     host: str
+    space: str = ""
     number: int
     started: float = Field(description="seconds since 1970")
 
@@ -49,11 +55,11 @@ class ProcessId(BaseModel):
     @classmethod
     def of(cls, number: int) -> ProcessId:
         """Return the identity of a process of this machine, which must be there or be a child that nobody has waited for."""
-        return cls(host=socket.gethostname(), number=number, started=psutil.Process(number).create_time())
+        return cls(host=socket.gethostname(), space=_space(), number=number, started=psutil.Process(number).create_time())
 
     @property
     def is_here(self) -> bool:
-        return self.host == socket.gethostname()
+        return self.host == socket.gethostname() and self.space in ("", _space())  # older records name no space
 
     def find(self) -> psutil.Process | None:
         """Return the process; None if it has ended, or another one has its number."""
@@ -63,6 +69,15 @@ class ProcessId(BaseModel):
             return process if same and process.status() != psutil.STATUS_ZOMBIE else None
         except psutil.NoSuchProcess:
             return None
+
+
+@cache
+def _space() -> str:
+    """Return what tells this boot of the kernel, and this space of process numbers, from others; "" where Linux does not say."""
+    try:
+        return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return ""
 
 
 class Run(BaseModel):
@@ -152,6 +167,14 @@ def is_asked_to_stop(home: Home, run_id: str) -> bool:
     return (records(home) / f"{run_id}{_REQUEST}").exists()
 
 
+def _now(home: Home) -> float:
+    """Return the time by the clock that dates the files of the home: on a shared disk another one than this machine's."""
+    with suppress(OSError):
+        (clock := records(home) / ".clock").touch()
+        return clock.stat().st_mtime
+    return time.time()
+
+
 def _judged(home: Home, run: Run, heard: float) -> Run:
     """Return a run with the state that follows; `heard` is when its record was last renewed, in seconds since 1970."""
     asked = is_asked_to_stop(home, run.id)
@@ -159,7 +182,7 @@ def _judged(home: Home, run: Run, heard: float) -> Run:
         run.state, run.why = "stopped", "it was asked to stop"
     if run.has_ended or run.process is None:
         return run
-    if run.process.find() if run.process.is_here else time.time() - heard < _SILENT_SECONDS:
+    if run.process.find() if run.process.is_here else _now(home) - heard < _SILENT_SECONDS:
         run.state = "stopping" if asked else run.state
         return run
     gone = "its process is gone" if run.process.is_here else f"nothing is heard of it any more on {run.process.host}"

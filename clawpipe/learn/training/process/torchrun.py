@@ -15,8 +15,9 @@ from pathlib import Path
 
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-from clawpipe.errors import ClawpipeError, ConfigError
+from clawpipe.errors import BusyError, ClawpipeError, ConfigError
 from clawpipe.learn.children.answer import read_request
+from clawpipe.learn.children.ranks import parted
 from clawpipe.learn.training.request import TrainRequest
 
 _MODULE = "clawpipe.learn.training"
@@ -31,9 +32,17 @@ def main(argv: list[str]) -> int:
     except subprocess.CalledProcessError as failed:
         return failed.returncode
     except ClawpipeError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return error.exit_code
+        return _told(error)
+    except Exception as error:
+        if (known := parted(error)) is None:
+            raise
+        return _told(known)
     return 0
+
+
+def _told(error: ClawpipeError) -> int:
+    print(f"{type(error).__name__}: {error}", file=sys.stderr)
+    return error.exit_code
 
 
 def worst(codes: Iterable[int]) -> int:
@@ -62,6 +71,9 @@ def _accelerate(config: str, arguments: list[str]) -> None:
 
     try:
         launch_command(launch_command_parser().parse_args(["--config_file", config, *arguments]))
+    except ConnectionError as error:  # the port is in use
+        said = str(error).partition(". ")[0]
+        raise BusyError(f"accelerate refuses: {said}", config, "set another main_process_port, or end what uses it") from error
     except (ImportError, OSError, TypeError, ValueError) as error:
         raise ConfigError(f"accelerate refuses: {error}", config, "the shipped configs lie in configs/accelerate/") from error
 
