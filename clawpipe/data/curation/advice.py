@@ -25,6 +25,7 @@ _ANY = "see why in docs/curation.md, and the rows with `clawpipe contract check 
 _REMEDIES: Mapping[str, str] = {
     **dict.fromkeys(_UNJUDGED, _JUDGE),
     "scorer ": f"the environment's `verify` raised: logs/{LOG} in the home has message, traceback and row",
+    "replayed without success": "set curation.sampling.replay_nights to 0, or give the environment's outcomes `success`",
     "demonstration without success": "`clawpipe env check NAME` plays the environment's demonstrations: each has to succeed",
     "no success": "set curation.imitate to chosen, or curation.filters.success_only to false; or give rows that succeeded",
     "every turn blamed": "users or judges called each turn wrong: train kto or dpo on them, or add rows that went well",

@@ -103,7 +103,8 @@ def curate(
     _check(config, method, versions, {"trajectories": trajectories, "scores": scores})
     of_method = {"method": method, "w_rl": weights[0], "w_opd": weights[1], "hint": hint, "versions": list(versions)}
     of_method["row_means"] = row_means = METHODS[method].labels or (normalise == "sequence" and not METHODS[method].pairs)
-    of_method["replayed_from"] = _first_file(store, trajectories, earlier)
+    of_method["replayed_from"] = replayed_from = _first_file(store, trajectories, earlier)
+    of_method["imitated_from"] = replayed_from if METHODS[method].uses_ratios else _BEYOND_ALL
     idle = tuple(sorted(idle_steps(config, {ref.name for ref in near}, row_means)))
     question = Question(items, tuple(earlier_items), config, method, of_method, tuple(near), idle, threads, memory)
     with _memory_errors(memory):

@@ -126,7 +126,8 @@ select
         case
             when $step_weight = 0 or $method = 'ppo' then reward
             else reward + $step_weight * coalesce(list_avg(list_filter(turn_scores, lambda s: s is not null)), 0)
-        end as reward
+        end as reward,
+        demonstration or file_index >= $imitated_from as demonstration
     ),
     bounded.reward as outcome, 1.0::double as weight, file_index >= $replayed_from as replayed,
     case when answered is not null then corrections_in(answered, blamed, praised) else [] end as corrected,

@@ -51,7 +51,8 @@ select
         when tokens = 'recorded' and temperature = 0 then 'sampled at temperature 0'
         when not finite then 'log-prob not finite'
         when logprobs_fault is not null then logprobs_fault
-        when demonstration and success is not true then 'demonstration without success'
+        when demonstration and success is not true
+        then case when replayed then 'replayed without success' else 'demonstration without success' end
         when len($filters_endings::varchar[]) > 0 and not list_contains($filters_endings::varchar[], ending) then 'attempt ' || ending
         when is_cut then 'attempt ' || ending
         when length < $filters_min_tokens::int then 'too short'

@@ -28,7 +28,7 @@ factors as (
     select slice, factor / mean as factor from slices cross join total
 )
 select
-    previous.* replace (weight * factor * case when demonstration then $demonstrations_weight else 1 end as weight),
+    previous.* replace (weight * factor * case when demonstration and not replayed then $demonstrations_weight else 1 end as weight),
     slice, size,
     null::varchar as reason
 from previous join sized using (lot) join factors using (slice)

@@ -12,7 +12,7 @@ select
     (select count(distinct group_id) from previous) as groups,
     (select sum(length)::bigint from previous) as tokens,
     (select sum(trained)::bigint from previous) as trained_tokens,
-    (select nullif(count_if(demonstration), 0) from previous) as demonstrations,
+    (select nullif(count_if(demonstration and not replayed), 0) from previous) as demonstrations,
     (
         select nullif(count_if(replayed or policy_version is distinct from ($versions::varchar[])[1]), 0) from previous
         where len($versions::varchar[]) > 0
