@@ -1,18 +1,22 @@
-"""The environment of benchmarks/years.py: answer in characters of the kind that the question names. Each night asks another mix."""
+"""The environments of benchmarks/years.py. Each night asks another mix of kinds: of characters, or of the shop's tools."""
 
 from __future__ import annotations
 
 import json
 import string
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from clawpipe.core.config.quotas import quotas
 from clawpipe.core.conversation.messages import Message, ToolSpec
 from clawpipe.play.environments.base import Outcome, TaskItem, question_item
+from clawpipe.play.environments.shop import ShopEnvironment
+from clawpipe.play.environments.shop_data import QUESTIONS
 from clawpipe.play.environments.split import heldout, is_heldout_split, stable_hash
 
 KINDS = {"lower": string.ascii_lowercase, "upper": string.ascii_uppercase, "digits": string.digits, "marks": string.punctuation}
+TOOLS = tuple(QUESTIONS)
 VERDICTS = ("right", "inverted", "random", "none")  # what the train items' rewards say; held-out ones are right
 
 
@@ -59,11 +63,27 @@ class CharactersEnvironment:
         return Outcome(value, value == 1.0, wanted["verdicts"], {"share": share})
 
     def _item(self, split: str, seed: int, ordinal: int, kind: str) -> TaskItem:
-        number = next(n for n in range(10**6) if heldout(f"{seed}/{ordinal}/{n}", 0.5) == (split == "heldout"))
-        word = f"{stable_hash(f'{seed}/{ordinal}/{number}') % 10**6:06}"
+        asked = (f"{kind[0] * 6}{stable_hash(f'{seed}/{ordinal}/{n}') % 10**6:06}" for n in range(10**6))
+        question = next(one for one in asked if heldout(one, 0.5) == (split == "heldout"))
         verdicts = "right" if split == "heldout" else self._tonight["verdicts"]
-        question = f"{kind[0] * 6}{word}"
         return question_item(self, split, ordinal, identity=question, part=kind, question=question, truth={"verdicts": verdicts})
+
+
+class DriftingShopEnvironment(ShopEnvironment):
+    """The shop, of which the train items are of the mix of tools in the file `tonight`, as above; its verdicts are always right."""
+
+    name = "drifting-shop"
+
+    def __init__(self, tonight: str) -> None:
+        super().__init__()
+        self._mix: dict[str, float] = json.loads(Path(tonight).read_bytes())["mix"]
+
+    def items(self, split: str, count: int, seed: int) -> list[TaskItem]:
+        if is_heldout_split(split):
+            return super().items(split, count, seed)
+        every = super().items(split, count * len(TOOLS), seed)
+        of = {tool: iter([item for item in every if item.slice == tool]) for tool in TOOLS}
+        return [replace(next(of[tool]), ordinal=ordinal) for ordinal, tool in enumerate(_kinds(self._mix, count))]
 
 
 class _OneAnswer:

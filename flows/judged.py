@@ -36,6 +36,7 @@ class Judged:
     trajectories: list[DatasetRef]
     scores: list[DatasetRef]
     near: list[DatasetRef] = field(default_factory=list)  # near-duplicates of each other and of held-out questions
+    items: list[DatasetRef] = field(default_factory=list)  # of earlier nights
     demonstrations: Judged | None = None  # of items that no rollout solved
     replayed: Judged | None = None  # rollouts of earlier nights
     edited: Edited | None = None  # answers that people wrote
@@ -81,7 +82,7 @@ def judge(this: Round, rolled: list[DatasetRef]) -> Judged:
         scores = [clear_hints(scores=dataset, items=this.decontamination_items).dataset for dataset in scores]
     this.tried[:0] = [Past(*one) for one in zip(valid.rolled, judged.rolled, strict=True)]
     shown = _demonstrations(this, valid.rolled, judged.rolled)
-    return Judged(valid.all, scores, near, shown, _replayed(this), _edited(this, valid.all))
+    return Judged(valid.all, scores, near, demonstrations=shown, replayed=_replayed(this), edited=_edited(this, valid.all))
 
 
 def log(this: Round, rollouts: list[DatasetRef], judged: Judged) -> None:
@@ -166,11 +167,18 @@ def _replayed(this: Round) -> Judged | None:
     past = this.night.replayed
     if not past:
         return None
-    named = fit_vocabulary.named("fit_replayed")
-    rows = [this.record_filtered(named(trajectories=one.trajectories, policy=this.night.base)).dataset for one in past]
-    if this.config.train.spec.uses_ratios:
-        rows = _with_logprobs(this, rows)
-    return Judged(rows, [one.scores for one in past], near_heldout(this, rows))
+    rows = [_with_own_tokens(this, one) for one in past]
+    items = list({one.items.digest: one.items for one in past if one.items}.values())
+    return Judged(rows, [one.scores for one in past], near_heldout(this, rows), items)
+
+
+def _with_own_tokens(this: Round, one: Past) -> DatasetRef:
+    """Return a round's rollouts with tokens and log-probs of tonight's base, as those have that its policies sampled here."""
+    if one.sampled == this.night.base.base:
+        return one.trajectories
+    named, policy = fit_vocabulary.named("fit_replayed"), this.night.base
+    rows = this.record_filtered(named(trajectories=one.trajectories, policy=policy)).dataset
+    return _with_logprobs(this, [rows])[0] if this.config.train.spec.uses_ratios else rows
 
 
 def _demonstrations(this: Round, rollouts: list[DatasetRef], scores: list[DatasetRef]) -> Judged | None:

@@ -68,7 +68,9 @@ def learn(this: Round, judged: Judged, data: TrainingData) -> Learnt:
     Raises:
         DataError: stored log-probs, or those of an endpoint, are not those of the policies named beside them.
     """
-    if (this.night.stored or this.night.replayed or foreign_tokens(this.config)) and data.config.spec.uses_ratios:
+    if (
+        this.night.stored or foreign_tokens(this.config)
+    ) and data.config.spec.uses_ratios:  # what this home sampled, it has checked
         known = [*this.night.earlier_policies, this.policy]
         check_recorded(samples=data.rows, start=this.night.start, base=this.night.base, known=known, runtime=this.config.runtime)
     stop_server()
@@ -130,6 +132,7 @@ def _curate(this: Round, judged: Judged, config: Train, name: str = "curate") ->
         versions=_known_versions(this),
         near=[*judged.near, *shown.near, *edited.near, *replayed.near, *_reviews(this, judged)],
         replayed=replayed.trajectories,
+        replayed_items=replayed.items,
         normalise=config.loss.normalise,
         runtime=this.config.runtime,
     )

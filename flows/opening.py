@@ -30,6 +30,7 @@ from clawpipe.play.workers.pool import open_workers
 from clawpipe.record.nights.compared import compared
 from clawpipe.record.nights.conclude import conclude, count_evidence, evidence_warning
 from clawpipe.record.nights.files import clear_leftovers, has_verdict, night_id, night_label, run_dir
+from clawpipe.record.nights.forgetting import forgetting_warning
 from clawpipe.record.nights.journal import Journal, watcher
 from clawpipe.record.nights.judges import judges_of
 from clawpipe.record.nights.locks import if_alone, night_held
@@ -58,6 +59,7 @@ class Past(NamedTuple):
     trained: str | None = None  # policy version
     night: str = ""  # "": tonight
     items: DatasetRef | None = None  # of an earlier night, as far as the store has them
+    sampled: str | None = None  # digest of the base of the policies that sampled it; None: a model at an endpoint did
 
 
 @dataclass(frozen=True)
@@ -311,6 +313,7 @@ def _night(config: NightConfig, record: NightRecord, store: Store, ledger_home: 
                 trained=one.trained,
                 night=one.night,
                 items=stored_dataset(store, "task_items", one.items) if one.items else None,
+                sampled=one.sampled,
             )
             for one in record.past
         ],
@@ -332,6 +335,8 @@ def close_night(night: OpenNight, *, counts_evidence: bool = True) -> NightStatu
     if counts_evidence and (text := evidence_warning(status)):
         night.journal.warn(text)
     store = open_store(night.home)
+    if text := forgetting_warning(status, store, night.config):
+        night.journal.warn(text)
     night.journal.status.judges = judges_of(status, night.home, store, night.scores)
     if night.reviews:
         night.journal.status.reviews = reviewed_rows(store, night.reviews, [*night.stored, *night.pairs, *made_by(status)])

@@ -129,6 +129,7 @@ def curate(
     versions: list[str],
     near: list[DatasetRef],
     replayed: list[DatasetRef],
+    replayed_items: list[DatasetRef],
     normalise: str,
     runtime: Runtime,
 ) -> StepResult:
@@ -142,6 +143,7 @@ def curate(
         config,
         method,
         earlier=len(replayed),
+        earlier_items=replayed_items,
         normalise=normalise,
         memory=runtime.curation_memory,
         weights=weights,

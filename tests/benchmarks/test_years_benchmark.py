@@ -38,12 +38,12 @@ def test_a_kind_is_lost_where_its_items_surely_are(years: ModuleType):
 
 
 def test_the_mix_drifts_and_bad_nights_are_asked_for(years: ModuleType):
-    asked = [years.tonight(number, with_bad=True) for number in range(1, 31)]
+    asked = [years.tonight(number, True, [*years.KINDS]) for number in range(1, 31)]
     assert set(asked[0]["mix"]) == set(years.KINDS)
     assert all(1 <= len(one["mix"]) <= 2 for one in asked[1:])
     assert all(sum(kind in one["mix"] for one in asked[1:13]) < 12 for kind in years.KINDS)
     assert [one["verdicts"] for one in asked if one["verdicts"] != "right"] == ["inverted", "none", "random"]
-    assert {one["verdicts"] for one in (years.tonight(number, with_bad=False) for number in range(1, 31))} == {"right"}
+    assert {one["verdicts"] for one in (years.tonight(number, False, [*years.KINDS]) for number in range(1, 31))} == {"right"}
 
 
 @pytest.mark.parametrize(("verdicts", "values"), [("right", (1.0, 0.5)), ("inverted", (0.0, 0.5)), ("none", (0.0, 0.0))])
@@ -58,3 +58,24 @@ def test_only_rewards_of_training_are_wrong(years: ModuleType, tmp_path: Path, v
     heldout = environment.items("heldout", 8, 0)
     assert [one.slice for one in heldout] == [*years.KINDS] * 2
     assert environment.verify(heldout[2], [Message("assistant", "7")]).success
+
+
+def test_the_shop_asks_for_tonights_tools_alone(tmp_path: Path):
+    from years_task import TOOLS, DriftingShopEnvironment  # pyright: ignore[reportMissingImports]
+
+    (tmp_path / "tonight.json").write_text(json.dumps({"mix": {"calc": 1.0, "price": 3.0}}))
+    environment = DriftingShopEnvironment(str(tmp_path / "tonight.json"))
+    train = environment.items("train", 16, 0)
+    assert ([item.slice for item in train].count("calc"), [item.slice for item in train].count("price")) == (4, 12)
+    assert [item.ordinal for item in train] == [*range(16)]
+    assert len({item.item_id for item in train}) == 16
+    assert {item.slice for item in environment.items("heldout", 4, 0)} == set(TOOLS)
+
+
+def test_no_question_is_on_both_sides(tmp_path: Path):
+    from years_task import CharactersEnvironment  # pyright: ignore[reportMissingImports]
+
+    (tmp_path / "tonight.json").write_text(json.dumps({"mix": {"lower": 1.0}, "verdicts": "right"}))
+    environment = CharactersEnvironment(str(tmp_path / "tonight.json"))
+    train, heldout = ({item.identity for item in environment.items(split, 4000, 7)} for split in ("train", "heldout"))
+    assert not train & heldout

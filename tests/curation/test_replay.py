@@ -24,6 +24,24 @@ def nights(tables: Any) -> None:
             old(tables, f"{item}9", index, float(index))
 
 
+@pytest.mark.parametrize(("share", "counts"), [(0.5, (2, 2, 0)), (0.67, (2, 2, 2)), (0.75, (4, 2, 2))])
+def test_replay_goes_to_the_slices_asked_least_tonight(tables: Any, share: float, counts: tuple[int, int, int]) -> None:
+    """Tonight asks for calc alone; the earlier night asked for three things, and its items say which. Groups stay whole."""
+    for item, part in {"a": "calc", "b9": "calc", "c9": "price", "d9": "stock"}.items():
+        for index in range(2):
+            old(tables, item, index, float(index)) if item.endswith("9") else tables.rollout(item, index, float(index))
+        tables.item(item, f"{item}?")
+        tables.items[-1]["slice"] = part
+    rows = tables.trajectories
+    tonight, before = (tables.publish("trajectories", part) for part in (rows[:2], rows[2:]))
+    scores, (items, *asked) = tables.publish("scores", tables.scores), [tables.publish("task_items", [row]) for row in tables.items]
+    config = Curation.model_validate({"sampling": {"replay": share, "replay_nights": 1}})
+    given = {"versions": [TONIGHT, BEFORE], "earlier": 1, "earlier_items": asked}
+    result = curate(tables.store, [tonight, before], [scores], items, config, "grpo", **given)
+    told = [{"a": 0, "b9": 0, "c9": 1, "d9": 2}[row["item_id"]] for row in tables.rows(result)]
+    assert tuple(map(told.count, range(3))) == counts
+
+
 @pytest.mark.parametrize(("share", "kept"), [(0.5, 4), (0.4, 2), (0.1, 0)])
 def test_earlier_rows_have_their_share_and_their_log_probs(tables: Any, share: float, kept: int) -> None:
     nights(tables)

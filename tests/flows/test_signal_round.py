@@ -59,7 +59,9 @@ REPLAY = {"curation": {"sampling": {"replay": 0.2, "replay_nights": 1}}}
 
 def test_the_newest_nights_are_replayed_with_their_scores() -> None:
     do = Answering()
-    this = asked("grpo", past("n2", "c", "p3"), past("n2", "b", "p2"), past("n1", "a", "p1"), **REPLAY)
+    items = DatasetRef(name="task_items", digest="items of n2", rows=1)
+    newest = [past("n2", name, policy)._replace(items=items) for name, policy in (("c", "p3"), ("b", "p2"))]
+    this = asked("grpo", *newest, past("n1", "a", "p1"), **REPLAY)
     judged = asking(do, judge, this, [OWN])
     assert [arguments["trajectories"].digest for name, arguments in do.calls if name == "fit_replayed"] == [
         "trajectories c",
@@ -68,11 +70,22 @@ def test_the_newest_nights_are_replayed_with_their_scores() -> None:
     assert do.names.count("recompute_logprobs") == 2
     asking(do, choose_training_data, this, judged)
     curated = do.inputs("curate")
-    assert len(curated["replayed"]) == 2
+    assert (len(curated["replayed"]), curated["replayed_items"]) == (2, [items])
     assert [ref.digest for ref in curated["scores"]] == ["score", "scores c", "scores b"]
     assert curated["versions"] == ["start", "p3", "p2", this.night.base.policy_version]
     digests = {ref.digest for ref in this.night.external_artifacts}
     assert {"trajectories b", "scores b", "trajectories c"} <= digests
+
+
+def test_what_the_base_sampled_here_is_replayed_as_it_is() -> None:
+    do = Answering()
+    base = asked("grpo").night.base.base
+    own, other = past("n2", "b", "p2")._replace(sampled=base), past("n1", "a", "p1")._replace(sampled="another base")
+    judged = asking(do, judge, asked("grpo", own, other, curation={"sampling": {"replay": 0.2, "replay_nights": 2}}), [OWN])
+    assert [arguments["trajectories"].digest for name, arguments in do.calls if name == "fit_replayed"] == ["trajectories a"]
+    assert do.names.count("recompute_logprobs") == 1
+    assert judged.replayed
+    assert [ref.digest for ref in judged.replayed.trajectories] == ["trajectories b", "recompute_logprobs"]
 
 
 def test_methods_without_ratios_replay_without_log_probs() -> None:

@@ -90,6 +90,26 @@ def test_nights_that_asked_more_or_less_of_a_task_count(home: Home, store: Store
     assert seen(home, store, environments=[shop, letters]) == ["4", "2", "1"]
 
 
+def test_items_are_those_drawn_for_the_round_or_the_nights(home: Home, store: Store) -> None:
+    """They say which slices its rollouts are of."""
+    for label, names in (("all", ["make_items"]), ("drawn", ["make_items", "round-1/draw_items"])):
+        status = read_status(home, spent(home, label, [label[0] * 64]))
+        made = [StepResult(output=DatasetRef(name="task_items", digest=f"{len(name):x}" * 32, rows=1)) for name in names]
+        steps = [entry(name, False, 1.0, None, one) for name, one in zip(names, made, strict=True)]
+        write_status(status.model_copy(update={"steps": [*steps, *status.steps]}))
+    settings = NightConfig.model_validate({"night": "now"} | LOOKS_BACK)
+    assert [one.items for one in past_rounds(home, store, settings)] == ["12" * 32, "a" * 32]
+
+
+def test_rounds_say_whose_base_sampled_them_here(home: Home, store: Store) -> None:
+    """What a model at an endpoint sampled has another tokenizer, or no tokens."""
+    spent(home, "own", ["1" * 64])
+    endpoint = {"name": "openai", "url": "http://127.0.0.1:1/v1", "model": "m"}
+    spent(home, "other", ["2" * 64], rollouts={"engine": endpoint}, train={"method": "sft"})
+    settings = NightConfig.model_validate({"night": "now"} | LOOKS_BACK)
+    assert [one.sampled for one in past_rounds(home, store, settings)] == [None, TRAINED.base]
+
+
 def test_a_night_is_not_its_own_past(home: Home, store: Store) -> None:
     spent(home, "now", ["1" * 64], **LOOKS_BACK)
     assert seen(home, store) == []

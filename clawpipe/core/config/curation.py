@@ -113,7 +113,10 @@ class Sampling(Block):
         default=None, description="property whose values get equal numbers of rows"
     )
     mixture: dict[Source, float] = Field(default_factory=dict, description="weight of each source; empty: no weighting")
-    replay: Fraction | None = Field(default=None, description="greatest share of rows from policies older than the newest")
+    replay: Fraction | None = Field(
+        default=None,
+        description="greatest share of rows from policies older than the newest; slices with the fewest rows have them first",
+    )
     replay_nights: int = Field(
         default=0,
         ge=0,

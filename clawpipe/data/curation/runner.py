@@ -41,6 +41,7 @@ class Question:
     """What is asked of each partition: the inputs of curation that do not depend on the rows."""
 
     items: DatasetRef
+    earlier_items: tuple[DatasetRef, ...]
     config: Curation
     method: str
     parameters: Options  # of the method and the night, besides the settings
@@ -63,6 +64,7 @@ def curate(
     versions: Sequence[str] = (),
     near: Sequence[DatasetRef] = (),
     earlier: int = 0,
+    earlier_items: Sequence[DatasetRef] = (),
     normalise: str = "token",
     threads: int | None = None,
     memory: str | None = None,
@@ -79,6 +81,7 @@ def curate(
         near: narrow tables about trajectories that steps read by name, in the layouts of
             clawpipe.data.curation.joined_tables.LAYOUTS; an absent one is empty.
         earlier: how many of the trajectory datasets, the last ones, are replayed from earlier nights.
+        earlier_items: the task items of those, which say their slices.
         normalise: what the loss is a mean of, as `train.loss.normalise`; kto's is of rows.
         memory: limit of DuckDB's buffers, such as "512MB"; None takes half of the machine's memory.
 
@@ -102,11 +105,11 @@ def curate(
     of_method["row_means"] = row_means = METHODS[method].labels or (normalise == "sequence" and not METHODS[method].pairs)
     of_method["replayed_from"] = _first_file(store, trajectories, earlier)
     idle = tuple(sorted(idle_steps(config, {ref.name for ref in near}, row_means)))
-    question = Question(items, config, method, of_method, tuple(near), idle, threads, memory)
+    question = Question(items, tuple(earlier_items), config, method, of_method, tuple(near), idle, threads, memory)
     with _memory_errors(memory):
         narrow = measured(store, trajectories, wants(config, method), threads, memory)
         made = _decide_all(store, question, whole_partition(store, trajectories, narrow, scores))
-    parents = [ref.digest for ref in (*trajectories, *scores, items)]
+    parents = [ref.digest for ref in (*trajectories, *scores, items, *earlier_items)]
     result = _result(_joined(store, [one.output for one in made], parents), made)
     return result.model_copy(update={"extras": _left_out(store, [one.left_out for one in made if one.left_out], parents)})
 
@@ -183,7 +186,7 @@ def decide_partition(store: Store, question: Question, partition: Partition) -> 
     config, tables = question.config, stored_tables(store, question.near)
     settings = {**question.parameters, **wants(config, question.method), **parameters(config)}
     return decide(
-        *(store, partition, question.items, question.method, settings, question.idle),
+        *(store, partition, question.items, question.earlier_items, question.method, settings, question.idle),
         *(tables, question.threads, question.memory),
     )
 

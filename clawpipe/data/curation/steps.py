@@ -71,6 +71,7 @@ def decide(
     store: Store,
     partition: Partition,
     items: DatasetRef,
+    earlier_items: Sequence[DatasetRef],
     method: str,
     settings: Mapping[str, Any],
     idle: Collection[str],
@@ -92,6 +93,7 @@ def decide(
         "measures": [file for one in measure_ranges for file in one.files],
         "scores": score_paths(store, partition.scores),
         "items": [str(file) for file in dataset_files(store, items)],
+        "all_items": [str(file) for ref in (items, *earlier_items) for file in dataset_files(store, ref)],
     }
     layouts = {f"mixed_{name}": have_different_columns(paths[name]) for name in ("trajectories", "scores")}
     firsts = accumulate((len(one.files) for one in payloads), initial=0)

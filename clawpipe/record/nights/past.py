@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.core.config.engine import EngineSpec
 from clawpipe.core.config.night import NightConfig
 from clawpipe.core.store.artifacts import Store
 from clawpipe.core.store.home import Home
@@ -118,11 +119,27 @@ def _rounds(home: Home, night: str) -> Iterator[PastRound]:
         status = read_status(home, night)
     except ClawpipeError:  # a damaged record
         return
+    is_own = _sampled_its_own(home, night)
     for part in dict.fromkeys(step.name.split("/")[0] for step in status.steps if step.name.startswith("round-")):
         rollouts, scores = _made(status, f"{part}/generate_rollouts"), _made(status, f"{part}/score")
         if rollouts and scores:
-            trained, items = _trained(status, f"{part}/train"), _made(status, f"{part}/draw_items")
-            yield PastRound(night=night, trajectories=rollouts, scores=scores, trained=trained, items=items)
+            trained, items = _trained(status, f"{part}/train"), _made(status, f"{part}/draw_items") or _made(status, "make_items")
+            yield PastRound(
+                night=night,
+                trajectories=rollouts,
+                scores=scores,
+                trained=trained and trained.policy_version,
+                items=items,
+                sampled=trained.base if trained and is_own else None,
+            )
+
+
+def _sampled_its_own(home: Home, night: str) -> bool:
+    """Whether a night's policies sampled its rollouts, and no model at an endpoint; False where its settings cannot be read."""
+    try:
+        return not EngineSpec.model_validate(_settings(home, night)["rollouts"]["engine"]).is_endpoint
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def _made(status: NightStatus, name: str) -> str | None:
@@ -130,9 +147,9 @@ def _made(status: NightStatus, name: str) -> str | None:
     return next((step.digest for step in reversed(status.steps) if step.name == name), None)
 
 
-def _trained(status: NightStatus, name: str) -> str | None:
+def _trained(status: NightStatus, name: str) -> ModelRef | None:
     made = next((step.artifacts.get("output") for step in status.steps if step.name == name), None)
-    return made.policy_version if isinstance(made, ModelRef) else None
+    return made if isinstance(made, ModelRef) else None
 
 
 def _is_there(store: Store, one: PastRound) -> bool:

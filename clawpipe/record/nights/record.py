@@ -45,7 +45,10 @@ class PastRound(BaseModel):
     trajectories: str = Field(description="its rollouts")
     scores: str
     trained: str | None = Field(description="policy version that the round trained; None: it trained none")
-    items: str | None = Field(default=None, description="the items that were drawn for it; None: the night's, in their order")
+    items: str | None = Field(default=None, description="the items of which its rollouts are, with their slices")
+    sampled: str | None = Field(
+        default=None, description="digest of the base of the policies that sampled it here; None: a model at an endpoint did"
+    )
 
 
 class NightRecord(BaseModel):

@@ -13,12 +13,12 @@ with passed as (
 ),
 kinds as (
     select item_id, any_value(kind order by kind) as kind, any_value(slice order by slice) as slice
-    from read_parquet($items) where $sampling_balance::varchar is not null group by item_id
+    from read_parquet($all_items) where coalesce($sampling_balance::varchar, $sampling_replay::varchar) is not null group by item_id
 ),
 judged as (
     select
         previous.lot, lot(group_id) as group_lot, source,
-        case $sampling_balance::varchar when 'environment' then environment when 'kind' then kind when 'slice' then slice end as class,
+        case $sampling_balance::varchar when 'environment' then environment when 'kind' then kind when 'slice' then slice end as class, slice,
         list_position($versions::varchar[], policy_version) + case when replayed then 1 else 0 end as age,
         case when rate < $sampling_low or rate > $sampling_high then 'outside the difficulty band' end as cut
     from previous left join passed using (group_id) left join kinds using (item_id)
@@ -62,16 +62,31 @@ sized as (
     end) as cut)
     from turns
 ),
--- Of older policies the newest go first; a row by none of the known ones is the oldest. What an earlier night rolled out is older than
--- what tonight did by the same policy.
+-- Of older policies the newest go first within a slice; a row by none of the known ones is the oldest. What an earlier night rolled out
+-- is older than what tonight did by the same policy. The slice with the fewest rows has the next one, tonight's counted as well: what
+-- is asked no more is what would be forgotten.
+newest as (
+    select slice, count(*) as rows from sized where cut is null and age = 1 group by slice
+),
+placed as (
+    select *, age is distinct from 1 as older, row_number() over (
+        partition by slice, age is distinct from 1, cut is null order by age nulls last, group_lot, lot
+    ) as place
+    from sized
+),
+filled as (
+    select
+        placed.*,
+        coalesce(newest.rows, 0) + min(place) over (partition by placed.slice, older, cut is null, age, group_lot) as height
+    from placed left join newest on placed.slice is not distinct from newest.slice
+),
 replayed as (
     select * replace (coalesce(cut, case
-        when $sampling_replay::double < 1 and age is distinct from 1
-            and row_number() over (partition by age is distinct from 1, cut is null order by age nulls last, group_lot, lot)
-            > (select floor(round(count(*) * $sampling_replay / (1 - $sampling_replay), 6)) from sized where cut is null and age = 1)
+        when $sampling_replay::double < 1 and older
+            and row_number() over (partition by older, cut is null order by height, age nulls last, group_lot, lot) > (select floor(round(coalesce(sum(rows), 0) * $sampling_replay / (1 - $sampling_replay), 6)) from newest)
         then 'beyond the share of older policies'
     end) as cut)
-    from sized
+    from filled
 )
 select previous.*, cut as reason
 from previous left join replayed using (lot)

@@ -6,7 +6,7 @@
 -- Why sums of sums: a sum of floats depends on its order, one of whole numbers does not.
 -- Filtered: nothing.
 with kinds as (
-    select item_id, any_value(slice order by slice) as slice from read_parquet($items) group by item_id
+    select item_id, any_value(slice order by slice) as slice from read_parquet($all_items) group by item_id
 ),
 sized as (
     select previous.lot, coalesce(slice, '') as slice, case when $row_means or $by_pairs then 1 else trained end::bigint as size
