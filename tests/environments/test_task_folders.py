@@ -217,9 +217,19 @@ def test_a_task_that_has_changed_is_not_played(tmp_path):
         terminal(tmp_path).start(item)
 
 
+def test_a_copy_of_a_task_is_set_aside(tmp_path):
+    """Its toml and its solution may differ: what is asked, what there is and what is tested decide."""
+    make(tmp_path, "add")
+    make(tmp_path, "copy", solution__solve_sh="echo 7 > sum.txt\n")
+    make(tmp_path, "other", instruction_md="Add 3 and 5, and write the sum into sum.txt.")
+    environment = terminal(tmp_path)
+    assert environment.distinct_items("train") + environment.distinct_items("heldout") == 2
+    assert environment.warnings() == ["the task copy is set aside: it asks the same as add"]
+
+
 def test_the_sides_of_the_split_share_no_task(tmp_path):
     for number in range(12):
-        make(tmp_path, f"task-{number}")
+        make(tmp_path, f"task-{number}", instruction_md=f"Write the sum of /app/data/numbers.txt and {number} into /app/sum.txt.")
     environment = terminal(tmp_path, share=0.5)
     sides = {split: environment.distinct_items(split) for split in ("train", "heldout")}
     names = {item.identity for split, count in sides.items() for item in environment.items(split, count, 1)}

@@ -298,6 +298,7 @@ import anthropic, openai
 with openai.OpenAI() as client:
     with client.responses.stream(model="any", input="Hi.", max_output_tokens=16) as stream:
         stream.until_done()
+    assert client.models.retrieve(client.models.list().data[0].id).id == client.models.list().data[0].id
 with anthropic.Anthropic() as client:
     with client.messages.stream(model="any", max_tokens=3, messages=[user("Hello.")]) as stream:
         stream.until_done()

@@ -97,6 +97,12 @@ class Endpoint:
         self._socket.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    @property
+    def card(self) -> JsonObject:
+        """What programs are told of the model."""
+        name = self.policy.served.name
+        return {"id": name, "object": "model", "created": 0, "owned_by": "clawpipe", "context_length": self.policy.context}
+
     def admit(self, episode: Episode) -> None:
         """Take an episode's requests from now on."""
         self._kept[episode.key] = KeptResponses()
@@ -200,9 +206,13 @@ def _add_chats(app: FastAPI, endpoint: Endpoint) -> None:
     @app.get("/v1/models")
     async def models(http: Request) -> JsonObject:
         endpoint.episode_of(http)
-        name = endpoint.policy.served.name
-        card = {"id": name, "object": "model", "created": 0, "owned_by": "clawpipe", "context_length": endpoint.policy.context}
-        return {"object": "list", "data": [card]}
+        return {"object": "list", "data": [endpoint.card]}
+
+    @app.get("/v1/models/{name:path}")
+    async def model(http: Request, name: str) -> JsonObject:
+        """Any name is that of the policy, as in requests for answers."""
+        endpoint.episode_of(http)
+        return endpoint.card | {"id": name}
 
 
 def _add_dialects(app: FastAPI, endpoint: Endpoint) -> None:

@@ -11,12 +11,14 @@ import pytest
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.conversation.messages import Message, ToolCall
 from clawpipe.errors import ConfigError, DataError
+from clawpipe.play.environments.base import Verdict
 from clawpipe.play.environments.demonstration import play_out, play_solution, solution_of
 from clawpipe.play.environments.discovery import has_own_process, inputs_digest, load_environment, source_digest
 from clawpipe.play.environments.ending import outcome_of
 from clawpipe.play.environments.swe.environment import SweEnvironment
-from clawpipe.play.environments.swe.grading import is_kept
+from clawpipe.play.environments.swe.grading import is_kept, results_of
 from clawpipe.play.environments.swe.tasks import task_of
+from clawpipe.play.environments.swe.workbench import TestRun
 from tests.environments.swe.conftest import FAILING, PATCH, SOURCE, TESTS, opened, row, write_repository, write_rows
 
 MEND = "sed -i 's/number < best/number > best/' tally/__init__.py"
@@ -152,6 +154,88 @@ def test_a_test_patch_is_applied_before_scoring(tmp_path: Path, needs_bubblewrap
     world = opened(write_rows(tmp_path / "t.jsonl", new))
     assert played(world, f"{MEND}; mkdir -p tests; echo broken > tests/test_more.py")[1] == 1.0
     assert played(world, written("tests/test_more.py", "def test_more(): pass"))[1] == 0.0
+
+
+RUNTESTS = """
+import argparse, sys, unittest
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    for flag in ("--settings", "--parallel"):
+        parser.add_argument(flag, required=True)
+    parser.add_argument("--noinput", action="store_true")
+    parser.add_argument("modules", nargs="*")
+    suite = unittest.defaultTestLoader.loadTestsFromNames(parser.parse_args().modules)
+    sys.exit(not unittest.TextTestRunner().run(suite).wasSuccessful())
+"""
+UNITTESTS = """
+import unittest
+from tally import largest, total
+
+class Tests(unittest.TestCase):
+    def test_many(self):
+        for numbers in ([1, 3], [3, 1]):
+            with self.subTest(numbers=numbers):
+                self.assertEqual(largest(numbers), 3)
+
+    def test_doc(self):
+        "The largest of two is found."
+        self.assertEqual(largest([1, 2]), 2)
+
+    def test_total(self):
+        self.assertEqual(total([1, 2]), 3)
+"""
+
+
+def _added(path: str, text: str) -> str:
+    lines = text.splitlines(keepends=True)
+    head = f"diff --git a/{path} b/{path}\nnew file mode 100644\n--- /dev/null\n+++ b/{path}\n@@ -0,0 +1,{len(lines)} @@\n"
+    return head + "".join(f"+{line}" for line in lines)
+
+
+def _with_named_tests(tmp_path: Path, failing: list[str], passing: list[str]) -> SweEnvironment:
+    commit = write_repository(tmp_path / "repositories" / "tally")
+    new = row(commit, test_patch=_added("tests/app/test_more.py", UNITTESTS), FAIL_TO_PASS=failing, PASS_TO_PASS=passing)
+    return opened(write_rows(tmp_path / "t.jsonl", new))
+
+
+@pytest.mark.parametrize("named", ["test_many (app.test_more.Tests)", "test_many"])
+@pytest.mark.slow
+def test_names_of_other_runners_are_found_by_pytest(tmp_path: Path, named: str, needs_bubblewrap: None):
+    world = _with_named_tests(tmp_path, [named], ["test_total (app.test_more.Tests)"])
+    assert played(world, MEND)[1] == 1.0
+    assert played(world, "echo >> tally/__init__.py")[1:3] == (0.0, "1 of 1 tests still fail")
+
+
+@pytest.mark.slow
+def test_the_runner_of_django_runs_its_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, needs_bubblewrap: None):
+    """A stand-in for it, with the flags of tests/runtests.py; a docstring's first line is the name of its test."""
+    (tests := tmp_path / "repositories" / "tally" / "tests").mkdir(parents=True)
+    (tests / "runtests.py").write_text(RUNTESTS)
+    (tests / "test_sqlite.py").write_text("")
+    world = _with_named_tests(
+        tmp_path, ["test_many (app.test_more.Tests)", "The largest of two is found."], ["test_total (app.test_more.Tests)"]
+    )
+    assert played(world, MEND)[1] == 1.0
+    assert played(world, "echo >> tally/__init__.py")[1:3] == (0.0, "2 of 2 tests still fail")
+    forger = "import unittest\nunittest.TextTestRunner.resultclass.addSubTest = lambda *given: None\n"
+    forger += "unittest.TextTestRunner.resultclass.addFailure = lambda self, test, err: self.addSuccess(test)"
+    assert played(world, written("tally/__init__.py", forger))[1:3] == (0.0, "the report of the tests cannot be believed")
+
+
+@pytest.mark.slow
+def test_why_no_test_ran_is_said(tmp_path: Path, needs_bubblewrap: None):
+    commit = write_repository(tmp_path / "repositories" / "tally")
+    needs = row(commit, test_patch=_added("tests/conftest.py", "import no_such_package\n"))
+    reason = played(opened(write_rows(tmp_path / "t.jsonl", needs)), MEND)[2]
+    assert reason == "2 of 2 tests still fail: none ran (E   ModuleNotFoundError: No module named 'no_such_package')"
+
+
+def test_a_run_of_the_tests_that_hangs_is_named(folder: Path):
+    world, task = opened(folder / "tasks.jsonl"), task_of(json.loads((folder / "tasks.jsonl").read_text()))
+    [item] = [item for split in ("train", "heldout") for item in world.items(split, world.distinct_items(split), 0)]
+    outcome = world.verify(item, [], Verdict(results_of(task, TestRun(ended="timeout"))))
+    assert (outcome.value, outcome.reason) == (0.0, "2 of 2 tests still fail: their run was ended (timeout)")
 
 
 @pytest.mark.slow

@@ -6,7 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from clawpipe.play.environments.swe.reports import key_of, read_report, statuses
+from clawpipe.play.environments.swe.names import key_of
+from clawpipe.play.environments.swe.reports import Key, Status, read_report, statuses
 
 TESTS = """\
 import unittest
@@ -70,3 +71,24 @@ def test_a_name_cut_within_its_parameters_stands_for_all():
 def test_what_is_no_report_says_nothing():
     assert read_report(b"<testsuite>") == {}
     assert key_of("tests/test_a.py::TestB::test_c[x.py::y]") == ("tests.test_a.TestB", "test_c[x.py::y]")
+
+
+def test_names_without_a_file_are_found_by_class_or_alone():
+    report: dict[Key, Status] = {
+        ("tests.app.test_a.Tests", "test_x"): "passed",
+        ("tests.app.test_a.Tests", "test_y"): "passed",
+        ("tests.app.test_b.Tests", "test_y"): "failed",
+        ("tests.wrapp.test_a.Tests", "test_z"): "passed",
+        ("", "Sums (of two) are right."): "passed",
+    }
+    became = {
+        "test_x (app.test_a.Tests)": "passed",
+        "test_x (app.test_a.Tests.test_x)": "passed",
+        "test_x (test_a.Tests)": "passed",
+        "test_y": "failed",
+        "test_y (test_a.Tests)": "passed",
+        "test_z (app.test_a.Tests)": "missing",
+        "Sums (of two) are right.": "passed",
+        "No such sentence.": "missing",
+    }
+    assert statuses(became, report) == became

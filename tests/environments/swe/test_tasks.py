@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from clawpipe.errors import DataError, NotFoundError
-from clawpipe.play.environments.swe.tasks import paths_of, read_tasks, task_of
+from clawpipe.play.environments.swe.patches import paths_of
+from clawpipe.play.environments.swe.tasks import read_tasks, task_of
 from tests.environments.swe.conftest import FAILING, PASSING, PATCH, row, write_rows
 
 SHA = "a" * 40
@@ -58,12 +59,13 @@ def test_a_patch_of_swe_smith_plants_the_fault():
         ({"FAIL_TO_PASS": "[broken"}, "FAIL_TO_PASS is no list of tests"),
         ({"FAIL_TO_PASS": [3]}, "FAIL_TO_PASS is no list of tests"),
         ({"PASS_TO_PASS": None}, "no PASS_TO_PASS"),
-        ({"FAIL_TO_PASS": ["test_a (app.Tests)"]}, "FAIL_TO_PASS holds what is no test of pytest, such as 'test_a (app.Tests)'"),
         (
-            {"FAIL_TO_PASS": ["../x/test_a.py::test_b"]},
-            "FAIL_TO_PASS holds what is no test of pytest, such as '../x/test_a.py::test_b'",
+            {"FAIL_TO_PASS": ["test_a (app.Tests)"], "PASS_TO_PASS": []},
+            "its tests name no file, and its test_patch changes no file of tests",
         ),
-        ({"FAIL_TO_PASS": ["--pdb.py::x"]}, "FAIL_TO_PASS holds what is no test of pytest, such as '--pdb.py::x'"),
+        ({"FAIL_TO_PASS": [" "]}, "FAIL_TO_PASS holds what is no test, such as ' '"),
+        ({"FAIL_TO_PASS": ["../x/test_a.py::test_b"]}, "FAIL_TO_PASS holds what is no test, such as '../x/test_a.py::test_b'"),
+        ({"FAIL_TO_PASS": ["--pdb.py::x"]}, "FAIL_TO_PASS holds what is no test, such as '--pdb.py::x'"),
     ],
 )
 def test_a_row_that_lacks_a_part_is_set_aside(tmp_path: Path, changes: dict[str, object], reason: str):
@@ -111,3 +113,22 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path):
 def test_paths_of_a_patch_are_those_of_both_sides():
     patch = "--- a/old name.py\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n--- /dev/null\n+++ b/new.py\n@@ -0,0 +1 @@\n+x\n"
     assert paths_of(patch) == {"old name.py", "new.py"}
+
+
+def test_tests_that_name_no_file_lie_where_test_patch_changes_tests():
+    files = ("tests/app/tests.py", "tests/app/models.py", "tests/test_b.py", "a/data.txt")
+    patch = "".join(f"diff --git a/{name} b/{name}\n--- a/{name}\n+++ b/{name}\n@@ -1 +1 @@\n-x\n+y\n" for name in files)
+    changes = {"test_patch": patch, "PASS_TO_PASS": ["tests/test_c.py::test_d"]}
+    for name in ("test_a (app.tests.Tests)", "test_a", "A sentence about a test: it works."):
+        task = task_of(row(SHA, FAIL_TO_PASS=[name], **changes))
+        assert task.test_files == ["tests/app/tests.py", "tests/test_b.py", "tests/test_c.py"]
+
+
+def test_paths_of_what_has_no_lines_are_found():
+    patch = (
+        "diff --git a/old.py b/new.py\nsimilarity index 100%\nrename from old.py\nrename to new.py\n"
+        "diff --git a/x y.png b/x y.png\nindex 1..2 100644\nGIT binary patch\nliteral 1\n"
+        "diff --git a/run.sh b/run.sh\nold mode 100644\nnew mode 100755\n"
+        'diff --git "a/t/\\303\\251\\".py" "b/t/\\303\\251\\".py"\n--- "a/t/\\303\\251\\".py"\n+++ "b/t/\\303\\251\\".py"\n'
+    )
+    assert paths_of(patch) == {"old.py", "new.py", "x y.png", "run.sh", 't/é".py'}

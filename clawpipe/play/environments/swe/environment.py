@@ -24,8 +24,9 @@ from clawpipe.play.environments.base import Answer, Hindsight, Outcome, Reason, 
 from clawpipe.play.environments.shell import BASH, Shell, ShellLimits
 from clawpipe.play.environments.split import heldout, is_heldout_split, stable_hash
 from clawpipe.play.environments.swe.grading import grade
+from clawpipe.play.environments.swe.patches import paths_of
 from clawpipe.play.environments.swe.sources import Sources
-from clawpipe.play.environments.swe.tasks import Task, about, paths_of, read_tasks
+from clawpipe.play.environments.swe.tasks import Task, about, read_tasks
 from clawpipe.play.environments.swe.workbench import VARIABLES, Place, Workbench
 from clawpipe.play.sandbox.base import WORK, Limits
 from clawpipe.play.sandbox.container import image_of
@@ -36,6 +37,7 @@ _SYSTEM = (
 )
 SUBMITTED = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"  # mini-swe-agent ends an episode by a command that writes this first
 _LONGEST = 90_000  # bytes of a patch that fits into a command
+_SHOWN = 200  # characters of what was said where no test ran
 
 
 class Config(BaseModel):
@@ -299,8 +301,17 @@ def _why_not(truth: JsonObject, evidence: JsonObject) -> str:
         return str(evidence["refused"])
     if not evidence["report_is_sound"]:
         return "the report of the tests cannot be believed"
+    why = _why_none(evidence)
     failing = [test for test in truth["fail_to_pass"] if evidence["fail_to_pass"].get(test) != "passed"]
     if failing:
-        return f"{len(failing)} of {len(truth['fail_to_pass'])} tests still fail"
+        return f"{len(failing)} of {len(truth['fail_to_pass'])} tests still fail{why}"
     broken = truth["pass_to_pass"] - evidence["pass_to_pass"]["passed"]
-    return f"{broken} tests no longer pass" if broken else ""
+    return f"{broken} tests no longer pass{why}" if broken else ""
+
+
+def _why_none(evidence: JsonObject) -> str:
+    """Return why there are no results of a run; "" if it came to its end."""
+    if evidence.get("ended"):
+        return f": their run was ended ({evidence['ended']})"
+    said = str(evidence.get("said") or "").splitlines()
+    return f": none ran ({said[-1].strip()[:_SHOWN]})" if said else ""

@@ -12,14 +12,16 @@ from pathlib import PurePosixPath
 
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.errors import DataError
+from clawpipe.play.environments.swe.patches import paths_of
 from clawpipe.play.environments.swe.reports import statuses
 from clawpipe.play.environments.swe.sources import Sources
-from clawpipe.play.environments.swe.tasks import Task, paths_of
+from clawpipe.play.environments.swe.tasks import Task
 from clawpipe.play.environments.swe.workbench import Place, TestRun, Workbench, existing
 from clawpipe.play.sandbox.base import Sandbox, snapshot
 
 _AGENTS = "/tmp/agent"  # in the new sandbox: the files that the agent left
 _MOST = 1 << 20  # bytes of a patch
+_SHOWN = 1000  # characters of what was written where no test ran
 _TEST_FILE = re.compile(r"(test_.*|.*_test|tests?|conftest)\.py")
 _TEST_FOLDERS = {"test", "tests", "testing"}
 _STEERING = {"pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini", "setup.cfg", "pyproject.toml"}
@@ -127,7 +129,8 @@ def is_kept(path: str, task: Task) -> bool:
 
 
 def results_of(task: Task, run: TestRun) -> JsonObject:
-    """Return what is recorded of a run: of the tests that were to go on passing, the number of those that do, and the others."""
+    """Return what is recorded of a run: of the tests that were to go on passing, the number of those that do, and the others. Where
+    none ran, what was said instead: a missing package, say."""
     passing = statuses(task.pass_to_pass, run.report)
     broken = {test: status for test, status in passing.items() if status != "passed"}
     return {
@@ -135,7 +138,7 @@ def results_of(task: Task, run: TestRun) -> JsonObject:
         "pass_to_pass": {"passed": len(passing) - len(broken), "not_passed": broken},
         "ended": run.ended,
         "report_is_sound": run.sound,
-    }
+    } | ({} if run.report else {"said": run.said.strip()[-_SHOWN:]})
 
 
 def _text(data: bytes) -> str:

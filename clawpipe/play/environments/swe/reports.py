@@ -1,13 +1,14 @@
-"""What pytest reports of tests: its JUnit XML, read by the names that tests have in files of tasks."""
+"""What is reported of tests: JUnit XML as pytest writes it, read by the names that tests have in files of tasks."""
 
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable
-from typing import Literal, TypeAlias
+from typing import Literal
+
+from clawpipe.play.environments.swe.names import Key, file_of, key_of, stands_for
 
 Status = Literal["passed", "failed", "skipped", "missing"]
-Key: TypeAlias = tuple[str, str]  # class and name, as the XML has them
 _WORST: tuple[Status, ...] = ("failed", "skipped", "passed")
 
 
@@ -26,23 +27,21 @@ def read_report(xml: bytes) -> dict[Key, Status]:
 
 
 def statuses(tests: Iterable[str], report: dict[Key, Status]) -> dict[str, Status]:
-    """Return what a report says of tests. One whose name was cut within its parameters stands for all that begin like it."""
+    """Return what a report says of tests. A name that fits several, as one that was cut within its parameters, stands for all."""
     return {test: _of(test, report) for test in tests}
 
 
-def key_of(test: str) -> Key:
-    """Return a test's name as pytest's XML has it: tests/test_a.py::TestB::test_c[x] is (tests.test_a.TestB, test_c[x])."""
-    path, bracket, parameters = test.partition("[")
-    file, *classes, name = path.split("::")
-    module = file.replace("/", ".").removesuffix(".py")
-    return ".".join((module, *classes)), name + bracket + parameters
-
-
 def _of(test: str, report: dict[Key, Status]) -> Status:
+    if file_of(test) is None:
+        return _worst_of(status for key, status in report.items() if stands_for(test, key))
     key = key_of(test)
     if key in report or "[" not in key[1] or key[1].endswith("]"):
         return report.get(key, "missing")
-    like: list[Status] = [status for (place, name), status in report.items() if place == key[0] and name.startswith(key[1])]
+    return _worst_of(status for (place, name), status in report.items() if place == key[0] and name.startswith(key[1]))
+
+
+def _worst_of(found: Iterable[Status]) -> Status:
+    like = list(found)
     return _worst(like) if like else "missing"
 
 

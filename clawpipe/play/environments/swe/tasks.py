@@ -3,12 +3,14 @@
 SWE-bench: `instance_id, repo, base_commit, problem_statement, patch, test_patch, FAIL_TO_PASS, PASS_TO_PASS`; the last two are
 lists, or lists as JSON text. SWE-smith has no `base_commit` and no `test_patch`: its `patch` plants the fault into the newest
 commit, and who reverses it mends the fault. A row that lacks a part is set aside with its reason.
+
+Tests have the names that their project's own runner writes, see `clawpipe.play.environments.swe.names`. Those that name no file are
+looked for where `test_patch` changes tests, as SWE-bench does.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -18,10 +20,10 @@ from typing import Any
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.store.plain_digests import sha256_plain
 from clawpipe.errors import ConfigError, DataError, NotFoundError
+from clawpipe.play.environments.swe.names import file_of, is_test_file, leads_out
+from clawpipe.play.environments.swe.patches import paths_of
 
 _FORMS = "JSON Lines, a JSON list, or Parquet"
-_TEST = re.compile(r"[^:]+\.py(::.+)+", re.DOTALL)  # a node of pytest
-_PATH = re.compile(r"^(?:---|\+\+\+) [ab]/(.+?)\t?$", re.MULTILINE)
 _SHOWN = 3  # reasons in a sentence
 
 
@@ -35,7 +37,7 @@ class Task:
         problem: what the agent is told.
         patch: mends the fault; reversed where `base_commit` is "".
         test_patch: adds or changes tests before they are run; may be "".
-        fail_to_pass: tests of pytest that fail because of the fault, as `tests/test_a.py::test_b`.
+        fail_to_pass: tests that fail because of the fault, as `tests/test_a.py::test_b`, `test_b (a.Tests)` or `test_b`.
         pass_to_pass: tests that pass with the fault, and have to pass without it.
         image: container image that has the repository; "": none.
         identity: tasks that share it are on one side of the split.
@@ -69,8 +71,10 @@ class Task:
 
     @property
     def test_files(self) -> list[str]:
-        """The files of its tests, in order."""
-        return sorted({test.partition("::")[0] for test in (*self.fail_to_pass, *self.pass_to_pass)})
+        """The files of its tests, in order; of tests that name no file, those of `test_patch`."""
+        named = {file_of(test) for test in (*self.fail_to_pass, *self.pass_to_pass)}
+        patched = filter(is_test_file, paths_of(self.test_patch)) if None in named else ()
+        return sorted({*filter(None, named), *patched})
 
 
 @dataclass(frozen=True)
@@ -118,13 +122,13 @@ def task_of(row: Any) -> Task:
     """Return the task of a row.
 
     Raises:
-        RefusedRowError: it lacks a part, or its tests are not those of pytest.
+        RefusedRowError: it lacks a part, or nobody knows where its tests are.
     """
     if not isinstance(row, dict):
         raise RefusedRowError("no JSON object")
     planted = not row.get("base_commit") and bool(row.get("image_name")) and "test_patch" not in row
     repo, patch = _text(row, "repo"), _text(row, "patch")
-    return Task(
+    task = Task(
         instance_id=_text(row, "instance_id"),
         repo=repo,
         base_commit="" if planted else _text(row, "base_commit"),
@@ -136,11 +140,9 @@ def task_of(row: Any) -> Task:
         image=next((row[name] for name in ("image_name", "docker_image") if isinstance(row.get(name), str)), ""),
         identity=str(row.get("identity") or f"{repo}: {', '.join(sorted(paths_of(patch)))}"),
     )
-
-
-def paths_of(patch: str) -> set[str]:
-    """Return the paths that a patch changes."""
-    return set(_PATH.findall(patch))
+    if not task.test_files:
+        raise RefusedRowError("its tests name no file, and its test_patch changes no file of tests")
+    return task
 
 
 def _rows(file: Path) -> Iterator[Any]:
@@ -207,12 +209,6 @@ def _tests(row: JsonObject, field: str, least: int = 0) -> tuple[str, ...]:
         raise RefusedRowError(f"{field} is empty")
     for test in tests:
         _require_utf8(test, field)
-    if strange := next((test for test in tests if not _TEST.fullmatch(test) or _leads_out(test)), None):
-        raise RefusedRowError(f"{field} holds what is no test of pytest, such as {strange[:60]!r}")
+    if strange := next((test for test in tests if not test.strip() or leads_out(test)), None):
+        raise RefusedRowError(f"{field} holds what is no test, such as {strange[:60]!r}")
     return tuple(dict.fromkeys(tests))
-
-
-def _leads_out(test: str) -> bool:
-    """Whether the file of a test lies outside of the repository, or looks like an option."""
-    path = test.partition("::")[0]
-    return path.startswith(("/", "-")) or ".." in path.split("/")

@@ -10,8 +10,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from clawpipe.errors import DataError
+from clawpipe.play.environments.swe.names import Key, key_of
 from clawpipe.play.environments.swe.packages import archive_of
-from clawpipe.play.environments.swe.reports import Key, Status, key_of, read_report
+from clawpipe.play.environments.swe.reports import Status, read_report
 from clawpipe.play.environments.swe.sources import Sources
 from clawpipe.play.environments.swe.tasks import Task
 from clawpipe.play.sandbox.base import WORK, Excess, Limits, Result, Sandbox, get, open_sandbox, put, restore
@@ -42,7 +43,18 @@ GIT_AUTHOR_DATE='@0 +0000' GIT_COMMITTER_DATE='@0 +0000' git commit -q --allow-e
 _FROM_IMAGE = f"find {_IMAGE_FOLDER} -mindepth 1 -maxdepth 1 ! -name .git -exec cp -a -t . {{}} +"
 _UNPACK = 'mkdir -p "$1" && exec tar -C "$1" --no-same-owner -xf -'
 # Told by nobody beforehand: a test that has to pass, and one that has to fail. A report that says otherwise was forged.
-_PROBE = "def test_first():\n    assert True\n\n\ndef test_second():\n    assert False\n"
+_PROBE = """\
+import unittest
+
+
+class Probe(unittest.TestCase):
+    def test_first(self):
+        self.assertTrue(True)
+
+    def test_second(self):
+        self.assertTrue(False)
+"""
+_DJANGOS = ["tests/runtests.py", "tests/test_sqlite.py"]  # by which Django runs its own tests; pytest cannot
 
 
 @dataclass(frozen=True)
@@ -162,14 +174,19 @@ class Workbench:
         """
         probe = _probe(files, secret)
         put(self.sandbox, probe, _PROBE.encode())
-        flags = ["-q", "--tb=no", "--rootdir=.", "--maxfail=0", "--continue-on-collection-errors", "-p", "no:cacheprovider"]
-        flags += [f"--junitxml={_REPORT}", "-o", "junit_family=xunit2", *self._place.arguments]
-        argv = [self._place.python, "-s", _RUN_TESTS, *flags, "--", *files, probe]
+        argv = [self._place.python, "-s", _RUN_TESTS, *self._runner(), *files, probe]
         done = self.sandbox.exec(argv, seconds=self._place.seconds, env=_FIXED, output_bytes=_REPORT_BYTES)
         self.sandbox.end_processes()
         report = self._report()
-        first, second = (report.pop(key_of(f"{probe}::{name}"), None) for name in ("test_first", "test_second"))
+        first, second = (_popped(report, probe, name) for name in ("test_first", "test_second"))
         return TestRun(report, done.ended, not report or (first, second) == ("passed", "failed"), done.text)
+
+    def _runner(self) -> list[str]:
+        """Return arguments of run_tests.py, before those that name files."""
+        if existing(self.sandbox, _DJANGOS) == _DJANGOS:
+            return [f"--runtests={_REPORT}"]
+        flags = ["-q", "--tb=no", "--rootdir=.", "--maxfail=0", "--continue-on-collection-errors", "-p", "no:cacheprovider"]
+        return [*flags, f"--junitxml={_REPORT}", "-o", "junit_family=xunit2", *self._place.arguments, "--"]
 
     def _report(self) -> dict[Key, Status]:
         with suppress(DataError):
@@ -186,6 +203,12 @@ def existing(sandbox: Sandbox, files: Iterable[str]) -> list[str]:
 def _probe(files: Sequence[str], secret: str) -> str:
     name = f"test_{hashlib.sha256(secret.encode()).hexdigest()[:12]}.py"
     return str(PurePosixPath(files[0]).with_name(name))
+
+
+def _popped(report: dict[Key, Status], probe: str, name: str) -> Status | None:
+    """Take a test of the probe out of a report. Django's classes lack the folder of all tests."""
+    place, name = key_of(f"{probe}::Probe::{name}")
+    return next((report.pop(key) for key in ((place, name), (place.removeprefix("tests."), name)) if key in report), None)
 
 
 def _reason(done: Result) -> str:

@@ -98,6 +98,14 @@ class TaskFolder:
         return {str(file.relative_to(self.path)): file for file in _files(self.path / "tests")}
 
     @property
+    def asked(self) -> str:
+        """The digest of what is asked: of its instruction, and of the files of its world and its tests. Copies share it."""
+        parts = [place for part in ("environment", "tests") if (place := self.path / part).is_dir()]
+        files = [file for place in parts for file in _files(place)]
+        told = [[str(file.relative_to(self.path)), sha256_once(file)] for file in files]
+        return sha256_plain([self.instruction, self.image.id if self.image else "", told])
+
+    @property
     def has_script(self) -> bool:
         """Whether its tests are a script; otherwise pytest runs them."""
         return "tests/test.sh" in self.tests
@@ -121,10 +129,13 @@ def read_task_folders(root: Path, program: Program = "podman") -> tuple[list[Tas
     """
     if not root.is_dir():
         raise NotFoundError("there is no such folder of tasks", str(root), "set environment.options.folder")
-    tasks, aside = list[TaskFolder](), dict[str, str]()
+    tasks, aside, names = list[TaskFolder](), dict[str, str](), dict[str, str]()
     for path in _task_paths(root):
         try:
-            tasks.append(read_task_folder(path, program))
+            task = read_task_folder(path, program)
+            if (first := names.setdefault(task.asked, task.name)) != task.name:  # it could stand on the other side of the split
+                raise _aside(path, f"it asks the same as {first}")
+            tasks.append(task)
         except (DataError, ConfigError) as error:
             aside[path.name] = error.what
     if not tasks:
