@@ -29,7 +29,7 @@ def test_replay_goes_to_the_slices_asked_least_tonight(tables: Any, share: float
     """Tonight asks for calc alone; the earlier night asked for three things, and its items say which. Groups stay whole."""
     for item, part in {"a": "calc", "b9": "calc", "c9": "price", "d9": "stock"}.items():
         for index in range(2):
-            old(tables, item, index, float(index)) if item.endswith("9") else tables.rollout(item, index, float(index))
+            old(tables, item, index, 1.0) if item.endswith("9") else tables.rollout(item, index, float(index))
         tables.item(item, f"{item}?")
         tables.items[-1]["slice"] = part
     rows = tables.trajectories
@@ -64,15 +64,15 @@ def test_the_same_policy_of_an_earlier_night_counts_as_older(tables: Any) -> Non
             tables.rollout(item, index, float(index))
     before = tables.publish("trajectories", tables.trajectories)
     scores, items = tables.publish("scores", tables.scores), tables.publish("task_items", [])
-    for method in ("grpo", "dpo"):
-        config = Curation.model_validate({"sampling": {"replay": 0.34, "replay_nights": 1}})
+    for method, share in (("grpo", 0.2), ("dpo", 0.34)):  # of rows, of pairs
+        config = Curation.model_validate({"sampling": {"replay": share, "replay_nights": 1}})
         result = curate(tables.store, [tonight, before], [scores], items, config, method, versions=[TONIGHT], earlier=1)
         told = {row["item_id"] for row in tables.rows(result)}
         assert (len(told), {"a", "b"} <= told) == (3, True)
 
 
-def test_hints_of_earlier_nights_keep_no_row(tables: Any) -> None:
-    """The teacher sees tonight's hints alone: a row of an earlier night is kept for its reward, or not at all."""
+def test_what_succeeded_in_earlier_nights_is_imitated(tables: Any) -> None:
+    """Also where its whole group did: that is what the policy can do and may lose. The teacher sees tonight's hints alone."""
     for index in range(2):
         tables.rollout("a", index, float(index))
         tables.rollout("b", index, 1.0)
@@ -91,8 +91,11 @@ def test_hints_of_earlier_nights_keep_no_row(tables: Any) -> None:
     result = curate(
         tables.store, [tonight, before], [scores], items, config, "combine", weights=(1.0, 1.0), versions=versions, earlier=1
     )
-    assert sorted(tables.kept(result)) == ["a-0", "a-1", "b-1", "old-c-0", "old-c-1"]
-    assert result.filtered == {"zero-variance group, no hint": 3}
+    assert sorted(tables.kept(result)) == ["a-0", "a-1", "b-1", "old-c-1", "old-d-0", "old-d-1"]
+    assert result.filtered == {"zero-variance group, no hint": 1, "replayed without success": 1}
+    earlier = [row for row in tables.rows(result) if row["trajectory_id"].startswith("old")]
+    assert {(row["policy_version"], *row["advantages"][3:]) for row in earlier} == {("text", 1.0, 1.0)}
+    assert (result.details["older_policies"], result.details.get("demonstrations")) == (3, None)
 
 
 def test_what_is_held_out_tonight_is_not_replayed(tables: Any) -> None:

@@ -16,6 +16,8 @@
 -- Where the parts of rewards are compared, `parts` holds them: the verifier's own, if its evidence names `parts`, and other scorers'.
 -- A trajectory given twice counts once. Each main turn has the hindsight of the whole trajectory, in the form for the teacher, and
 -- the hindsight text of its own turn; what is replayed from earlier nights has none, since the teacher is shown tonight's hints alone.
+-- For methods with ratios what is replayed is a demonstration by the policy itself: its successes are imitated. Why: a ratio with an old
+-- policy is clipped, and a group that always succeeded has no advantage, so neither holds what the policy can do and may lose.
 -- Filtered: later copies of a trajectory id.
 with known as (
     from scores_layout union all by name from read_parquet($scores, union_by_name = $mixed_scores)  -- older files lack columns: null

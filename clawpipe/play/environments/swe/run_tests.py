@@ -12,6 +12,7 @@ import sys
 import unittest
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from typing import Any
 
 _RUNTESTS = "--runtests="
 
@@ -37,7 +38,7 @@ def _with_pytest(places: "list[str]") -> int:
 
 
 def _with_runtests(report: str, files: "list[str]") -> int:
-    unittest.TextTestRunner.resultclass = Recorded
+    unittest.TextTestRunner.resultclass = Recorded  # pyright: ignore[reportAttributeAccessIssue]  # it is None at first
     modules = [".".join(Path(file).relative_to("tests").with_suffix("").parts) for file in files]
     sys.argv = ["tests/runtests.py", "--settings=test_sqlite", "--parallel=1", "--noinput", *modules]
     atexit.register(Recorded.write, report)
@@ -67,15 +68,15 @@ class Recorded(unittest.TextTestResult):
         super().addSuccess(test)
         self._keep(test, "")
 
-    def addError(self, test: unittest.TestCase, err: object) -> None:
+    def addError(self, test: unittest.TestCase, err: Any) -> None:
         super().addError(test, err)
         self._keep(test, "error")
 
-    def addFailure(self, test: unittest.TestCase, err: object) -> None:
+    def addFailure(self, test: unittest.TestCase, err: Any) -> None:
         super().addFailure(test, err)
         self._keep(test, "failure")
 
-    def addSubTest(self, test: unittest.TestCase, subtest: unittest.TestCase, err: object) -> None:
+    def addSubTest(self, test: unittest.TestCase, subtest: unittest.TestCase, err: Any) -> None:
         super().addSubTest(test, subtest, err)
         if err is not None:
             self._keep(test, "failure")
@@ -84,7 +85,7 @@ class Recorded(unittest.TextTestResult):
         super().addSkip(test, reason)
         self._keep(test, "skipped")
 
-    def addExpectedFailure(self, test: unittest.TestCase, err: object) -> None:
+    def addExpectedFailure(self, test: unittest.TestCase, err: Any) -> None:
         super().addExpectedFailure(test, err)
         self._keep(test, "")
 
