@@ -115,7 +115,7 @@ def test_paths_of_a_patch_are_those_of_both_sides():
     assert paths_of(patch) == {"old name.py", "new.py"}
 
 
-def test_tests_that_name_no_file_lie_where_test_patch_changes_tests():
+def test_tests_without_a_file_lie_where_test_patch_changes_some():
     files = ("tests/app/tests.py", "tests/app/models.py", "tests/test_b.py", "a/data.txt")
     patch = "".join(f"diff --git a/{name} b/{name}\n--- a/{name}\n+++ b/{name}\n@@ -1 +1 @@\n-x\n+y\n" for name in files)
     changes = {"test_patch": patch, "PASS_TO_PASS": ["tests/test_c.py::test_d"]}
