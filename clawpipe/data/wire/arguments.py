@@ -99,7 +99,7 @@ def neutral_arguments(arguments: JsonObject) -> str:
 def comparable(call: ToolCall) -> tuple[str, str]:
     """Return name and arguments of a call in a form that is equal for equal calls, as `comparable_json` compares them."""
     try:
-        return call.name, call.arguments if call.malformed else _comparable_text(call.arguments)
+        return call.name, call.arguments if call.malformed else comparable_json(json.loads(call.arguments))
     except (ValueError, RecursionError):  # who made the call did not say that it is malformed
         return call.name, call.arguments
 
@@ -107,15 +107,11 @@ def comparable(call: ToolCall) -> tuple[str, str]:
 def comparable_json(value: Any) -> str:
     """Return a text that is equal for equal JSON values, in which the order of keys does not count. Numbers are compared by their
     size: 2.0 is 2, but neither true is 1 nor "2" is 2."""
-    return json.dumps(_plain(value), sort_keys=True)
-
-
-def _comparable_text(text: str) -> str:
-    """Return the value of a JSON text as `comparable` compares it."""
+    plain = _plain(value)
     try:
-        return orjson.dumps(_plain(orjson.loads(text)), option=orjson.OPT_SORT_KEYS).decode()
-    except (orjson.JSONDecodeError, TypeError):  # half a surrogate pair, NaN, a number beyond 64 bits
-        return comparable_json(json.loads(text))
+        return orjson.dumps(plain, option=orjson.OPT_SORT_KEYS).decode()
+    except TypeError:  # half a surrogate pair, or a number beyond 64 bits
+        return json.dumps(plain, sort_keys=True)
 
 
 def _plain(value: Any) -> Any:
