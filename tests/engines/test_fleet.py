@@ -61,7 +61,7 @@ def process(stack: ExitStack, policy: PolicySpec, port: int, log: Path, *argumen
     return service
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_killed_server_is_left_out_and_comes_back(opened, adapted, tmp_path, caplog):
     """The wave in which it dies is whole; it comes back with the adapter, and not with another policy."""
     expected = wave(open_engine(EngineSpec(), adapted, "cpu"))

@@ -1,13 +1,15 @@
-"""A base model that has changed since its name was resolved is not loaded."""
+"""A base model that has changed since its name was resolved is not loaded; and several are loaded at once."""
 
 from __future__ import annotations
 
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from clawpipe.core.store import digests
 from clawpipe.errors import DataError
@@ -77,3 +79,13 @@ def test_a_process_reads_the_weights_once(model: Path, monkeypatch: pytest.Monke
 def test_a_directory_without_a_record_is_taken_as_it_is(model: Path):
     verify_base(model)
     load_base(model, "float32", CPU)
+
+
+def test_models_that_threads_load_at_once_stay_tied(tmp_path: Path):
+    """transformers replaces its tying of weights while it loads, and two loads at once could leave it replaced."""
+    sizes = {"vocab_size": 64, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = AutoConfig.for_model("llama", **sizes, tie_word_embeddings=True)
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    with ThreadPoolExecutor(4) as threads:
+        models = list(threads.map(lambda _: load_base(tmp_path, "float32", CPU), range(12)))
+    assert all(model.get_input_embeddings().weight is model.get_output_embeddings().weight for model in models)

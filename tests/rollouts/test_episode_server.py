@@ -45,7 +45,7 @@ class Quick:
             if number == END:
                 self.taken.set()
             self.answers.get()
-        raise SystemExit
+        threading.Event().wait()  # where the connection ends, the process does
 
 
 class Threads(LettersEnvironment):

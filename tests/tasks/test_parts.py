@@ -63,6 +63,7 @@ def three_nights(home: Home, monkeypatch: pytest.MonkeyPatch):
         "versions": [],
         "near": [],
         "replayed": [],
+        "replayed_items": [],
         "normalise": "token",
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import torch
@@ -13,6 +14,9 @@ from clawpipe.errors import ConfigError
 from clawpipe.model.policy.base import require_here, verify_base
 from clawpipe.model.policy.quantization import align_training_with_inference, loading_options, require
 
+# transformers replaces a function of its classes while it loads (`no_tie_weights`): of two loads at once, one would leave it replaced,
+# and no model that the process loads would be tied any more.
+_LOADING = threading.Lock()
 _NOISE = ("dropout", "pdrop", "jitter_noise")  # parts of names of settings that add noise
 
 
@@ -39,14 +43,11 @@ def load_base(base: Path, dtype: str, device: torch.device, quantization: Quanti
     require_here(Path(base))
     verify_base(Path(base))
     precision = getattr(torch, dtype)
-    model = AutoModelForCausalLM.from_pretrained(
-        base,
-        config=_without_noise(base),
-        dtype=precision,
-        use_safetensors=True,
-        trust_remote_code=False,
-        **loading_options(quantization, precision, device),
-    )
+    options = loading_options(quantization, precision, device)
+    with _LOADING:
+        model = AutoModelForCausalLM.from_pretrained(
+            base, config=_without_noise(base), dtype=precision, use_safetensors=True, trust_remote_code=False, **options
+        )
     if quantization == "none":
         model.to(device)  # pyright: ignore[reportArgumentType]  # transformers declares `to` as torch's overloads, unbound
     model.eval()
