@@ -14,8 +14,8 @@ from clawpipe.errors import ConfigError
 from clawpipe.model.policy.base import require_here, verify_base
 from clawpipe.model.policy.quantization import align_training_with_inference, loading_options, require
 
-# transformers replaces a function of its classes while it loads (`no_tie_weights`): of two loads at once, one would leave it replaced,
-# and no model that the process loads would be tied any more.
+# transformers replaces a function of its classes while it loads (`no_tie_weights`): of two loads at once, one would leave it
+# replaced, and no model that the process loads would be tied any more.
 _LOADING = threading.Lock()
 _NOISE = ("dropout", "pdrop", "jitter_noise")  # parts of names of settings that add noise
 
