@@ -77,7 +77,7 @@ class Side:
         self.work = Path(self._directory.name)
         self.request = request_of(workload, self.work)
         self.job = job_of(self.request)
-        self.rows: list[Sample] = self.job.rows
+        self.rows = list(self.job.rows)
         self.model = build_model(self.request)
         _move_adapter(self.model)
         self._trainer = self._make_trainer()
