@@ -24,7 +24,6 @@ from clawpipe.core.config.training import Dpo, Lora, Train
 from clawpipe.learn.children.memory import lower_mmap_threshold
 from clawpipe.learn.training.checkpoint.files import Checkpoints
 from clawpipe.learn.training.data.packing import build_pack
-from clawpipe.learn.training.data.samples import Sample
 from clawpipe.learn.training.model.build import build_model, training_arguments
 from clawpipe.learn.training.request import TrainRequest
 from clawpipe.learn.training.run import job_of
