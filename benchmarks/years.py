@@ -35,6 +35,7 @@ from clawpipe.core.store.datasets import read_dataset
 from clawpipe.core.store.home import Home
 from clawpipe.core.store.open import open_store
 from clawpipe.core.store.refs import DatasetRef
+from clawpipe.errors import DataError
 from clawpipe.learn.evaluation.verdict.statistics import sign_flip
 
 ROOT = Path(__file__).parents[1]
@@ -63,8 +64,8 @@ def tonight(number: int, with_bad: bool, kinds: Sequence[str]) -> JsonObject:
     return {"mix": mix, "verdicts": BAD.get(number, "right") if with_bad else "right"}
 
 
-def run(home: Path, number: int, asked: JsonObject, task: Task, settings: list[str]) -> JsonObject:
-    """Run a night to its end and return its status."""
+def run(home: Path, number: int, asked: JsonObject, task: Task, settings: list[str]) -> JsonObject | None:
+    """Run a night to its end and return its status; None if there was nothing to learn, so that it has no verdict."""
     file = home / "tonight.json"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(asked))
@@ -72,6 +73,8 @@ def run(home: Path, number: int, asked: JsonObject, task: Task, settings: list[s
     command = [sys.executable, "-m", "clawpipe.cli.main", "run", "--config", task.config, "--json"]
     command += [part for setting in settings for part in ("-o", setting)]
     done = subprocess.run(command, cwd=ROOT, env=os.environ | {"CLAWPIPE_HOME": str(home)}, stdout=subprocess.PIPE)
+    if done.returncode == DataError.exit_code and asked["verdicts"] == "none":
+        return None
     if done.returncode:
         raise SystemExit(f"night {number}: exit code {done.returncode}; the same command goes on here")
     return json.loads(done.stdout)
@@ -97,11 +100,21 @@ def nights(home: Path, count: int, task: Task, settings: list[str], with_bad: bo
     for number in range(len(ended) + 1, count + 1):
         asked = tonight(number, with_bad, task.kinds)
         status = run(home, number, asked, task, settings)
-        heldout = {role: figures["success"] for role, figures in status["heldout"].items() if figures}
-        line = {"night": number, **asked, "verdict": status["verdict"], "heldout": heldout, "served": served(home, status)}
-        line["minutes"] = round(status["seconds"] / 60, 1)
+        line = {"night": number, **asked} | (ended_with(home, status) if status else without_verdict(ended))
         append(file, line)
+        ended.append(line)
         yield line
+
+
+def ended_with(home: Path, status: JsonObject) -> JsonObject:
+    heldout = {role: figures["success"] for role, figures in status["heldout"].items() if figures}
+    minutes = round(status["seconds"] / 60, 1)
+    return {"verdict": status["verdict"], "heldout": heldout, "served": served(home, status), "minutes": minutes}
+
+
+def without_verdict(ended: list[JsonObject]) -> JsonObject:
+    """Return what there is to tell of a night without a candidate: the model in service is the one before."""
+    return {"verdict": None, "heldout": {}, "served": ended[-1]["served"], "minutes": None}
 
 
 def losses(lines: list[JsonObject]) -> list[JsonObject]:
