@@ -7,7 +7,7 @@ A model of random weights answers in characters of the kind that a question name
 SmolLM2 answers the shop's questions, and the kinds are its tools. The first night asks all four kinds. Then each asks one or two,
 others from night to night, so that a kind is absent for half of the time. Held-out items and the benchmark have all four alike; the
 benchmark's are the same every night, and decide nothing. `--bad` makes three nights bad: in one the rewards of training are
-inverted, in one there are none, in one they are drawn by lot.
+inverted, in one there are none (it has nothing to learn, and ends without a verdict), in one they are drawn by lot.
 
 Claims: after no night is the served model's benchmark below its best by more than its interval (Wilson, 95 %), nor has it lost a
 kind: fewer of that kind's items right than after its best night, by a sign-flip test of the paired items at 5 % over all kinds. A

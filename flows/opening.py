@@ -59,7 +59,7 @@ class Past(NamedTuple):
     trained: str | None = None  # policy version
     night: str = ""  # "": tonight
     items: DatasetRef | None = None  # of an earlier night, as far as the store has them
-    sampled: str | None = None  # digest of the base of the policies that sampled it; None: a model at an endpoint did
+    sampled: str | None = None  # digest of the base of the policies that sampled it; None: another model did, or nobody knows
 
 
 @dataclass(frozen=True)

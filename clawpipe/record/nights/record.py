@@ -47,7 +47,8 @@ class PastRound(BaseModel):
     trained: str | None = Field(description="policy version that the round trained; None: it trained none")
     items: str | None = Field(default=None, description="the items of which its rollouts are, with their slices")
     sampled: str | None = Field(
-        default=None, description="digest of the base of the policies that sampled it here; None: a model at an endpoint did"
+        default=None,
+        description="digest of the base of the policies that sampled it here; None: another model did, or nobody knows",
     )
 
 

@@ -204,7 +204,7 @@ def drawn_result(
     """Publish the drawn items, and count what was not drawn.
 
     Args:
-        owners: session_id and user_id of the items in `pool`, by item id.
+        owners: session_id and user_id of the drawn items, by item id.
         kept: the drawn rows.
         pool: what was drawn from.
         seen: for each identity the number of nights that have looked at it.
