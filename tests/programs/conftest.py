@@ -20,6 +20,7 @@ from clawpipe.play.workers.request import ShardRequest
 from clawpipe.play.workers.worker import Worker
 
 SCRIPTED = f"{Path(__file__).parent / 'scripted.py'}:Scripted"
+SHELL_LOOP = ["python3", str(Path(__file__).parent / "shell_loop.py")]
 LOOP = str(Path(__file__).parent / "loop.py")
 Play = Callable[..., list[Row]]
 
@@ -60,7 +61,8 @@ def play(worker: Worker, policy: PolicySpec, tasks: Path) -> Play:
         engine: EngineSpec | None = None,
         **options: Any,
     ) -> list[Row]:
-        given = {"command": command, "tasks": str(tasks), "sandbox": "unsafe_local"} | options
+        own = {} if "world" in options else {"tasks": str(tasks), "sandbox": "unsafe_local"}
+        given = {"command": command} | own | options
         drawn = AgentEnvironment(**given).items("train", items, 0)
         request = ShardRequest(
             policy=policy,

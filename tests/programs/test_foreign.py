@@ -20,6 +20,7 @@ from clawpipe.model.policy.vocabulary import load_tokenizer
 from clawpipe.play.environments.agent import AgentEnvironment
 from clawpipe.play.workers.request import ShardRequest
 from clawpipe.play.workers.worker import Worker
+from tests.environments.swe.conftest import needs_bubblewrap, row, write_repository, write_rows  # noqa: F401  (a fixture)
 from tests.programs.conftest import scripted
 
 pytestmark = pytest.mark.foreign
@@ -105,11 +106,11 @@ def play(base: Path, tmp_path: Path):
 def require_log_probs(rows: Sequence[Row], base: Path) -> None:
     """Check the recorded log-probs by a plain forward of the model itself."""
     model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
-    for row in rows:
-        ids = torch.tensor([row["token_ids"]])
+    for played in rows:
+        ids = torch.tensor([played["token_ids"]])
         likely = model(ids).logits[0, :-1].log_softmax(-1).gather(-1, ids[0, 1:, None])[:, 0].tolist()
-        wanted = [value if sampled else 0.0 for value, sampled in zip([0.0, *likely], row["loss_mask"], strict=True)]
-        assert row["logprobs"] == pytest.approx(wanted, abs=2e-3)
+        wanted = [value if sampled else 0.0 for value, sampled in zip([0.0, *likely], played["loss_mask"], strict=True)]
+        assert played["logprobs"] == pytest.approx(wanted, abs=2e-3)
 
 
 def kinds(rows: Sequence[Row]) -> list[list[str]]:
@@ -138,6 +139,22 @@ def mini(*more: str) -> list[str]:
 
 
 QUIET = {"MSWEA_COST_TRACKING": "ignore_errors", "MSWEA_CONFIGURED": "true"}
+
+
+def test_mini_swe_agent_mends_a_repository(play, tmp_path, needs_bubblewrap):  # noqa: F811
+    commit = write_repository(tmp_path / "repositories" / "ann__tally")
+    tasks = write_rows(tmp_path / "swe.jsonl", *(row(commit, instance_id=f"t{n}", problem_statement=f"Fault {n}.") for n in (1, 2)))
+    program_of("mini-swe-agent", "mini")
+    packages = str(next((PLACE / "mini-swe-agent" / "lib").glob("python*/site-packages")))
+    world = {"name": "swe", "options": {"tasks": str(tasks), "share": 0.01, "sandbox_options": {"paths": [packages]}}}
+    fix = "sed -i 's/number < best/number > best/' tally/__init__.py"
+    said = [call("bash", command=command) for command in (fix, "python -m pytest -q", WORK[-1])]
+    command = ["/usr/bin/python3", "-m", "minisweagent.run.mini", *mini(*MINI["tools"][0])[1:]]  # the Python of the sandbox
+    rows = play(command, said, tasks="", sandbox="bubblewrap", world=world, variables=QUIET | {"PYTHONPATH": packages})
+    assert [one for one in results(rows) if "4 passed" in one], [(one["error"], results([one])) for one in rows]
+    for played in rows:
+        found = json.loads(played["verdict"])["check"]
+        assert (found["left_out"], set(found["fail_to_pass"].values())) == ([], {"passed"})
 
 
 @pytest.mark.parametrize("kind", MINI)

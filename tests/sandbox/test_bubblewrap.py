@@ -157,6 +157,16 @@ def test_a_path_that_is_no_folder_is_refused(path):
         Bubblewrap(Limits(), paths=[path])
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="programs run as this user, who may read it")
+def test_a_folder_that_others_may_not_enter_says_what_to_do(tmp_path):
+    inner = tmp_path / "private" / "agent"
+    inner.mkdir(parents=True)
+    inner.parent.chmod(0o700)
+    with pytest.raises(ConfigError, match="Permission denied") as refused:
+        Bubblewrap(Limits(), paths=[str(inner)])
+    assert "let all users read this folder" in str(refused.value.fix)
+
+
 def test_a_missing_program_says_what_to_install(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(ConfigError, match=r"no program 'bwrap'(.|\n)*apt-get install bubblewrap"):

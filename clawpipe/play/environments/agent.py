@@ -10,21 +10,24 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
-from clawpipe.core.basics.json_types import Options
-from clawpipe.core.conversation.messages import Message
+from clawpipe.core.basics.json_types import JsonObject, Options
+from clawpipe.core.conversation.messages import Message, ToolSpec
 from clawpipe.core.store.plain_digests import sha256_bytes, sha256_plain
 from clawpipe.errors import ConfigError
 from clawpipe.play.environments.base import Outcome, TaskItem, Verdict
+from clawpipe.play.environments.discovery import inputs_digest, load_environment, source_digest
 from clawpipe.play.environments.interpreter import interpreter
 from clawpipe.play.environments.prompts import UNCHECKED, PromptLine, PromptsEnvironment
+from clawpipe.play.environments.world import NOTHING, Needs, World
 from clawpipe.play.sandbox.base import Limits
 from clawpipe.play.sandbox.container import image_of
 
 _WHERE = "environment.options"
+WORLDS = ("terminal", "swe")  # environments whose tasks a program can do
 _TOKENS = 1 << 16
 _LONGEST = 120_000  # bytes of what is told in a variable or an argument: the kernel takes 128 KiB as one
 REPLY = "reply"  # in the evidence of an episode that left several rows: the last reply of all
@@ -39,6 +42,7 @@ class Program:
         variables: that it gets beside the usual ones.
         limits: of its sandbox; `seconds` are those of the whole run.
         tokens: that it may let the policy sample.
+        world: whose tasks it does, in sandboxes of theirs that have what it `needs`; None: it has one to itself.
     """
 
     command: tuple[str, ...]
@@ -48,15 +52,43 @@ class Program:
     variables: Mapping[str, str] = field(default_factory=dict[str, str])
     limits: Limits = field(default_factory=Limits)
     tokens: int = _TOKENS
+    world: World | None = None
+    needs: Needs = NOTHING
 
 
-class AgentEnvironment(PromptsEnvironment):
+class AgentPrompts(PromptsEnvironment):
+    """A file of tasks that programs can be given.
+
+    Args:
+        judged: whether a program judges, which is given the answer.
+    """
+
+    name = "agent"
+    kind = "tool-call"
+
+    def __init__(self, file: str, check: str, share: float, judged: bool) -> None:
+        self._judged = judged
+        super().__init__(file, check, share=share)
+
+    def _why_not(self, line: PromptLine) -> str:
+        """Return why a program cannot be given a task; "" if it can."""
+        text = text_of(line.conversation())
+        if "\0" in text:
+            return "its text has a NUL, which no program can be given"
+        if len(text.encode()) > _LONGEST:
+            return f"its text has more than {_LONGEST} bytes, which no program can be given"
+        if self._judged and len(answer_text(line.answer).encode()) > _LONGEST:
+            return f"its answer has more than {_LONGEST} bytes, which no check can be given"
+        return ""
+
+
+class AgentEnvironment:
     """A program of yours plays: it is started for each episode, and asks the policy over HTTP.
 
     Args:
         command: the program and its arguments, never read by a shell. `{prompt}`, `{url}`, `{key}` and `{model}` stand for the
             task's text and for what the program asks; an argument that names a file of this machine is put into the sandbox.
-        tasks: JSON Lines, see `PromptLine`.
+        tasks: JSON Lines, see `PromptLine`; "": those of `world`.
         check: that of tasks which name none: one by name, which compares the policy's last reply with the answer; or a list, a
             program that is run in the sandbox afterwards.
         sandbox, sandbox_options: a provider of sandboxes and its options.
@@ -65,6 +97,8 @@ class AgentEnvironment(PromptsEnvironment):
         tokens: the most tokens that an episode may let the policy sample.
         version: of the program, a word of yours: rollouts of another version are other rollouts.
         share: of the tasks' identities that are held out, in (0, 1).
+        world: the environment whose tasks it does, `{name: swe, options: {...}}` or `terminal`: in a sandbox of theirs, and judged
+            by what it leaves there. Its options say what `tasks`, `check`, `sandbox`, `sandbox_options` and `share` say otherwise.
     """
 
     name = "agent"
@@ -73,7 +107,7 @@ class AgentEnvironment(PromptsEnvironment):
     def __init__(
         self,
         command: Sequence[str],
-        tasks: str,
+        tasks: str = "",
         check: str | Sequence[str] = "exact",
         sandbox: str = "bubblewrap",
         sandbox_options: Mapping[str, Any] | None = None,
@@ -82,12 +116,17 @@ class AgentEnvironment(PromptsEnvironment):
         tokens: int = _TOKENS,
         version: str = "",
         share: float = 0.3,
+        world: Mapping[str, Any] | None = None,
     ) -> None:
+        given = {"tasks": tasks, "check": check != "exact", "sandbox": sandbox != "bubblewrap", "sandbox_options": sandbox_options}
+        _refuse_two_sources(given, world)
         judge = () if isinstance(check, str) else _argv(check, "check")
         self.program = Program(
-            _argv(command, "command"), judge, sandbox, sandbox_options or {}, _texts(variables or {}), _limits(limits or {}), tokens
-        )
-        super().__init__(tasks, check if isinstance(check, str) else UNCHECKED, share=share)
+            _argv(command, "command"), judge, sandbox, sandbox_options or {}, _texts(variables or {}), _limits(limits or {}),
+            tokens, load_world(world) if world is not None else None,
+            Needs(limits={name: value for name, value in (limits or {}).items() if name != "seconds"}),
+        )  # fmt: skip
+        self._tasks = self.program.world or AgentPrompts(tasks, check if isinstance(check, str) else UNCHECKED, share, bool(judge))
 
     @staticmethod
     def inputs_digest(options: Options) -> str:
@@ -95,11 +134,28 @@ class AgentEnvironment(PromptsEnvironment):
         its sandbox.
 
         Raises:
-            NotFoundError, DataError, ConfigError: there is no such image, or the Python does not start.
+            NotFoundError, DataError, ConfigError: there is no such image, or the Python does not start; or as the world says.
         """
         given = dict(options.get("sandbox_options") or {})
         image = image_of(given["image"], given.get("program", "podman")).id if "image" in given else ""
-        return sha256_plain([image, _installed(options.get("command"))])
+        world = [world_digest(options["world"])] if options.get("world") is not None else []
+        return sha256_plain([image, _installed(options.get("command")), *world])
+
+    def tools(self) -> list[ToolSpec]:
+        return []
+
+    def preamble(self) -> list[Message]:
+        return []
+
+    def items(self, split: str, count: int, seed: int) -> list[TaskItem]:
+        """Return tasks of the file or of the world. Raises as these."""
+        return [replace(item, environment=self.name) for item in self._tasks.items(split, count, seed)]
+
+    def distinct_items(self, split: str) -> int:
+        return self._tasks.distinct_items(split)
+
+    def warnings(self) -> list[str]:
+        return self._tasks.warnings()
 
     def start(self, item: TaskItem) -> NoReturn:
         """Refuse: only a worker with an engine can offer what the program asks.
@@ -113,27 +169,59 @@ class AgentEnvironment(PromptsEnvironment):
         """Return what the program that judges has said, or whether the check accepts the policy's last reply.
 
         Raises:
-            ValueError: the program that judges did not run, or nothing was replied.
+            ValueError: what judges did not run, or nothing was replied.
         """
-        if not self.program.check:
+        said = verdict.evidence.get("check") if verdict else None
+        if isinstance(self._tasks, AgentPrompts) and not self.program.check:
             replies = [message for message in messages if message.role == "assistant"]
             last = verdict.evidence.get(REPLY) if verdict else None
-            return super().verify(item, (replies[-1:] or messages) if last is None else [Message("assistant", last)])
-        said = verdict.evidence.get("check") if verdict else None
+            return self._tasks.verify(item, (replies[-1:] or messages) if last is None else [Message("assistant", last)])
         if not isinstance(said, dict):
-            raise ValueError("the program that judges did not run")
+            raise ValueError("what judges did not run")
+        if not isinstance(self._tasks, AgentPrompts):
+            return self._tasks.verify(item, messages, Verdict(said))
         return Outcome(float(said["value"]), bool(said["success"]), str(said["reason"]), said)
 
-    def _why_not(self, line: PromptLine) -> str:
-        """Return why a program cannot be given a task; "" if it can."""
-        text = text_of(line.conversation())
-        if "\0" in text:
-            return "its text has a NUL, which no program can be given"
-        if len(text.encode()) > _LONGEST:
-            return f"its text has more than {_LONGEST} bytes, which no program can be given"
-        if self.program.check and len(answer_text(line.answer).encode()) > _LONGEST:
-            return f"its answer has more than {_LONGEST} bytes, which no check can be given"
-        return ""
+
+def load_world(given: Any) -> World:
+    """Return the world that a block of settings names: `{name: swe, options: {...}}`.
+
+    Raises:
+        ConfigError: it is no such block, or as `load_environment`.
+        NotFoundError, DataError: its tasks cannot be had.
+    """
+    name, options = _named(given)
+    return cast(World, load_environment(name, options))
+
+
+def world_digest(given: Any) -> str:
+    """Return the digest of a world's source, and of what its options name.
+
+    Raises:
+        As `load_world`.
+    """
+    name, options = _named(given)
+    return sha256_plain([source_digest(name), inputs_digest(name, options)])
+
+
+def _named(given: Any) -> tuple[str, Options]:
+    block: JsonObject = dict(given) if isinstance(given, Mapping) else {}
+    name, options = block.pop("name", None), block.pop("options", None) or {}
+    if name not in WORLDS or block or not isinstance(options, Mapping):
+        what = f"{given!r:.80} is no world" if not block else f"a world has no {next(iter(block))!r}"
+        raise ConfigError(what, f"{_WHERE}.world", f"write {{name: NAME, options: {{...}}}}; names are {' and '.join(WORLDS)}")
+    return name, dict(options)
+
+
+def _refuse_two_sources(given: Mapping[str, Any], world: Any) -> None:
+    """Raise a ConfigError if there are no tasks, or options that the world's own stand for."""
+    if world is None and not given["tasks"]:
+        raise ConfigError("its program has no tasks", f"{_WHERE}.tasks", f"name a file of them, or set {_WHERE}.world")
+    wrong = next((name for name, value in given.items() if value), None)
+    if world is not None and wrong:
+        raise ConfigError(
+            "it says nothing beside a world", f"{_WHERE}.{wrong}", f"leave it out, or set it in {_WHERE}.world.options"
+        )
 
 
 def text_of(messages: Sequence[Message]) -> str:

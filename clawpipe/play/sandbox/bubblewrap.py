@@ -43,6 +43,7 @@ _REMEDY = (
     "allow unprivileged user namespaces (sysctl kernel.unprivileged_userns_clone=1, user.max_user_namespaces above 0, on Ubuntu "
     "kernel.apparmor_restrict_unprivileged_userns=0; in Docker --security-opt seccomp=unconfined), or choose another sandbox"
 )
+_UNREADABLE = "programs run as a user without rights: let all users read this folder and enter those above it, or put it below /opt"
 # Its own variables come first, from a descriptor: what stands in a command line can be read by every user of the machine.
 # bash, because `sh` cannot close a descriptor of two digits.
 _ENTRY = '. /proc/self/fd/"$1"; for fd in "$1" "$2" "$3"; do eval "exec $fd<&-"; done; shift 3; exec "$@"'
@@ -228,7 +229,9 @@ def _refused(holder: subprocess.Popen[bytes]) -> ConfigError:
     assert holder.stderr is not None
     holder.wait()
     lines = holder.stderr.read().decode(errors="replace").strip().splitlines()
-    return ConfigError(f"it does not start: {(lines or ['no reason given'])[-1]}", "sandbox: bubblewrap", _REMEDY)
+    reason = (lines or ["no reason given"])[-1]
+    remedy = _UNREADABLE if "source path" in reason else _REMEDY
+    return ConfigError(f"it does not start: {reason}", "sandbox: bubblewrap", remedy)
 
 
 def _end(holder: subprocess.Popen[bytes], first: int | None) -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from clawpipe.errors import ConfigError
-from clawpipe.play.environments.agent import Program
-from clawpipe.play.sandbox.base import Sandbox
+from clawpipe.play.environments.world import APART, Site
 
-APART = ("bubblewrap", "container")  # have a network of their own alone
 # Inside: listen at the port, hand each connection on to the socket, and run the program beside it. All in one thread: those of a
 # sandbox are few, and they are the program's.
 _FORWARD = """
@@ -49,7 +47,7 @@ os._exit(code if code >= 0 else 128 - code)
 """
 
 
-def bridged(sandbox: Sandbox, program: Program, argv: Sequence[str], port: int, path: str) -> list[str]:
+def bridged(site: Site, argv: Sequence[str], port: int, path: str) -> list[str]:
     """Return the command of a program: in a sandbox without this machine's network with a way to the endpoint beside it.
 
     Args:
@@ -59,11 +57,10 @@ def bridged(sandbox: Sandbox, program: Program, argv: Sequence[str], port: int, 
     Raises:
         ConfigError: the sandbox has no Python.
     """
-    if program.sandbox not in APART:
+    if site.provider not in APART:
         return list(argv)
-    python = sandbox.exec("command -v /usr/bin/python3 || command -v python3").stdout.decode().strip()
+    python = site.sandbox.exec("command -v /usr/bin/python3 || command -v python3").stdout.decode().strip()
     if not python:
-        where = program.sandbox_options.get("image", program.sandbox)
         what = "it has no python3, by which a program without a network reaches what it asks"
-        raise ConfigError(what, f"sandbox: {where}", "put python3 into it, or choose another sandbox")
+        raise ConfigError(what, f"sandbox: {site.provider}", "put python3 into it, or choose another sandbox")
     return [python, "-c", _FORWARD, path, str(port), *argv]

@@ -15,11 +15,11 @@ from clawpipe.data.capture.sessions import Reply, Session, sessions_of
 from clawpipe.data.importers.formats.captured_rows import conversation_of
 from clawpipe.data.importers.sources.lines import Line
 from clawpipe.play.environments.agent import REPLY
-from clawpipe.play.environments.base import Reason, Verdict
+from clawpipe.play.environments.base import Verdict
 from clawpipe.play.environments.ending import Ending
 from clawpipe.play.workers.episodes import TEXT
 from clawpipe.serve.programs.episode import Episode, Sampled
-from clawpipe.serve.programs.run import Ran
+from clawpipe.serve.programs.run import Ran, reason_of
 
 _NOWHERE = Line("", 0, 0, b"")
 
@@ -56,12 +56,14 @@ def ending_of(episode: Episode, ran: Ran, has_several: bool = False) -> Ending:
 
     One in which nothing was sampled, and one whose program exceeded its sandbox, says nothing of the policy: it has an error.
     """
+    if ran.error:
+        return Ending("error", None, ran.error)
     result, unanswered = ran.result, episode.asked - len(episode.turns)
     evidence: JsonObject = {"exit": result.code, "turns": len(episode.turns), "unanswered": unanswered}
     evidence |= ({"check": ran.check} if ran.check else {}) | ({REPLY: episode.last_reply} if has_several else {})
     if result.ended not in (None, "timeout"):
         return Ending("error", None, f"its program was ended: it exceeded the limit `{result.ended}` of its sandbox")
-    reason: Reason = "timeout" if result.ended else episode.reached or "done"
+    reason = reason_of(result, episode)
     if not episode.turns:
         how = "took too long" if result.ended else f"ended with exit code {result.code}"
         why = f"its last request was refused with {episode.refusal}" if episode.refusal else ran.said_last

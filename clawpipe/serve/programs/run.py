@@ -6,18 +6,21 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
 
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.errors import DataError
 from clawpipe.play.environments.agent import Program, answer_text, named_file
+from clawpipe.play.environments.base import Reason
+from clawpipe.play.environments.world import Needs, Site, TaskError, World
 from clawpipe.play.sandbox.base import Result, Sandbox, open_sandbox, put
-from clawpipe.serve.programs.bridge import APART, bridged
+from clawpipe.serve.programs.bridge import bridged
 from clawpipe.serve.programs.episode import Episode
 
 _SHOWN = 200  # characters of what a program said last
 _NAME = re.compile(r"\{(prompt|url|key|model)\}")
+_START = 'mkdir -p -- "$HOME" && cd -- "$1" && shift && exec "$@"'
 _NO_PROXY = "127.0.0.1,localhost"
 _QUIET = {"PYTHONNOUSERSITE": "1"}  # of the check: Python would run start-up files that the program has left in its home
 # Where programs look for the address, by the names that OpenAI's and Anthropic's clients, LiteLLM and others read.
@@ -28,10 +31,15 @@ _MODEL = ("OPENAI_MODEL", "OPENAI_MODEL_NAME", "ANTHROPIC_MODEL", "LLM_MODEL", "
 
 @dataclass(frozen=True)
 class Ran:
-    """How a run ended, and what the program that judges said; None: it was not asked."""
+    """How a run ended, and what judges it has said; None: it was not asked.
+
+    Attributes:
+        error: why there was no run, or nobody can judge it: its task cannot be set up.
+    """
 
     result: Result
     check: JsonObject | None = None
+    error: str = ""
 
     @property
     def said_last(self) -> str:
@@ -50,7 +58,7 @@ class Place:
 
 
 def run_program(program: Program, episode: Episode, prompt: str, place: Place) -> Ran:
-    """Run the program to its end, then the one that judges; the episode takes no requests from there on.
+    """Run the program to its end, then let it be judged; the episode takes no requests from there on.
 
     The task's text is the program's standard input, too.
 
@@ -58,23 +66,51 @@ def run_program(program: Program, episode: Episode, prompt: str, place: Place) -
         ConfigError, BusyError, NotFoundError: the sandbox cannot be started.
         DataError: a file cannot be put into it.
     """
-    names = {"prompt": prompt, "key": episode.key, "model": place.model, "url": f"http://127.0.0.1:{place.port}/v1"}
-    with closing(_sandbox(program, place)) as sandbox:
-        argv = _placed(sandbox, program.command, names)
-        given = {name: _filled(value, names) for name, value in program.variables.items()}
-        env = _variables(names, episode.seed) | given
-        result = sandbox.exec(bridged(sandbox, program, argv, place.port, place.socket), stdin=prompt.encode(), env=env)
-        episode.close()
+    socket = Needs((str(Path(place.socket).parent),))
+    if program.world:
+        return _in_world(program.world, replace(program.needs, paths=socket.paths), program, episode, prompt, place)
+    options = socket.options(program.sandbox, program.sandbox_options)
+    with closing(open_sandbox(program.sandbox, program.limits, options)) as sandbox:
+        result = _run(program, Site(sandbox, program.sandbox), episode, prompt, place)
         sandbox.end_processes()
         check = _judged(sandbox, program, episode.item.truth, prompt) if program.check and result.ended != "died" else None
     return Ran(result, check)
 
 
-def _sandbox(program: Program, place: Place) -> Sandbox:
-    options = dict(program.sandbox_options)
-    if program.sandbox in APART:
-        options["paths"] = [*options.get("paths", ()), str(Path(place.socket).parent)]
-    return open_sandbox(program.sandbox, program.limits, options)
+def _in_world(world: World, needs: Needs, program: Program, episode: Episode, prompt: str, place: Place) -> Ran:
+    """Run the program where a task of the world lies, which says what was achieved."""
+    result = Result(None, b"", b"")
+    try:
+        with closing(world.open(episode.item, needs)) as work:
+            result = _run(program, work.site(), episode, prompt, place)
+            is_judged = result.ended in (None, "timeout")
+            return Ran(result, work.finish(reason_of(result, episode)).evidence if is_judged else None)
+    except (TaskError, DataError) as error:
+        return Ran(result, error=str(error))
+
+
+def reason_of(result: Result, episode: Episode) -> Reason:
+    """Return why a run ended that exceeded no other limit than its time."""
+    return "timeout" if result.ended else episode.reached or "done"
+
+
+def _run(program: Program, site: Site, episode: Episode, prompt: str, place: Place) -> Result:
+    """Run the program to its end."""
+    names = {"prompt": prompt, "key": episode.key, "model": place.model, "url": f"http://127.0.0.1:{place.port}/v1"}
+    argv = _placed(site.sandbox, program.command, names, site.beside)
+    given = {name: _filled(value, names) for name, value in program.variables.items()}
+    env = _variables(names, episode.seed) | dict(site.variables) | given
+    if "PATH" in site.variables and "PATH" not in given:  # which is for what the program starts, and not for itself
+        argv[0] = _path_of(site.sandbox, argv[0])
+    start = ["/bin/sh", "-c", _START, "sh", site.folder, *bridged(site, argv, place.port, place.socket)]
+    result = site.sandbox.exec(start, stdin=prompt.encode(), seconds=program.limits.seconds, env=env)
+    episode.close()
+    return result
+
+
+def _path_of(sandbox: Sandbox, program: str) -> str:
+    """Return where a program is in a sandbox; its name if it is nowhere."""
+    return sandbox.exec(["/bin/sh", "-c", 'command -v -- "$1"', "sh", program]).stdout.decode(errors="replace").strip() or program
 
 
 def _filled(text: str, names: Mapping[str, str]) -> str:
@@ -89,16 +125,16 @@ def _variables(names: Mapping[str, str], seed: int) -> dict[str, str]:
     return env | own | {"NO_PROXY": _NO_PROXY, "no_proxy": _NO_PROXY}
 
 
-def _placed(sandbox: Sandbox, command: Sequence[str], names: Mapping[str, str] | None = None) -> list[str]:
-    """Put files of this machine that a command names into the working folder; return it with their names there, and with `names`
-    filled in. What is filled in names no file: a task's text must not fetch one."""
+def _placed(sandbox: Sandbox, command: Sequence[str], names: Mapping[str, str] | None = None, folder: str = ".") -> list[str]:
+    """Put files of this machine that a command names into a folder; return it with their names there, and with `names` filled in.
+    What is filled in names no file: a task's text must not fetch one."""
     first = Path(_filled(command[0], names or {})).expanduser()
     placed = [str(first.absolute() if "/" in str(first) else first)]  # links stay: inside they may lead elsewhere
     for part in command[1:]:
         file = named_file(part)
         if file:
-            put(sandbox, file.name, file.read_bytes(), executable=True)
-        placed.append(file.name if file else _filled(part, names or {}))
+            put(sandbox, str(PurePosixPath(folder, file.name)), file.read_bytes(), executable=True)
+        placed.append(str(PurePosixPath(folder, file.name)) if file else _filled(part, names or {}))
     return placed
 
 

@@ -28,6 +28,7 @@ from clawpipe.play.environments.swe.patches import paths_of
 from clawpipe.play.environments.swe.sources import Sources
 from clawpipe.play.environments.swe.tasks import Task, about, read_tasks
 from clawpipe.play.environments.swe.workbench import VARIABLES, Place, Workbench
+from clawpipe.play.environments.world import NOTHING, Needs, Site, TaskError
 from clawpipe.play.sandbox.base import WORK, Limits
 from clawpipe.play.sandbox.container import image_of
 
@@ -167,11 +168,15 @@ class SweEnvironment:
         Raises:
             TaskError: the task cannot be set up.
         """
+        return self.open(item, NOTHING)
+
+    def open(self, item: TaskItem, needs: Needs) -> SweEpisode:
+        """Begin an episode in a sandbox that has what a program needs. Raises as `start`."""
         truth = json.loads(item.truth)
         task = self._tasks.get(truth["instance_id"])
         if task is None or task.digest != truth["task"]:
             raise TaskError(f"{self._file} has no longer the task {truth['instance_id']} of this item")
-        return SweEpisode(task, self._place, self._sources, self._shell)
+        return SweEpisode(task, self._place, needs, self._sources, self._shell)
 
     def verify(self, item: TaskItem, messages: Sequence[Message], verdict: Verdict | None) -> Outcome:
         """Return the outcome: 1 (success) if every test of the task passes, else 0. An outcome without a verdict has failed."""
@@ -236,16 +241,16 @@ class SweEnvironment:
         return [task for task in self._tasks.values() if heldout(task.identity, self._share) == wanted]
 
 
-class TaskError(Exception):
-    """A task cannot be set up, so nobody can say how the policy did."""
-
-
 class SweEpisode:
-    """A shell in a sandbox with a task's repository."""
+    """A shell in a sandbox with a task's repository.
 
-    def __init__(self, task: Task, place: Place, sources: Sources, limits: ShellLimits) -> None:
+    Args:
+        place: where what was left is graded; the policy's sandbox has what a program needs as well.
+    """
+
+    def __init__(self, task: Task, place: Place, needs: Needs, sources: Sources, limits: ShellLimits) -> None:
         self._task, self._place, self._sources = task, place, sources
-        self._bench = Workbench(place, place.image(task))
+        self._bench = Workbench(place.with_needs(needs), place.image(task))
         try:
             self._bench.set_up(task, sources)
         except DataError as error:
@@ -257,6 +262,10 @@ class SweEpisode:
         answer = self._shell.respond(messages)
         submitted = any(message.content.lstrip().startswith(SUBMITTED) for message in answer.messages)
         return replace(answer, done=answer.done or submitted)
+
+    def site(self) -> Site:
+        variables = self._bench.offer_python()
+        return Site.of_task(self._bench.sandbox, self._place.provider, WORK, variables)
 
     def finish(self, reason: Reason) -> Verdict:
         """Grade what the policy has left.

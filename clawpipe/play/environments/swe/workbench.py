@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -15,6 +16,7 @@ from clawpipe.play.environments.swe.packages import archive_of
 from clawpipe.play.environments.swe.reports import Status, read_report
 from clawpipe.play.environments.swe.sources import Sources
 from clawpipe.play.environments.swe.tasks import Task
+from clawpipe.play.environments.world import Needs
 from clawpipe.play.sandbox.base import WORK, Excess, Limits, Result, Sandbox, get, open_sandbox, put, restore
 
 TOOLS = "/tmp/tools"  # in the sandbox, beside the repository
@@ -25,9 +27,10 @@ _REPORT_BYTES = 64 << 20
 _FIXED = {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
 # A container's working folder belongs to root, and git trusts nobody else's.
 _GIT = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
-VARIABLES = (
-    _FIXED | _GIT | {"PYTHONPATH": f"{TOOLS}/packages:{WORK}:{WORK}/src:{WORK}/lib"}
-)  # of an agent, which runs pytest as it likes
+_PATH = f"{TOOLS}/packages:{WORK}:{WORK}/src:{WORK}/lib"
+VARIABLES = _FIXED | _GIT | {"PYTHONPATH": _PATH}  # of an agent, which runs pytest as it likes
+# For a program, whose own Python must not import the repository in place of what it needs.
+_OFFERED = {"python": "", "python3": "", "pytest": " -m pytest"}
 _LEFT_OUT = "__pycache__/\n*.pyc\n.pytest_cache/\n*.egg-info/\n.hypothesis/\n"  # of a diff: what running tests leaves behind
 # A new repository of one commit: its history would hold the commit that mends the fault.
 _COMMIT = """
@@ -73,6 +76,11 @@ class Place:
     packages: tuple[str, ...] = ()
     seconds: float = 200.0
     arguments: tuple[str, ...] = ()
+
+    def with_needs(self, needs: Needs) -> Place:
+        """Return the same place, with what a program needs."""
+        options = needs.options(self.provider, self.options)
+        return replace(self, options=options, limits=needs.bounded(self.limits))
 
     def open(self, image: str = "") -> Sandbox:
         """Start a sandbox, of a container image where one is given."""
@@ -141,6 +149,19 @@ class Workbench:
         look = [self._place.python, "-c", "import importlib.util as u, sys; sys.exit(u.find_spec('pytest') is None)"]
         if self.sandbox.exec(look).code != 0:
             self.unpack(archive_of(("pytest", *self._place.packages)), f"{TOOLS}/packages")
+
+    def offer_python(self) -> dict[str, str]:
+        """Put `python`, `python3` and `pytest` that find the repository first on the path of a program, and return its variables.
+
+        Raises:
+            DataError: there is no Python.
+        """
+        python = self.require('command -v -- "$1"', self._place.python).decode().strip()
+        for name, arguments in _OFFERED.items():
+            script = f'#!/bin/sh\nexport PYTHONPATH="{_PATH}:$PYTHONPATH"\nexec {shlex.quote(python)}{arguments} "$@"\n'
+            put(self.sandbox, f"{TOOLS}/bin/{name}", script.encode(), executable=True)
+        usual = self.require('printf %s "$PATH"').decode()
+        return _FIXED | _GIT | {"PATH": f"{TOOLS}/bin:{usual}"}
 
     def apply(self, patch: bytes) -> None:
         """Apply a patch to the working folder.

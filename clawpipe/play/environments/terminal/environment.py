@@ -26,6 +26,7 @@ from clawpipe.play.environments.terminal.folder_tasks import FolderTasks
 from clawpipe.play.environments.terminal.generated import GeneratedTasks
 from clawpipe.play.environments.terminal.task_folders import read_task_folders
 from clawpipe.play.environments.terminal.tasks import Place, Tasks
+from clawpipe.play.environments.world import NOTHING, Needs, Site
 from clawpipe.play.sandbox.base import Limits, Sandbox
 from clawpipe.play.sandbox.container import image_of
 
@@ -101,14 +102,17 @@ class TerminalEnvironment:
         Raises:
             ConfigError: the sandbox does not start on this machine; says what to set.
         """
+        return self.open(item, NOTHING)
+
+    def open(self, item: TaskItem, needs: Needs) -> TerminalEpisode:
+        """Begin an episode in a sandbox that has what a program needs. Raises as `start`."""
         config, truth = self.config, json.loads(item.truth)
         place = self._tasks.place(truth)
-        sandbox = place.open()
+        sandbox = place.open(needs)
         with _closed_on_error(sandbox):
             self._tasks.begin(sandbox, truth)
             limits = ShellLimits(config.command_seconds, config.max_steps, config.max_characters)
-            shell = Shell(sandbox, limits, place.folder, place.variables)
-            return TerminalEpisode(self._tasks, truth, sandbox, shell, config.step_rewards)
+            return TerminalEpisode(self._tasks, truth, sandbox, place, limits, config.step_rewards)
 
     def verify(self, item: TaskItem, messages: Sequence[Message], verdict: Verdict | None) -> Outcome:
         """Return the outcome from what the sandbox said at the end; an episode without a verdict has failed."""
@@ -131,9 +135,15 @@ class TerminalEpisode:
         rewarded: whether the reward of a turn is what it gained of the task.
     """
 
-    def __init__(self, tasks: Tasks, truth: JsonObject, sandbox: Sandbox, shell: Shell, rewarded: bool) -> None:
-        self._tasks, self._truth, self._sandbox, self._shell = tasks, truth, sandbox, shell
+    def __init__(
+        self, tasks: Tasks, truth: JsonObject, sandbox: Sandbox, place: Place, limits: ShellLimits, rewarded: bool
+    ) -> None:
+        self._tasks, self._truth, self._sandbox, self._place = tasks, truth, sandbox, place
+        self._shell = Shell(sandbox, limits, place.folder, place.variables)
         self._done = tasks.progress(sandbox, truth) if rewarded else None
+
+    def site(self) -> Site:
+        return Site.of_task(self._sandbox, self._place.sandbox, self._place.folder, self._place.variables)
 
     def respond(self, messages: Sequence[Message]) -> Answer:
         answer = self._shell.respond(messages)

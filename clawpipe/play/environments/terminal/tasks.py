@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.play.environments.base import Environment, Outcome, TaskItem
+from clawpipe.play.environments.world import Needs
 from clawpipe.play.sandbox.base import Limits, Sandbox, open_sandbox
 
 
@@ -27,9 +28,9 @@ class Place:
     folder: str = "."
     variables: Mapping[str, str] = field(default_factory=dict[str, str])
 
-    def open(self) -> Sandbox:
+    def open(self, needs: Needs) -> Sandbox:
         """Start a sandbox. Raises as `open_sandbox`."""
-        return open_sandbox(self.sandbox, self.limits, self.options)
+        return open_sandbox(self.sandbox, needs.bounded(self.limits), needs.options(self.sandbox, self.options))
 
 
 class Tasks(Protocol):

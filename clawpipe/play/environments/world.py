@@ -1,0 +1,96 @@
+"""Environments whose tasks a program can do in place of the policy's shell: `terminal` and `swe`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from clawpipe.play.environments.base import Environment, Reason, TaskItem, Verdict
+from clawpipe.play.sandbox.base import Limits, Sandbox
+
+APART = ("bubblewrap", "container")  # sandboxes that have files and a network of their own alone
+_BESIDE = "/tmp/program"
+
+
+class TaskError(Exception):
+    """A task cannot be set up, so nobody can say how the policy did."""
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a program needs of the sandbox of a task.
+
+    Attributes:
+        paths: further folders of this machine that it reads, where the sandbox has files of its own.
+        limits: in place of the task's, by their names.
+    """
+
+    paths: tuple[str, ...] = ()
+    limits: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def options(self, provider: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the options of a sandbox."""
+        wanted = self.paths and provider in APART
+        return {**given, "paths": [*given.get("paths", ()), *self.paths]} if wanted else given
+
+    def bounded(self, limits: Limits) -> Limits:
+        """Return the limits of a sandbox."""
+        return replace(limits, **self.limits)
+
+
+NOTHING = Needs()
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a program works.
+
+    Attributes:
+        provider: name of the sandbox.
+        folder: in which the program starts; ".": where the sandbox starts its commands.
+        beside: a folder for what the program needs, such as the files that its command names.
+        variables: of the program.
+    """
+
+    sandbox: Sandbox
+    provider: str
+    folder: str = "."
+    beside: str = "."
+    variables: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @classmethod
+    def of_task(cls, sandbox: Sandbox, provider: str, folder: str, variables: Mapping[str, str]) -> Site:
+        """Return a site in whose folder lie a task's files alone; what a program needs, and its home, are elsewhere."""
+        if provider == "unsafe_local":  # its folder is the only one of its own, and the home
+            return cls(sandbox, provider, folder, variables=variables)
+        return cls(sandbox, provider, folder, _BESIDE, {"HOME": f"{_BESIDE}/home"} | dict(variables))
+
+
+class Work(Protocol):
+    """A task that a program does: an episode of the world in which nobody is asked for commands."""
+
+    def site(self) -> Site:
+        """Return where the program works, made ready for it. Called once."""
+        ...
+
+    def finish(self, reason: Reason) -> Verdict: ...
+
+    def close(self) -> None: ...
+
+
+class World(Environment, Protocol):
+    """An environment whose tasks programs can do."""
+
+    def distinct_items(self, split: str) -> int: ...
+
+    def warnings(self) -> list[str]: ...
+
+    def open(self, item: TaskItem, needs: Needs) -> Work:
+        """Begin a task.
+
+        Raises:
+            TaskError, DataError: it cannot be set up.
+            ConfigError, BusyError: the sandbox does not start.
+        """
+        ...
