@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from clawpipe.core.basics.json_types import JsonObject, Row
-from clawpipe.errors import ConfigError
+from clawpipe.errors import ConfigError, NotFoundError
 from clawpipe.play.environments.agent import AgentEnvironment
 from clawpipe.play.environments.base import TaskItem, Verdict
 from tests.environments.swe.conftest import needs_bubblewrap, row, write_repository, write_rows  # noqa: F401  (a fixture)
@@ -111,6 +111,9 @@ def test_limits_of_the_program_hold_in_the_sandbox_of_the_task(play: Play):
         ({"world": RENAME, "check": ["true"]}, "check"),
         ({"world": RENAME, "sandbox": "unsafe_local"}, "sandbox"),
         ({"world": RENAME, "limits": {"second": 1}}, "limits"),
+        ({"world": {"name": "terminal", "options": {"familys": ["rename"]}}}, "world.options.familys"),
+        ({"world": {"name": "terminal", "options": {"sandbox_options": {"path": ["/opt"]}}}}, "world.options.sandbox_options"),
+        ({"world": {"name": "terminal", "options": {"sandbox": "container"}}}, "world.options.sandbox_options"),
         ({}, "tasks"),
     ],
 )
@@ -118,6 +121,36 @@ def test_settings_that_contradict_each_other_are_refused(options: JsonObject, wh
     with pytest.raises(ConfigError) as refused:
         AgentEnvironment(SHELL_LOOP, **options)
     assert str(refused.value.where) == f"environment.options.{where}"
+
+
+def test_a_sandbox_that_nobody_offers_is_told_beforehand(tally: JsonObject):
+    for world in (RENAME, tally):
+        misspelled = {"name": world["name"], "options": world["options"] | {"sandbox": "bubblewarp"}}
+        with pytest.raises(NotFoundError) as refused:
+            AgentEnvironment(SHELL_LOOP, world=misspelled)
+        assert refused.value.where == "environment.options.world.options.sandbox"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"), [("A NUL \0.", "a NUL"), ("x" * 130_000, "120000 bytes"), ("\"{key}\"\n'$(id)' `~` ü", None)]
+)
+def test_a_task_that_cannot_be_told_is_set_aside(play: Play, tally: JsonObject, tmp_path: Path, text: str, told: str | None):
+    file = Path(tally["options"]["tasks"])
+    tasks = write_rows(tmp_path / "tasks.jsonl", json.loads(file.read_text().splitlines()[0]) | {"problem_statement": text})
+    world = {"name": "swe", "options": {"tasks": str(tasks), "repositories": str(file.parent / "repositories"), "share": 0.01}}
+    [played] = play(SHELL_LOOP, engine=scripted("done"), world=world)
+    assert (played["error"] is None) == (told is None)
+    assert (told or "") in (played["error"] or "")
+    assert played["messages"][0]["content"] == text
+
+
+def test_a_link_to_what_is_no_text_is_recorded(play: Play):
+    links = {"name": "terminal", "options": {"families": ["make-link"]}}
+    [item] = AgentEnvironment(SHELL_LOOP, world=links).items("train", 1, 0)
+    [name] = [path for path, entry in json.loads(item.truth)["wanted"].items() if entry and "link" in entry]
+    [played] = play(SHELL_LOOP, engine=scripted(f"ln -s \"$(printf '\\377')\" {name}", "done"), max_new_tokens=80, world=links)
+    assert played["error"] is None
+    assert outcome(links, played).reason == f"not as wanted: {name}"
 
 
 def test_other_tasks_of_the_world_are_another_input(tally: JsonObject, tmp_path: Path):

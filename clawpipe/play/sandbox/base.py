@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import Literal, Protocol, cast
 
 from clawpipe.core.user_code.extensions import ExtensionPoint
-from clawpipe.errors import ConfigError, DataError
+from clawpipe.errors import ConfigError, DataError, NotFoundError
 
 WORK = "/workspace"  # where commands start, and the folder that snapshots hold
 _SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "proc", "sys", "dev", "boot", "run", "workspace", "tmp")
@@ -162,11 +162,18 @@ def host_folder(path: str) -> str:
 
 def _require(result: Result, path: str, done: str) -> Result:
     if result.code != 0:
-        lines = result.stderr.decode(errors="replace").strip().splitlines()
-        raise DataError(f"it cannot be {done}: {result.ended or (lines or ['no reason given'])[-1]}", f"sandbox: {path}")
+        raise DataError(f"it cannot be {done}: {result.ended or last_reason(result.stderr)}", f"sandbox: {path}")
     return result
 
 
+def last_reason(said: bytes, otherwise: str = "no reason given") -> str:
+    """Return the last line of what a command wrote that is a reason: tar's own last one is none."""
+    lines = [line for line in said.decode(errors="replace").splitlines() if line.strip() and _NO_REASON not in line]
+    return lines[-1].strip() if lines else otherwise
+
+
+_NO_REASON = "Exiting with failure status"
+_SETTINGS = {"sandbox.name": "sandbox", "sandbox.options": "sandbox_options"}  # by the names that errors have for them
 _BUILT_IN = {
     "bubblewrap": "clawpipe.play.sandbox.bubblewrap:Bubblewrap",
     "container": "clawpipe.play.sandbox.container:Container",
@@ -184,3 +191,21 @@ def open_sandbox(name: str, limits: Limits, options: Mapping[str, object]) -> Sa
         BusyError: it did not start in time.
     """
     return cast(Sandbox, SANDBOXES.make(name, options, limits))
+
+
+def require_sandbox(name: str, options: Mapping[str, object], where: str = "environment.options") -> None:
+    """Raise where no provider has this name, or it does not take these options; no sandbox starts.
+
+    Args:
+        where: the settings `sandbox` and `sandbox_options` stand.
+
+    Raises:
+        NotFoundError, ConfigError: as `open_sandbox`.
+    """
+    if not isinstance(options, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  # of a config file
+        raise ConfigError("it is no mapping of options", f"{where}.sandbox_options", "write {NAME: value}")
+    try:
+        SANDBOXES.prepared(name, options, Limits())
+    except (NotFoundError, ConfigError) as error:
+        place = f"{where}.{_SETTINGS[error.where]}" if error.where in _SETTINGS else error.where
+        raise type(error)(error.what, place, error.fix) from None
