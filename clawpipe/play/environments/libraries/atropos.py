@@ -174,7 +174,7 @@ class _Server:
         if self._answering or [message["content"] for message in messages[: len(known)]] != known:
             return {"role": "assistant", "content": COMPANION}
         self._answering = True
-        said = written(await self._asked.ask(messages, tools or []))
+        said = written(await self._asked.ask(messages, tools or []), tools)
         self._history, self._answering = [*messages, said], False
         return said
 
