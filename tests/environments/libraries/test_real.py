@@ -182,6 +182,16 @@ def test_atropos(python_of):
     assert set(own) == {-1.0, 1.0}
 
 
+def test_atropos_tools_are_the_policys(python_of):
+    with open_environment(f"atropos:{HERE / 'atropos_tools.py'}", {}, 60.0, python_of("atropos")) as environment:
+        assert [(tool.name, list(tool.parameters["properties"])) for tool in environment.tools()] == [("add", ["a"])]
+        [item] = environment.items("train", 1, 0)
+        play, said = Play(environment, item, 0), Message("assistant", "", (ToolCall("c", "add", '{"a": 1}'),))
+        assert play.answer([*item.messages, said]).done
+        play.end("done")
+        assert outcome_of(environment, item, [*item.messages, said], play.ending).success
+
+
 OF_BFCL = """
 import json, sys
 from bfcl_eval.eval_checker.multi_turn_eval.multi_turn_checker import multi_turn_checker
