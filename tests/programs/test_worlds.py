@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from clawpipe.core.basics.json_types import JsonObject, Row
-from clawpipe.errors import ConfigError
+from clawpipe.errors import ConfigError, NotFoundError
 from clawpipe.play.environments.agent import AgentEnvironment
 from clawpipe.play.environments.base import TaskItem, Verdict
 from tests.environments.swe.conftest import needs_bubblewrap, row, write_repository, write_rows  # noqa: F401  (a fixture)
@@ -76,6 +76,15 @@ def test_its_own_python_does_not_import_the_repository(play: Play, tally: JsonOb
     assert played["messages"][4]["content"].split() == ["0", "9"]
 
 
+def test_a_link_to_no_text_is_judged_as_another_file(play: Play):
+    wanted = json.loads(renamed(RENAME)[0].truth)["wanted"]
+    old, new = (next(path for path, entry in wanted.items() if bool(entry) is there) for there in (False, True))
+    link = f"rm {old}; ln -s $(printf 'a\\377') {new}"
+    [played] = play(SHELL_LOOP, engine=scripted(link, "done"), max_new_tokens=60, world=RENAME)
+    assert (played["ended"], played["error"]) == ("done", None)
+    assert not outcome(RENAME, played).success
+
+
 def test_a_run_that_is_too_long_is_judged_by_what_it_left(play: Play):
     _, command = renamed(RENAME)
     engine = scripted(f"{command}; sleep 600")
@@ -111,11 +120,16 @@ def test_limits_of_the_program_hold_in_the_sandbox_of_the_task(play: Play):
         ({"world": RENAME, "check": ["true"]}, "check"),
         ({"world": RENAME, "sandbox": "unsafe_local"}, "sandbox"),
         ({"world": RENAME, "limits": {"second": 1}}, "limits"),
+        ({"world": RENAME, "limits": {"processes": 0}}, "limits.processes"),
+        ({"world": RENAME, "tokens": 0}, "tokens"),
+        ({"world": {"name": "terminal", "options": {"familys": []}}}, "world.options.familys"),
+        ({"world": {"name": "terminal", "options": {"sandbox": "bubble"}}}, "world.options.sandbox"),
+        ({"world": {"name": "terminal", "options": {"sandbox_options": {"path": []}}}}, "world.options.sandbox_options"),
         ({}, "tasks"),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused(options: JsonObject, where: str):
-    with pytest.raises(ConfigError) as refused:
+def test_settings_that_cannot_be_are_refused_where_they_stand(options: JsonObject, where: str):
+    with pytest.raises((ConfigError, NotFoundError)) as refused:
         AgentEnvironment(SHELL_LOOP, **options)
     assert str(refused.value.where) == f"environment.options.{where}"
 

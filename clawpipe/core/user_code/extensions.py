@@ -18,6 +18,7 @@ import traceback
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
@@ -100,6 +101,16 @@ class ExtensionPoint:
             raise NotFoundError(f"no {place.member!r} in it", where, f"{self._fix}; defined there: {_definitions(module)}")
         return getattr(module, place.member)
 
+    def prepared(self, name: str, options: Mapping[str, Any], *arguments: Any) -> Callable[[], Any]:
+        """Return a call that makes what `name` stands for. Raises as `make`, but for what making it raises."""
+        factory = self.load(name)
+        if not callable(factory):
+            raise ConfigError(f"no {self.kind}: it is neither a class nor a function", name, self._fix)
+        if self.family(name):
+            arguments = (name.partition(":")[2], *arguments)
+        self._require_options(name, factory, options, arguments)
+        return partial(factory, *arguments, **options)
+
     def make(self, name: str, options: Mapping[str, Any], *arguments: Any) -> Any:
         """Call what `name` stands for with `arguments` and `options`.
 
@@ -107,14 +118,9 @@ class ExtensionPoint:
             NotFoundError: see `load`.
             ConfigError: it cannot be called, does not take these options, raises, or makes something that lacks `members`.
         """
-        factory = self.load(name)
-        if not callable(factory):
-            raise ConfigError(f"no {self.kind}: it is neither a class nor a function", name, self._fix)
-        if self.family(name):
-            arguments = (name.partition(":")[2], *arguments)
-        self._require_options(name, factory, options, arguments)
+        call = self.prepared(name, options, *arguments)
         try:
-            made = factory(*arguments, **options)
+            made = call()
         except (ClawpipeError, MemoryError):
             raise
         except Exception as error:

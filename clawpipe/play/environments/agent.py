@@ -8,52 +8,37 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
 from clawpipe.core.basics.json_types import JsonObject, Options
 from clawpipe.core.conversation.messages import Message, ToolSpec
 from clawpipe.core.store.plain_digests import sha256_bytes, sha256_plain
-from clawpipe.errors import ConfigError
+from clawpipe.errors import ClawpipeError, ConfigError
 from clawpipe.play.environments.base import Outcome, TaskItem, Verdict
 from clawpipe.play.environments.discovery import inputs_digest, load_environment, source_digest
 from clawpipe.play.environments.interpreter import interpreter
+from clawpipe.play.environments.program import (
+    TOKENS,
+    WHERE,
+    Program,
+    argv_of,
+    home_of,
+    limits_of,
+    require_above_0,
+    variables_of,
+    why_untold,
+)
 from clawpipe.play.environments.prompts import UNCHECKED, PromptLine, PromptsEnvironment
-from clawpipe.play.environments.world import NOTHING, Needs, World
-from clawpipe.play.sandbox.base import Limits
+from clawpipe.play.environments.world import Needs, World
+from clawpipe.play.sandbox.base import require_sandbox
 from clawpipe.play.sandbox.container import image_of
 
-_WHERE = "environment.options"
 WORLDS = ("terminal", "swe")  # environments whose tasks a program can do
-_TOKENS = 1 << 16
-_LONGEST = 120_000  # bytes of what is told in a variable or an argument: the kernel takes 128 KiB as one
 REPLY = "reply"  # in the evidence of an episode that left several rows: the last reply of all
-
-
-@dataclass(frozen=True)
-class Program:
-    """How a program is run.
-
-    Attributes:
-        command, check: argv, the latter of the program that judges; empty: there is none.
-        variables: that it gets beside the usual ones.
-        limits: of its sandbox; `seconds` are those of the whole run.
-        tokens: that it may let the policy sample.
-        world: whose tasks it does, in sandboxes of theirs that have what it `needs`; None: it has one to itself.
-    """
-
-    command: tuple[str, ...]
-    check: tuple[str, ...] = ()
-    sandbox: str = "bubblewrap"
-    sandbox_options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    variables: Mapping[str, str] = field(default_factory=dict[str, str])
-    limits: Limits = field(default_factory=Limits)
-    tokens: int = _TOKENS
-    world: World | None = None
-    needs: Needs = NOTHING
 
 
 class AgentPrompts(PromptsEnvironment):
@@ -65,6 +50,7 @@ class AgentPrompts(PromptsEnvironment):
 
     name = "agent"
     kind = "tool-call"
+    option = "tasks"
 
     def __init__(self, file: str, check: str, share: float, judged: bool) -> None:
         self._judged = judged
@@ -72,14 +58,8 @@ class AgentPrompts(PromptsEnvironment):
 
     def _why_not(self, line: PromptLine) -> str:
         """Return why a program cannot be given a task; "" if it can."""
-        text = text_of(line.conversation())
-        if "\0" in text:
-            return "its text has a NUL, which no program can be given"
-        if len(text.encode()) > _LONGEST:
-            return f"its text has more than {_LONGEST} bytes, which no program can be given"
-        if self._judged and len(answer_text(line.answer).encode()) > _LONGEST:
-            return f"its answer has more than {_LONGEST} bytes, which no check can be given"
-        return ""
+        why = why_untold(text_of(line.conversation()), "text", "program")
+        return why or (why_untold(answer_text(line.answer), "answer", "check") if self._judged else "")
 
 
 class AgentEnvironment:
@@ -113,16 +93,20 @@ class AgentEnvironment:
         sandbox_options: Mapping[str, Any] | None = None,
         limits: Mapping[str, Any] | None = None,
         variables: Mapping[str, str] | None = None,
-        tokens: int = _TOKENS,
+        tokens: int = TOKENS,
         version: str = "",
         share: float = 0.3,
         world: Mapping[str, Any] | None = None,
     ) -> None:
         given = {"tasks": tasks, "check": check != "exact", "sandbox": sandbox != "bubblewrap", "sandbox_options": sandbox_options}
         _refuse_two_sources(given, world)
-        judge = () if isinstance(check, str) else _argv(check, "check")
+        judge = () if isinstance(check, str) else argv_of(check, "check")
+        require_above_0(tokens, f"{WHERE}.tokens")
+        bounds = limits_of(limits or {})
+        if world is None:
+            require_sandbox(sandbox, sandbox_options or {})
         self.program = Program(
-            _argv(command, "command"), judge, sandbox, sandbox_options or {}, _texts(variables or {}), _limits(limits or {}),
+            argv_of(command, "command"), judge, sandbox, sandbox_options or {}, variables_of(variables or {}), bounds,
             tokens, load_world(world) if world is not None else None,
             Needs(limits={name: value for name, value in (limits or {}).items() if name != "seconds"}),
         )  # fmt: skip
@@ -191,7 +175,8 @@ def load_world(given: Any) -> World:
         NotFoundError, DataError: its tasks cannot be had.
     """
     name, options = _named(given)
-    return cast(World, load_environment(name, options))
+    with _told_of_a_world():
+        return cast(World, load_environment(name, options))
 
 
 def world_digest(given: Any) -> str:
@@ -201,7 +186,18 @@ def world_digest(given: Any) -> str:
         As `load_world`.
     """
     name, options = _named(given)
-    return sha256_plain([source_digest(name), inputs_digest(name, options)])
+    with _told_of_a_world():
+        return sha256_plain([source_digest(name), inputs_digest(name, options)])
+
+
+@contextmanager
+def _told_of_a_world() -> Iterator[None]:
+    """Errors of a world's options name these where they stand."""
+    try:
+        yield
+    except ClawpipeError as error:
+        told = (part.replace(f"{WHERE}.", f"{WHERE}.world.options.") for part in (error.what, error.where, error.fix))
+        raise type(error)(*told) from None
 
 
 def _named(given: Any) -> tuple[str, Options]:
@@ -209,19 +205,17 @@ def _named(given: Any) -> tuple[str, Options]:
     name, options = block.pop("name", None), block.pop("options", None) or {}
     if name not in WORLDS or block or not isinstance(options, Mapping):
         what = f"{given!r:.80} is no world" if not block else f"a world has no {next(iter(block))!r}"
-        raise ConfigError(what, f"{_WHERE}.world", f"write {{name: NAME, options: {{...}}}}; names are {' and '.join(WORLDS)}")
+        raise ConfigError(what, f"{WHERE}.world", f"write {{name: NAME, options: {{...}}}}; names are {' and '.join(WORLDS)}")
     return name, dict(options)
 
 
 def _refuse_two_sources(given: Mapping[str, Any], world: Any) -> None:
     """Raise a ConfigError if there are no tasks, or options that the world's own stand for."""
     if world is None and not given["tasks"]:
-        raise ConfigError("its program has no tasks", f"{_WHERE}.tasks", f"name a file of them, or set {_WHERE}.world")
+        raise ConfigError("its program has no tasks", f"{WHERE}.tasks", f"name a file of them, or set {WHERE}.world")
     wrong = next((name for name, value in given.items() if value), None)
     if world is not None and wrong:
-        raise ConfigError(
-            "it says nothing beside a world", f"{_WHERE}.{wrong}", f"leave it out, or set it in {_WHERE}.world.options"
-        )
+        raise ConfigError("it says nothing beside a world", f"{WHERE}.{wrong}", f"leave it out, or set it in {WHERE}.world.options")
 
 
 def text_of(messages: Sequence[Message]) -> str:
@@ -236,7 +230,8 @@ def answer_text(answer: Any) -> str:
 
 def _installed(command: Any) -> str:
     """Return the digest of an installed program; "" of one that is not on this machine, but in an image, say."""
-    found = shutil.which(Path(command[0]).expanduser()) if isinstance(command, list | tuple) and command else None
+    first = home_of(command[0]) if isinstance(command, list | tuple) and command and isinstance(command[0], str) else None
+    found = shutil.which(first) if first else None
     if found is None:
         return ""
     python = found if Path(found).name.startswith("python") else _python_of(Path(found))
@@ -249,38 +244,3 @@ def _python_of(script: Path) -> str | None:
         first = file.readline(4096)
     path = first[2:].decode(errors="replace").strip() if first.startswith(b"#!") else ""
     return path if Path(path).name.startswith("python") else None
-
-
-def _argv(given: Any, option: str) -> tuple[str, ...]:
-    if isinstance(given, str) or not given or not all(isinstance(part, str) and part and "\0" not in part for part in given):
-        raise ConfigError("it is no list of a program and its arguments", f"{_WHERE}.{option}", 'write ["python3", "loop.py"]')
-    files = {file.resolve(): file.name for file in map(named_file, given[1:]) if file}
-    for name, count in Counter(files.values()).items():
-        if count > 1:
-            what = f"{count} of its files are called {name}, and lie in one working folder"
-            raise ConfigError(what, f"{_WHERE}.{option}", "give each a name of its own")
-    return tuple(given)
-
-
-def named_file(part: str) -> Path | None:
-    """Return the file of this machine that an argument of a command names; None: it names none."""
-    try:
-        file = Path(part).expanduser()
-        return file if file.is_file() else None
-    except (OSError, RuntimeError, ValueError):  # a long text
-        return None
-
-
-def _texts(given: Mapping[str, Any]) -> dict[str, str]:
-    if wrong := next((name for name, value in given.items() if not isinstance(value, str)), None):
-        raise ConfigError(f"the value of {wrong} is no text", f"{_WHERE}.variables", "put it in quotes")
-    return dict(given)
-
-
-def _limits(given: Mapping[str, Any]) -> Limits:
-    chosen: dict[str, Any] = {"seconds": 300.0, **given}
-    try:
-        return Limits(**chosen)
-    except TypeError:
-        known = ", ".join(Limits.__dataclass_fields__)
-        raise ConfigError(f"one of {', '.join(given)} is no limit", f"{_WHERE}.limits", f"limits are {known}") from None

@@ -87,6 +87,8 @@ def _made(name: str, options: Options) -> Any:
     factory = ENVIRONMENTS.load(name)
     model = config_model(factory)
     if model is None:
+        if options and is_built_in(name):  # a user's own takes what it takes, whatever types it names
+            _check_arguments(name, factory, options)
         return ENVIRONMENTS.make(name, options)
     config = config_of(name, model, options)
     if "config" in inspect.signature(factory).parameters:
@@ -118,7 +120,11 @@ def check_options(name: str, options: Options) -> None:
     factory = ENVIRONMENTS.load(name)
     if (model := config_model(factory)) is not None:
         config_of(name, model, options)
-        return
+    else:
+        _check_arguments(name, factory, options)
+
+
+def _check_arguments(name: str, factory: Any, options: Options) -> None:
     for option in described_options(factory):
         if option.name in options and not option.takes(options[option.name]):
             raise ConfigError(

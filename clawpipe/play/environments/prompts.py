@@ -80,7 +80,12 @@ class Prompts:
 
 
 def read_prompts(
-    file: Path, check: str = "exact", *, runs_tools: bool = False, why_not: Callable[[PromptLine], str] = lambda line: ""
+    file: Path,
+    check: str = "exact",
+    *,
+    runs_tools: bool = False,
+    why_not: Callable[[PromptLine], str] = lambda line: "",
+    option: str = "file",
 ) -> Prompts:
     """Read a file of prompts; a line that cannot be asked or checked is rejected with its reason.
 
@@ -88,13 +93,14 @@ def read_prompts(
         check: that of lines that name none.
         runs_tools: whether tools run, whose state can be checked.
         why_not: says why an environment cannot ask a line; "" if it can.
+        option: of the environment, that names the file.
 
     Raises:
         NotFoundError: there is no such file.
         DataError: no line can be asked.
     """
     if not file.is_file():
-        raise NotFoundError("there is no such file of prompts", str(file), "set environment.options.file")
+        raise NotFoundError("there is no such file of prompts", str(file), f"set environment.options.{option}")
     lines: dict[object, PromptLine] = {}
     rejected: dict[int, str] = {}
     for number, text in enumerate(file.read_bytes().splitlines(), start=1):
@@ -157,6 +163,7 @@ class PromptsEnvironment:
     name = "prompts"
     kind = "chat"
     runs_tools = False
+    option = "file"  # that names the file
 
     def __init__(
         self, file: str, check: str = "exact", system: str = "", tools: str = "", share: float = 0.3, examples: str = ""
@@ -169,7 +176,7 @@ class PromptsEnvironment:
         self._tools = load_tools(Path(tools).expanduser()) if tools else []
         self._file = Path(file).expanduser()
         self._checks: dict[str, Check] = {}
-        read = read_prompts(self._file, check, runs_tools=self.runs_tools, why_not=self._why_not)
+        read = read_prompts(self._file, check, runs_tools=self.runs_tools, why_not=self._why_not, option=self.option)
         self._items = {side: list(self._made(read.lines, side, check)) for side in ("train", "heldout")}
         self._rejected = read.rejected
 

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import Literal, Protocol, cast
 
 from clawpipe.core.user_code.extensions import ExtensionPoint
-from clawpipe.errors import ConfigError, DataError
+from clawpipe.errors import ConfigError, DataError, NotFoundError
 
 WORK = "/workspace"  # where commands start, and the folder that snapshots hold
 _SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "proc", "sys", "dev", "boot", "run", "workspace", "tmp")
@@ -167,6 +167,7 @@ def _require(result: Result, path: str, done: str) -> Result:
     return result
 
 
+_SETTINGS = {"sandbox.name": "sandbox", "sandbox.options": "sandbox_options"}  # by the names that errors have for them
 _BUILT_IN = {
     "bubblewrap": "clawpipe.play.sandbox.bubblewrap:Bubblewrap",
     "container": "clawpipe.play.sandbox.container:Container",
@@ -184,3 +185,21 @@ def open_sandbox(name: str, limits: Limits, options: Mapping[str, object]) -> Sa
         BusyError: it did not start in time.
     """
     return cast(Sandbox, SANDBOXES.make(name, options, limits))
+
+
+def require_sandbox(name: str, options: Mapping[str, object], where: str = "environment.options") -> None:
+    """Raise where no provider has this name, or it does not take these options; no sandbox starts.
+
+    Args:
+        where: the settings `sandbox` and `sandbox_options` stand.
+
+    Raises:
+        NotFoundError, ConfigError: as `open_sandbox`.
+    """
+    if not isinstance(options, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  # of a config file
+        raise ConfigError("it is no mapping of options", f"{where}.sandbox_options", "write {NAME: value}")
+    try:
+        SANDBOXES.prepared(name, options, Limits())
+    except (NotFoundError, ConfigError) as error:
+        place = f"{where}.{_SETTINGS[error.where]}" if error.where in _SETTINGS else error.where
+        raise type(error)(error.what, place, error.fix) from None

@@ -181,15 +181,19 @@ def close_pipes(process: subprocess.Popen[bytes]) -> None:
                 pipe.close()
 
 
-def variables(env: Mapping[str, str] | None) -> dict[str, str]:
+def variables(env: Mapping[str, str] | None, where: str = "env") -> dict[str, str]:
     """Return the environment of a command.
+
+    Args:
+        where: the variables are set, for an error.
 
     Raises:
         ConfigError: a name is no variable's, or a value holds a NUL.
     """
     for name, value in (env or {}).items():
-        if not _VARIABLE.fullmatch(name) or "\0" in value:
-            raise ConfigError("no variable of an environment", f"env: {name!r}", "use letters, digits and _; no NUL in the value")
+        if not _VARIABLE.fullmatch(str(name)) or "\0" in value:
+            what, fix = "no variable of an environment", "use letters, digits and _; no NUL in the value"
+            raise ConfigError(what, f"{where}: {name!r}", fix)
     return _DEFAULTS | dict(env or {})
 
 

@@ -11,8 +11,10 @@ from pathlib import Path, PurePosixPath
 
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.errors import DataError
-from clawpipe.play.environments.agent import Program, answer_text, named_file
-from clawpipe.play.environments.base import Reason
+from clawpipe.play.environments.agent import answer_text
+from clawpipe.play.environments.base import Reason, Verdict
+from clawpipe.play.environments.ending import written
+from clawpipe.play.environments.program import Program, home_of, named_file, why_untold
 from clawpipe.play.environments.world import Needs, Site, TaskError, World
 from clawpipe.play.sandbox.base import Result, Sandbox, open_sandbox, put
 from clawpipe.serve.programs.bridge import bridged
@@ -80,13 +82,28 @@ def run_program(program: Program, episode: Episode, prompt: str, place: Place) -
 def _in_world(world: World, needs: Needs, program: Program, episode: Episode, prompt: str, place: Place) -> Ran:
     """Run the program where a task of the world lies, which says what was achieved."""
     result = Result(None, b"", b"")
+    if why := why_untold(prompt, "text", "program"):
+        return Ran(result, error=why)
     try:
         with closing(world.open(episode.item, needs)) as work:
             result = _run(program, work.site(), episode, prompt, place)
             is_judged = result.ended in (None, "timeout")
-            return Ran(result, work.finish(reason_of(result, episode)).evidence if is_judged else None)
+            return Ran(result, _recorded(work.finish(reason_of(result, episode))) if is_judged else None)
     except (TaskError, DataError) as error:
-        return Ran(result, error=str(error))
+        return Ran(result, error=" ".join(str(error).split()))
+
+
+def _recorded(verdict: Verdict) -> JsonObject:
+    """Return the evidence of a verdict.
+
+    Raises:
+        DataError: it cannot be stored.
+    """
+    try:
+        written(verdict)
+    except ValueError as error:
+        raise DataError(f"what was left cannot be recorded: {error}") from None
+    return verdict.evidence
 
 
 def reason_of(result: Result, episode: Episode) -> Reason:
@@ -128,7 +145,8 @@ def _variables(names: Mapping[str, str], seed: int) -> dict[str, str]:
 def _placed(sandbox: Sandbox, command: Sequence[str], names: Mapping[str, str] | None = None, folder: str = ".") -> list[str]:
     """Put files of this machine that a command names into a folder; return it with their names there, and with `names` filled in.
     What is filled in names no file: a task's text must not fetch one."""
-    first = Path(_filled(command[0], names or {})).expanduser()
+    program = _filled(command[0], names or {})
+    first = home_of(program) or Path(program)
     placed = [str(first.absolute() if "/" in str(first) else first)]  # links stay: inside they may lead elsewhere
     for part in command[1:]:
         file = named_file(part)

@@ -29,7 +29,7 @@ from clawpipe.play.environments.swe.sources import Sources
 from clawpipe.play.environments.swe.tasks import Task, about, read_tasks
 from clawpipe.play.environments.swe.workbench import VARIABLES, Place, Workbench
 from clawpipe.play.environments.world import NOTHING, Needs, Site, TaskError
-from clawpipe.play.sandbox.base import WORK, Limits
+from clawpipe.play.sandbox.base import WORK, Limits, require_sandbox
 from clawpipe.play.sandbox.container import image_of
 
 _SYSTEM = (
@@ -108,6 +108,8 @@ class SweEnvironment:
         self._share, self._file = config.share, config.file
         self._shell = ShellLimits(config.command_seconds, config.max_steps, config.max_characters)
         self._place = config.place
+        own = {"image": ""} if config.sandbox == "container" else {}  # that of a task
+        require_sandbox(config.sandbox, own | config.sandbox_options)
         self._sources = Sources(config.folder)
         read = read_tasks(self._file)
         self._images = dict[str, str]()

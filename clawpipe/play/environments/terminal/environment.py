@@ -27,7 +27,7 @@ from clawpipe.play.environments.terminal.generated import GeneratedTasks
 from clawpipe.play.environments.terminal.task_folders import read_task_folders
 from clawpipe.play.environments.terminal.tasks import Place, Tasks
 from clawpipe.play.environments.world import NOTHING, Needs, Site
-from clawpipe.play.sandbox.base import Limits, Sandbox
+from clawpipe.play.sandbox.base import Limits, Sandbox, require_sandbox
 from clawpipe.play.sandbox.container import image_of
 
 _SYSTEM = "Do the task in the shell, with the tool bash. Say done when it is done."
@@ -162,6 +162,8 @@ class TerminalEpisode:
 
 
 def _tasks_of(config: Config) -> Tasks:
+    own = {"image": ""} if config.folder and config.sandbox == "container" else {}  # that of a task
+    require_sandbox(config.sandbox, own | config.sandbox_options)
     place = Place(config.sandbox, Limits(seconds=config.command_seconds), config.sandbox_options)
     if config.folder:
         return FolderTasks(Path(config.folder).expanduser(), config.share, place)

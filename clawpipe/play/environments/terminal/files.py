@@ -75,7 +75,7 @@ def _header(path: str, entry: JsonObject, size: int) -> tarfile.TarInfo:
 
 def _entry(archive: tarfile.TarFile, member: tarfile.TarInfo) -> Entry:
     if member.issym():
-        return link(member.linkname)
+        return link(member.linkname.encode(errors="surrogateescape").decode(errors="replace"))
     if member.isdir():
         return dict(FOLDER)
     file = archive.extractfile(member) if member.isreg() else None
