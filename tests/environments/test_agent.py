@@ -63,7 +63,9 @@ def test_tasks_that_no_program_can_be_given_are_set_aside(tmp_path: Path):
     lines = [{"prompt": "Say a."}, {"prompt": "a\0b"}, {"prompt": "é" * 70_000}, {"prompt": "b", "answer": "x" * 130_000}]
     file.write_text("".join(f"{json.dumps({'answer': 'a'} | line)}\n" for line in lines))
     environment = AgentEnvironment(["true"], str(file), check=["judge"])
-    assert [item.messages[0].content for item in environment.every_item()] == ["Say a."]
+    sides = [(side, environment.distinct_items(side)) for side in ("train", "heldout")]
+    assert [item.messages[0].content for side, n in sides for item in environment.items(side, n, 0)] == ["Say a."]
     [told] = environment.warnings()
     assert "3 lines are no prompts" in told
-    assert len(AgentEnvironment(["true"], str(file)).every_item()) == 2  # no program is told the answer
+    unjudged = AgentEnvironment(["true"], str(file))
+    assert sum(map(unjudged.distinct_items, ("train", "heldout"))) == 2  # no program is told the answer

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from contextlib import ExitStack, closing, contextmanager
@@ -188,6 +189,15 @@ def test_what_leaves_the_page_ends_the_episode_and_is_said(run, shop, name, why)
     assert running.answer.done
     outcome = running.outcome()
     assert (outcome.value, outcome.reason.startswith(why)) == (0.0, True)
+
+
+def test_a_new_window_that_never_loads_ends_the_episode(run, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        place = f"http://127.0.0.1:{silent.getsockname()[1]}/"
+        (tmp_path / "app").mkdir()
+        (tmp_path / "app" / "index.html").write_text(f"<p>1<p>2<p>3<button onclick=\"window.open('{place}')\">Window</button>")
+        with opened(tmp_path / "app") as environment:
+            assert run(environment).click("Window").startswith(f"The task has ended. the page opened a new window: {place}")
 
 
 def test_an_app_is_worked_on_and_its_check_says_the_reward(run, shop):

@@ -17,7 +17,7 @@ from clawpipe.play.environments.demonstration import play_out, play_solution, so
 from clawpipe.play.environments.discovery import load_environment
 from clawpipe.play.environments.ending import outcome_of
 from clawpipe.play.environments.hosted import HostedEnvironment, open_environment
-from clawpipe.play.environments.shell import Shell, ShellLimits
+from clawpipe.play.environments.shell import ShellLimits
 from clawpipe.play.environments.terminal.environment import Config, TerminalEnvironment, TerminalEpisode
 from clawpipe.play.environments.terminal.families import FAMILIES, NUMBERS, make
 from clawpipe.play.environments.terminal.files import FOLDER, Tree, equal, link, look, text, write
@@ -140,8 +140,8 @@ def test_what_still_runs_is_ended_before_the_end_is_taken_down():
 
     with closing(Watched(Limits())) as sandbox:
         truth = truth_of("copy", 3)
-        tasks = GeneratedTasks((), (), Place("unsafe_local", Limits(), {}))
-        episode = TerminalEpisode(tasks, truth, sandbox, Shell(sandbox, ShellLimits()), rewarded=False)
+        place = Place("unsafe_local", Limits(), {})
+        episode = TerminalEpisode(GeneratedTasks((), (), place), truth, sandbox, place, ShellLimits(), rewarded=False)
         assert episode.finish("done").evidence["steps"] == 0
         assert done == ["end", "exec"]
 

@@ -76,6 +76,15 @@ def test_its_own_python_does_not_import_the_repository(play: Play, tally: JsonOb
     assert played["messages"][4]["content"].split() == ["0", "9"]
 
 
+def test_a_link_to_no_text_is_judged_as_another_file(play: Play):
+    wanted = json.loads(renamed(RENAME)[0].truth)["wanted"]
+    old, new = (next(path for path, entry in wanted.items() if bool(entry) is there) for there in (False, True))
+    link = f"rm {old}; ln -s $(printf 'a\\377') {new}"
+    [played] = play(SHELL_LOOP, engine=scripted(link, "done"), max_new_tokens=60, world=RENAME)
+    assert (played["ended"], played["error"]) == ("done", None)
+    assert not outcome(RENAME, played).success
+
+
 def test_a_run_that_is_too_long_is_judged_by_what_it_left(play: Play):
     _, command = renamed(RENAME)
     engine = scripted(f"{command}; sleep 600")
@@ -111,24 +120,31 @@ def test_limits_of_the_program_hold_in_the_sandbox_of_the_task(play: Play):
         ({"world": RENAME, "check": ["true"]}, "check"),
         ({"world": RENAME, "sandbox": "unsafe_local"}, "sandbox"),
         ({"world": RENAME, "limits": {"second": 1}}, "limits"),
-        ({"world": {"name": "terminal", "options": {"familys": ["rename"]}}}, "world.options.familys"),
-        ({"world": {"name": "terminal", "options": {"sandbox_options": {"path": ["/opt"]}}}}, "world.options.sandbox_options"),
+        ({"world": RENAME, "limits": {"processes": 0}}, "limits.processes"),
+        ({"world": RENAME, "tokens": 0}, "tokens"),
+        ({"world": {"name": "terminal", "options": {"familys": []}}}, "world.options.familys"),
+        ({"world": {"name": "terminal", "options": {"sandbox": "bubble"}}}, "world.options.sandbox"),
+        ({"world": {"name": "terminal", "options": {"sandbox_options": {"path": []}}}}, "world.options.sandbox_options"),
         ({"world": {"name": "terminal", "options": {"sandbox": "container"}}}, "world.options.sandbox_options"),
         ({}, "tasks"),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused(options: JsonObject, where: str):
-    with pytest.raises(ConfigError) as refused:
+def test_settings_that_cannot_be_are_refused_where_they_stand(options: JsonObject, where: str):
+    with pytest.raises((ConfigError, NotFoundError)) as refused:
         AgentEnvironment(SHELL_LOOP, **options)
     assert str(refused.value.where) == f"environment.options.{where}"
 
 
 def test_a_sandbox_that_nobody_offers_is_told_beforehand(tally: JsonObject):
-    for world in (RENAME, tally):
-        misspelled = {"name": world["name"], "options": world["options"] | {"sandbox": "bubblewarp"}}
-        with pytest.raises(NotFoundError) as refused:
-            AgentEnvironment(SHELL_LOOP, world=misspelled)
-        assert refused.value.where == "environment.options.world.options.sandbox"
+    with pytest.raises(NotFoundError) as refused:
+        AgentEnvironment(SHELL_LOOP, world={"name": "swe", "options": tally["options"] | {"sandbox": "bubblewarp"}})
+    assert refused.value.where == "environment.options.world.options.sandbox"
+
+
+def test_why_what_was_left_cannot_be_read_is_told(play: Play, tally: JsonObject):
+    [played] = play(SHELL_LOOP, engine=scripted(f"{MEND}; chmod 000 tally", "done"), max_new_tokens=90, world=tally)
+    assert played["error"] is None
+    assert "Permission denied" in outcome(tally, played).reason
 
 
 @pytest.mark.parametrize(

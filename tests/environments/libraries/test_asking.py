@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -18,7 +18,7 @@ async def counts(asked: Asked) -> list[str]:
     """A library's loop of two turns."""
     messages: list[Any] = list(ASKED)
     for number in ("Two?", None):
-        messages.append(written(await asked.ask(messages)))
+        messages.append(written(await asked.ask(messages), None))
         if number:
             messages.append({"role": "user", "content": number})
     return [message["content"] for message in messages if message["role"] == "assistant"]
@@ -37,7 +37,7 @@ async def rewrites(asked: Asked) -> None:
 async def asks_nothing(asked: Asked) -> None: ...
 
 
-def played(run: Callable[[Asked], Any], replies: list[str], expected: list[Message] | None = None) -> Any:
+def played(run: Callable[[Asked], Any], replies: Sequence[str | Message], expected: list[Message] | None = None) -> Any:
     """Play an episode; return what each reply was answered with, and the evidence."""
 
     async def play() -> Any:
@@ -46,7 +46,9 @@ def played(run: Callable[[Asked], Any], replies: list[str], expected: list[Messa
         answers = []
         try:
             for reply in replies:
-                answers.append(await episode.respond([*read(ASKED), Message("assistant", reply)]))
+                answers.append(
+                    await episode.respond([*read(ASKED), Message("assistant", reply) if isinstance(reply, str) else reply])
+                )
             return answers, await episode.finish("done")
         finally:
             await episode.close()
@@ -92,4 +94,13 @@ def test_the_first_request_makes_an_item():
 
 def test_calls_are_written_and_read():
     message = Message("assistant", "", (ToolCall("c1", "look", '{"at": 1}'),))
-    assert read([written(message)]) == [message]
+    assert read([written(message, [{"type": "function"}])]) == [message]
+
+
+def test_calls_are_text_for_who_offers_no_tools():
+    call = Message("assistant", "Look.", (ToolCall("c1", "look", '{"at": 1}'),))
+    text = 'Look.\n<tool_call>{"name": "look", "arguments": {"at": 1}}</tool_call>'
+    assert written(call, None) == {"role": "assistant", "content": text}
+    [first, second], verdict = played(counts, [call, Message("assistant", "2")])
+    assert (first.messages, second.done) == ([Message("user", "Two?")], True)
+    assert verdict.evidence["said"] == [text, "2"]

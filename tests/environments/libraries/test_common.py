@@ -8,8 +8,8 @@ from clawpipe.core.conversation.messages import Message, ToolCall
 from clawpipe.errors import ConfigError, DataError
 from clawpipe.play.environments.base import Verdict
 from clawpipe.play.environments.libraries.byte_tokenizer import ByteTokenizer
-from clawpipe.play.environments.libraries.common import LibraryEnvironment, Scale, chosen, first, numbers, sided, text_of
-from clawpipe.play.environments.libraries.gymnasium import observed
+from clawpipe.play.environments.libraries.common import LibraryEnvironment, Scale, Tally, chosen, first, numbers, sided, text_of
+from clawpipe.play.environments.libraries.gymnasium import GymEpisode, observed
 from clawpipe.play.environments.libraries.openenv import Actions
 from clawpipe.play.environments.libraries.openenv import observed as seen
 
@@ -43,6 +43,44 @@ def test_who_does_not_act_does_not_save_the_cost(lowest, refused, ended, value):
     told = Verdict({"reward": -20.0, "steps": 2, "refused": refused, "ended": ended})
     outcome = Plain("X", {"lowest": lowest}, "").verify(None, [], told)  # pyright: ignore[reportArgumentType]
     assert (round(outcome.value, 1), outcome.success) == (value, False)
+
+
+@pytest.mark.parametrize(
+    ("lowest", "costs", "turn"),
+    [(-100.0, [], -100.0), (-100.0, [-1.0], -100.0), (0.0, [-1.0, -10.0, -1.0], -10.0), (0.0, [], 0.0), (0.0, [1.0], 0.0)],
+)
+def test_a_turn_without_an_action_is_worth_no_more_than_a_step(lowest, costs, turn):
+    tally = Tally(lowest)
+    steps = [tally.step("on", cost, False).reward for cost in costs]
+    answer = tally.refused(ValueError("answer with\na number"))
+    assert (answer.reward, answer.done, answer.messages) == (turn, False, [Message("user", "error: answer with a number")])
+    assert all(turn <= step for step in steps)
+    assert tally.verdict().evidence == {"reward": sum(costs), "steps": len(costs), "refused": 1, "ended": False}
+
+
+class Taking:
+    """A world with an action space that has short words only, and which raises of what it does not know."""
+
+    render_mode, metadata = None, {}
+
+    class action_space:  # noqa: N801
+        @staticmethod
+        def contains(action):
+            return 0 < len(action) < 6
+
+    def step(self, action):
+        if action not in ("look", "go on"):
+            raise KeyError(action)
+        return "a door", 0.5, False, False, {}
+
+
+def test_what_a_world_raises_is_its_own_fault_within_its_space():
+    episode = GymEpisode(Taking(), str.strip, Tally(-1.0))
+    assert episode.respond([Message("assistant", "look")]).reward == 0.5
+    assert episode.respond([Message("assistant", "")]).reward == -1.0
+    assert episode.respond([Message("assistant", "open the door")]).messages[0].content == "error: 'open the door'"
+    with pytest.raises(KeyError):
+        episode.respond([Message("assistant", "sing")])
 
 
 @pytest.mark.parametrize("verdict", [None, Verdict({}), Verdict({"reward": None}), Verdict({"reward": float("nan")})])
@@ -116,6 +154,8 @@ def test_a_reply_is_an_action_of_a_server(schema, field, reply, action):
 
 
 def test_a_reply_that_is_no_action_is_told():
+    assert Actions(NUMBER, "").wanted == 'one fits {"type": "integer"}'
+    assert Actions({"properties": TEXT["properties"] | NUMBER["properties"]}, "").wanted.startswith('one fits {"say": {')
     with pytest.raises(ValueError, match="answer with JSON"):
         Actions(NUMBER, "").read("three")
     with pytest.raises(ConfigError, match="no 'loud'"):

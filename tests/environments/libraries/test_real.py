@@ -15,6 +15,7 @@ import pytest
 from clawpipe.core.basics.json_types import JsonObject, Options
 from clawpipe.core.conversation.messages import Message, ToolCall
 from clawpipe.core.system.ports import free_port
+from clawpipe.errors import ConfigError
 from clawpipe.play.environments.base import TaskItem
 from clawpipe.play.environments.ending import outcome_of
 from clawpipe.play.environments.hosted import open_environment
@@ -181,6 +182,16 @@ def test_atropos(python_of):
     assert set(own) == {-1.0, 1.0}
 
 
+def test_atropos_tools_are_the_policys(python_of):
+    with open_environment(f"atropos:{HERE / 'atropos_tools.py'}", {}, 60.0, python_of("atropos")) as environment:
+        assert [(tool.name, list(tool.parameters["properties"])) for tool in environment.tools()] == [("add", ["a"])]
+        [item] = environment.items("train", 1, 0)
+        play, said = Play(environment, item, 0), Message("assistant", "", (ToolCall("c", "add", '{"a": 1}'),))
+        assert play.answer([*item.messages, said]).done
+        play.end("done")
+        assert outcome_of(environment, item, [*item.messages, said], play.ending).success
+
+
 OF_BFCL = """
 import json, sys
 from bfcl_eval.eval_checker.multi_turn_eval.multi_turn_checker import multi_turn_checker
@@ -255,15 +266,31 @@ print(json.dumps(rewards))
 """
 
 
-def test_verifiers(python_of, monkeypatch):
-    python = python_of("verifiers")
+def put(python: str, name: str) -> None:
+    """Install a taskset of verifiers."""
     site = subprocess.run(
         [python, "-c", "import site; print(site.getsitepackages()[0])"], capture_output=True, text=True, check=True
     )
-    (Path(site.stdout.strip()) / "sums_v1.py").write_text((HERE / "sums_v1.py").read_text())
+    (Path(site.stdout.strip()) / name).write_text((HERE / name).read_text())
+
+
+def test_verifiers(python_of):
+    python = python_of("verifiers")
+    put(python, "sums_v1.py")
     options = {"reward": {"highest": 1.25, "success": 1}}
     rows = played("verifiers:sums-v1", options, python, lambda item, turn: "20" if item.identity[-7:-4] < " 2 " else "It is 30")
     require_equal(python, OF_VERIFIERS, rows)
+
+
+def test_verifiers_tasks_that_do_more_than_ask_are_refused(python_of):
+    """What the library runs around a reply would be left out, and the reward be another one."""
+    python = python_of("verifiers")
+    put(python, "visits_v1.py")
+    with (
+        pytest.raises(ConfigError, match="its finalize needs a machine"),
+        open_environment("verifiers:visits-v1", {}, 60.0, python),
+    ):
+        pass
 
 
 @pytest.fixture

@@ -69,7 +69,11 @@ class Tab:
                     service_workers="block",
                 )
                 await context.clock.install(time=_BEGIN)
-                return cls(browser, context, await context.new_page(), scene)
+                tab = cls(browser, context, page := await context.new_page(), scene)
+                windows = await context.new_cdp_session(page)
+                windows.on("Page.windowOpen", tab._note_window)
+                await windows.send("Page.enable")
+                return tab
         except (Error, TimeoutError):
             raise PageError("the browser has ended") from None
 
@@ -229,9 +233,12 @@ class Tab:
         with suppress(Error):
             await download.cancel()
 
+    def _note_window(self, told: JsonObject) -> None:
+        """Take note of a new window when it is opened: Playwright tells of it when it has loaded, which may be after the look."""
+        self._ended = self._ended or f"the page opened a new window: {told['url'][:80]}"
+
     async def _window(self, page: Page) -> None:
         if page is not self._page:
-            self._ended = self._ended or f"the page opened a new window: {page.url[:80]}"
             with suppress(Error):
                 await page.close()
 

@@ -9,6 +9,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.conversation.messages import Message, ToolCall
 from clawpipe.play.environments.base import Answer, Reason, Verdict
+from clawpipe.play.environments.libraries.common import text_of
 
 T = TypeVar("T")
 
@@ -152,13 +153,15 @@ def _read(message: JsonObject) -> Message:
     return Message(message["role"], content or "", calls, message.get("tool_call_id"), message.get("name"))
 
 
-def _plain(messages: Sequence[Message]) -> list[tuple[str, str, list[tuple[str, str]]]]:
-    """Return what of messages a library has to leave as it was: it may drop ids and names."""
-    return [(one.role, one.content.strip(), [(call.name, call.arguments) for call in one.tool_calls]) for one in messages]
+def _plain(messages: Sequence[Message]) -> list[tuple[str, str]]:
+    """Return what of messages a library has to leave as it was: it may drop ids and names, and have been told calls as text."""
+    return [(one.role, text_of(one).strip()) for one in messages]
 
 
-def written(message: Message) -> JsonObject:
-    """Return a turn of the policy in OpenAI's form."""
+def written(message: Message, tools: Sequence[JsonObject] | None) -> JsonObject:
+    """Return a turn of the policy in OpenAI's form; who offers no tools reads calls in the text, as a server would leave them."""
+    if not tools:
+        return {"role": "assistant", "content": text_of(message)}
     calls = [
         {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
         for call in message.tool_calls

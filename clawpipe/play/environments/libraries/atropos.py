@@ -12,16 +12,16 @@ import logging
 import random
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from itertools import count as count_up
 from typing import Any
 
 from clawpipe.core.basics.json_types import JsonObject, Options
-from clawpipe.core.conversation.messages import Message
+from clawpipe.core.conversation.messages import Message, ToolSpec
 from clawpipe.core.user_code.extensions import import_file
 from clawpipe.errors import ConfigError, NotFoundError
 from clawpipe.play.environments.base import TaskItem
-from clawpipe.play.environments.libraries.asking import Asked, AskingEpisode, first_request, read, written
+from clawpipe.play.environments.libraries.asking import Asked, AskingEpisode, Request, first_request, read, written
 from clawpipe.play.environments.libraries.byte_tokenizer import ByteTokenizer
 from clawpipe.play.environments.libraries.common import LibraryEnvironment, first, imported
 from clawpipe.play.environments.libraries.naming import file_in
@@ -60,6 +60,11 @@ class Atropos(LibraryEnvironment):
         self._env = self._made(_class_in(word, self._base.BaseEnv), dict(config), tokenizer)
         _seed("setup")
         asyncio.run(self._env.setup())
+        self._tools = self._offered()
+
+    def tools(self) -> list[ToolSpec]:
+        """Return the tools that the environment offers with its first question."""
+        return self._tools
 
     def items(self, split: str, count: int, seed: int) -> list[TaskItem]:
         """Return the environment's own items on a side of the split, in its order whatever the seed.
@@ -109,8 +114,18 @@ class Atropos(LibraryEnvironment):
             self._own.append(await self._env.get_next_item())
         return self._own[number]
 
+    def _offered(self) -> list[ToolSpec]:
+        with suppress(Exception):  # whatever its code raises is told when its items are made
+            return _specs(self._first_request(asyncio.run(self._nth(0)), 0))
+        return []
+
+    def _first_request(self, own: Any, number: int) -> Request:
+        return asyncio.run(first_request(lambda asked: self._collected(own, number, asked)))
+
     def _item(self, own: Any, number: int) -> TaskItem:
-        request = asyncio.run(first_request(lambda asked: self._collected(own, number, asked)))
+        request = self._first_request(own, number)
+        if _specs(request) != self._tools:
+            raise ValueError(f"question {number} comes with other tools than the first one")
         messages = read(request.messages)
         return self.item("\n".join(message.content for message in messages), messages, {"number": number})
 
@@ -174,9 +189,14 @@ class _Server:
         if self._answering or [message["content"] for message in messages[: len(known)]] != known:
             return {"role": "assistant", "content": COMPANION}
         self._answering = True
-        said = written(await self._asked.ask(messages, tools or []))
+        said = written(await self._asked.ask(messages, tools or []), tools)
         self._history, self._answering = [*messages, said], False
         return said
+
+
+def _specs(request: Request) -> list[ToolSpec]:
+    functions = [tool["function"] for tool in request.tools]
+    return [ToolSpec(one["name"], one.get("description") or "", one.get("parameters") or {}) for one in functions]
 
 
 def _completion(kind: str, choices: list[JsonObject]) -> Any:

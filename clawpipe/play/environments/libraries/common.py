@@ -16,7 +16,7 @@ from typing import Any
 from clawpipe.core.conversation.messages import Message, ToolCall, ToolSpec
 from clawpipe.core.store.plain_digests import sha256_plain
 from clawpipe.errors import ConfigError, DataError
-from clawpipe.play.environments.base import Kind, Outcome, TaskItem, Verdict
+from clawpipe.play.environments.base import Answer, Kind, Outcome, TaskItem, Verdict
 from clawpipe.play.environments.libraries.naming import install_words, name_of
 from clawpipe.play.environments.split import heldout, is_heldout_split, stable_hash
 
@@ -128,6 +128,32 @@ class LibraryEnvironment:
     def placed(self, item: TaskItem, split: str, place: int) -> TaskItem:
         """Return an item with its side and its place there."""
         return replace(item, split=split, ordinal=place)
+
+
+class Tally:
+    """Counts what the steps of an episode were worth, for worlds that a reply which is no action leaves as it was.
+
+    Args:
+        lowest: of the scale; no step is taken to be worth less.
+    """
+
+    def __init__(self, lowest: float) -> None:
+        self._reward, self._steps, self._refused, self._ended = 0.0, 0, 0, False
+        self._least = min(lowest, 0.0)
+
+    def step(self, seen: str, reward: float, ended: bool) -> Answer:
+        """Return the answer to an action."""
+        self._reward, self._steps, self._ended = self._reward + reward, self._steps + 1, ended
+        self._least = min(self._least, reward)
+        return Answer([Message("user", seen)], reward, ended)
+
+    def refused(self, error: Exception) -> Answer:
+        """Return the answer to a reply that is no action: its turn is worth what the worst step is, so that it saves no cost."""
+        self._refused += 1
+        return Answer([Message("user", f"error: {' '.join(str(error).split())}")], self._least)
+
+    def verdict(self) -> Verdict:
+        return Verdict({"reward": self._reward, "steps": self._steps, "refused": self._refused, "ended": self._ended})
 
 
 def sided(items: Iterable[TaskItem], share: float) -> dict[str, list[TaskItem]]:

@@ -11,7 +11,7 @@ from clawpipe.core.basics.json_types import Options
 from clawpipe.core.conversation.messages import Message
 from clawpipe.errors import ConfigError
 from clawpipe.play.environments.base import Answer, Reason, TaskItem, Verdict
-from clawpipe.play.environments.libraries.common import LibraryEnvironment, first, imported, numbers, text_of
+from clawpipe.play.environments.libraries.common import LibraryEnvironment, Tally, first, imported, numbers, text_of
 
 _MARKED = re.compile(r"\x1b\[[0-9;]+m(.+?)\x1b\[0?m")  # what a picture of letters highlights
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
@@ -80,7 +80,7 @@ class Gymnasium(LibraryEnvironment):
         text = observed(world, *world.reset(seed=json.loads(item.truth)["seed"]))
         if text != item.messages[-1].content:
             raise ValueError(f"{self._id} does not begin alike with one seed")
-        return GymEpisode(world, self._action)
+        return GymEpisode(world, self._action, Tally(self._scale.lowest))
 
     def _world(self) -> Any:
         return self._gym.make(self._id, **self._options)
@@ -90,30 +90,32 @@ class Gymnasium(LibraryEnvironment):
             return self._world()
         except (self._gym.error.Error, ImportError, TypeError) as error:
             what = _ESCAPE.sub("", " ".join(str(error).split()))
-            raise ConfigError(f"gymnasium cannot make it: {what}", word, "see gymnasium.pprint_registry()") from None
+            fix = "set environment.options.make" if isinstance(error, TypeError) else "see gymnasium.pprint_registry()"
+            raise ConfigError(f"gymnasium cannot make it: {what}", word, fix) from None
 
 
 class GymEpisode:
     """An episode of one world, which is over when that has ended."""
 
-    def __init__(self, world: Any, action: Callable[[str], Any]) -> None:
-        self._world, self._action = world, action
-        self._reward, self._steps, self._refused, self._ended = 0.0, 0, 0, False
+    def __init__(self, world: Any, action: Callable[[str], Any], tally: Tally) -> None:
+        self._world, self._action, self._tally = world, action, tally
 
     def respond(self, messages: Sequence[Message]) -> Answer:
-        """Take the action that the policy names; one that it does not have is answered, and changes nothing."""
+        """Take the action that the policy names; one that the world does not have is answered."""
         try:
             action = self._action(text_of(messages[-1]))
         except ValueError as error:
-            self._refused += 1
-            return Answer([Message("user", f"error: {error}")], reward=0.0)
-        observation, reward, terminated, truncated, told = self._world.step(action)
-        self._reward, self._steps = self._reward + float(reward), self._steps + 1
-        self._ended = bool(terminated or truncated)
-        return Answer([Message("user", observed(self._world, observation, told))], float(reward), self._ended)
+            return self._tally.refused(error)
+        try:
+            observation, reward, terminated, truncated, told = self._world.step(action)
+        except Exception as error:  # many worlds take text beyond their own space, which only says whose fault this is
+            if self._world.action_space.contains(action):
+                raise
+            return self._tally.refused(error)
+        return self._tally.step(observed(self._world, observation, told), float(reward), bool(terminated or truncated))
 
     def finish(self, reason: Reason) -> Verdict:
-        return Verdict({"reward": self._reward, "steps": self._steps, "refused": self._refused, "ended": self._ended})
+        return self._tally.verdict()
 
     def close(self) -> None:
         self._world.close()

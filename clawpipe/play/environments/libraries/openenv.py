@@ -13,7 +13,7 @@ from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.conversation.messages import Message
 from clawpipe.errors import BusyError, ConfigError
 from clawpipe.play.environments.base import Answer, Reason, TaskItem, Verdict
-from clawpipe.play.environments.libraries.common import LibraryEnvironment, first, imported, numbers, text_of
+from clawpipe.play.environments.libraries.common import LibraryEnvironment, Tally, first, imported, numbers, text_of
 
 _TO_ANSWER = 30.0  # seconds
 _REFUSED = "VALIDATION_ERROR"  # what the server says of an action that is none of its
@@ -63,7 +63,7 @@ class OpenEnv(LibraryEnvironment):
         if text != item.messages[-1].content:
             await client.close()
             raise ValueError(f"{self._url} does not begin alike with one seed")
-        return OpenEnvEpisode(client, self._actions, self._shown)
+        return OpenEnvEpisode(client, self._actions, self._shown, Tally(self._scale.lowest))
 
     async def _begun(self, seeds: Sequence[int]) -> list[str]:
         client = await self._connected()
@@ -79,30 +79,23 @@ class OpenEnv(LibraryEnvironment):
 class OpenEnvEpisode:
     """A session of the server."""
 
-    def __init__(self, client: Any, actions: Actions, shown: str) -> None:
-        self._client, self._actions, self._shown = client, actions, shown
-        self._reward, self._steps, self._refused, self._ended = 0.0, 0, 0, False
+    def __init__(self, client: Any, actions: Actions, shown: str, tally: Tally) -> None:
+        self._client, self._actions, self._shown, self._tally = client, actions, shown, tally
 
     async def respond(self, messages: Sequence[Message]) -> Answer:
         """Take the policy's action; one that the server does not know is answered, and changes nothing."""
         try:
             said = await self._client.step(self._actions.read(text_of(messages[-1])))
         except ValueError as error:
-            return self._told(error)
+            return self._tally.refused(error)
         except RuntimeError as error:
             if _REFUSED not in str(error):
                 raise
-            return self._told(error)
-        reward = float(said.reward or 0.0)
-        self._reward, self._steps, self._ended = self._reward + reward, self._steps + 1, bool(said.done)
-        return Answer([Message("user", observed(said.observation, self._shown))], reward, self._ended)
-
-    def _told(self, error: Exception) -> Answer:
-        self._refused += 1
-        return Answer([Message("user", f"error: {' '.join(str(error).split())}")], 0.0)
+            return self._tally.refused(ValueError(f"that is no action; {self._actions.wanted}"))  # the client drops the details
+        return self._tally.step(observed(said.observation, self._shown), float(said.reward or 0.0), bool(said.done))
 
     async def finish(self, reason: Reason) -> Verdict:
-        return Verdict({"reward": self._reward, "steps": self._steps, "refused": self._refused, "ended": self._ended})
+        return self._tally.verdict()
 
     async def close(self) -> None:
         await self._client.close()
@@ -121,6 +114,7 @@ class Actions:
             raise ConfigError(f"its actions have no {field!r}", "environment.options.action", f"they have {', '.join(fields)}")
         self._field = field or (next(iter(fields)) if len(fields) == 1 else "")
         self._is_text = bool(self._field) and fields[self._field].get("type") == "string"
+        self.wanted = f"one fits {json.dumps(fields[self._field] if self._field else fields)}"
 
     def read(self, reply: str) -> JsonObject:
         """Return the action of a reply.

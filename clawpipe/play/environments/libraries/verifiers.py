@@ -47,7 +47,7 @@ class Verifiers(LibraryEnvironment):
         if not self._tasks:
             raise DataError("it has no task", word, "see its configuration")
         for task in self._tasks:
-            _require_one_reply(task, word)
+            _require_one_reply(task, self._library.Task, word)
         self._sides = sided(map(self._item, range(len(self._tasks))), share)
 
     def items(self, split: str, count: int, seed: int) -> list[TaskItem]:
@@ -120,21 +120,23 @@ def _prompt(data: Any) -> Iterator[Message]:
         yield from (Message(one.role, one.content) for one in data.prompt or [])
 
 
-def _require_one_reply(task: Any, word: str) -> None:
+def _require_one_reply(task: Any, base: Any, word: str) -> None:
     """Check that one reply to a prompt is all that a task is scored by.
 
     Raises:
-        ConfigError: it has no prompt of texts, it has tools, or its rewards need a machine.
+        ConfigError: it has no prompt of texts, or it has tools, or a hook, a reward or a judge of it needs a machine.
     """
     prompt = task.data.prompt
     texts = prompt if isinstance(prompt, str) else prompt and all(isinstance(one.content, str) for one in prompt)
-    needs = [fn.__name__ for fn in task.hooks("reward") if _needs_machine(fn)]
+    needs = [f"reward {fn.__name__}" for fn in task.hooks("reward") if _needs_machine(fn)]
+    needs += [f"judge {judge.reward_name}" for judge in task.plugged_judges() if _needs_machine(judge.score)]
+    needs += [name for name in ("setup", "finalize") if getattr(type(task), name) is not getattr(base, name)]
     what = (
         "a task has no prompt of texts"
         if not texts
         else "its tasks have tools"
         if type(task).toolsets(task.config)
-        else f"its reward {needs[0]} needs a machine"
+        else f"its {needs[0]} needs a machine"
         if needs
         else ""
     )

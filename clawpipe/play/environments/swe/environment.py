@@ -16,14 +16,14 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from clawpipe.core.basics.json_types import JsonObject, Options
+from clawpipe.core.basics.json_types import Options
 from clawpipe.core.conversation.messages import Message, ToolCall, ToolSpec
 from clawpipe.core.store.plain_digests import sha256_plain
 from clawpipe.errors import ConfigError, DataError
 from clawpipe.play.environments.base import Answer, Hindsight, Outcome, Reason, TaskItem, Verdict
 from clawpipe.play.environments.shell import BASH, Shell, ShellLimits
 from clawpipe.play.environments.split import heldout, is_heldout_split, stable_hash
-from clawpipe.play.environments.swe.grading import grade
+from clawpipe.play.environments.swe.grading import grade, why_not
 from clawpipe.play.environments.swe.patches import paths_of
 from clawpipe.play.environments.swe.sources import Sources
 from clawpipe.play.environments.swe.tasks import Task, about, read_tasks
@@ -38,7 +38,6 @@ _SYSTEM = (
 )
 SUBMITTED = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"  # mini-swe-agent ends an episode by a command that writes this first
 _LONGEST = 90_000  # bytes of a patch that fits into a command
-_SHOWN = 200  # characters of what was said where no test ran
 
 
 class Config(BaseModel):
@@ -183,7 +182,7 @@ class SweEnvironment:
     def verify(self, item: TaskItem, messages: Sequence[Message], verdict: Verdict | None) -> Outcome:
         """Return the outcome: 1 (success) if every test of the task passes, else 0. An outcome without a verdict has failed."""
         evidence = verdict.evidence if verdict else {}
-        reason = _why_not(json.loads(item.truth), evidence)
+        reason = why_not(json.loads(item.truth), evidence)
         facts = {name: value for name, value in evidence.items() if name != "patch"}
         return Outcome(float(not reason), not reason, reason or "every test passes", facts)
 
@@ -302,27 +301,3 @@ def _ordered(tasks: Sequence[Task], seed: int) -> list[Task]:
         places.append((laps[task.identity], len(places), task))
         laps[task.identity] += 1
     return [task for *_, task in sorted(places, key=lambda place: place[:2])]
-
-
-def _why_not(truth: JsonObject, evidence: JsonObject) -> str:
-    """Return why recorded results are no success; "" if they are one."""
-    if not evidence:
-        return "no verdict"
-    if "refused" in evidence:
-        return str(evidence["refused"])
-    if not evidence["report_is_sound"]:
-        return "the report of the tests cannot be believed"
-    why = _why_none(evidence)
-    failing = [test for test in truth["fail_to_pass"] if evidence["fail_to_pass"].get(test) != "passed"]
-    if failing:
-        return f"{len(failing)} of {len(truth['fail_to_pass'])} tests still fail{why}"
-    broken = truth["pass_to_pass"] - evidence["pass_to_pass"]["passed"]
-    return f"{broken} tests no longer pass{why}" if broken else ""
-
-
-def _why_none(evidence: JsonObject) -> str:
-    """Return why there are no results of a run; "" if it came to its end."""
-    if evidence.get("ended"):
-        return f": their run was ended ({evidence['ended']})"
-    said = str(evidence.get("said") or "").splitlines()
-    return f": none ran ({said[-1].strip()[:_SHOWN]})" if said else ""

@@ -22,6 +22,7 @@ from clawpipe.play.sandbox.base import Sandbox, snapshot
 _AGENTS = "/tmp/agent"  # in the new sandbox: the files that the agent left
 _MOST = 1 << 20  # bytes of a patch
 _SHOWN = 1000  # characters of what was written where no test ran
+_TOLD = 200  # of these, in a reason
 _TEST_FILE = re.compile(r"(test_.*|.*_test|tests?|conftest)\.py")
 _TEST_FOLDERS = {"test", "tests", "testing"}
 _STEERING = {"pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini", "setup.cfg", "pyproject.toml"}
@@ -139,6 +140,30 @@ def results_of(task: Task, run: TestRun) -> JsonObject:
         "ended": run.ended,
         "report_is_sound": run.sound,
     } | ({} if run.report else {"said": run.said.strip()[-_SHOWN:]})
+
+
+def why_not(truth: JsonObject, evidence: JsonObject) -> str:
+    """Return why recorded results are no success; "" if they are one."""
+    if not evidence:
+        return "no verdict"
+    if "refused" in evidence:
+        return str(evidence["refused"])
+    if not evidence["report_is_sound"]:
+        return "the report of the tests cannot be believed"
+    why = _why_none(evidence)
+    failing = [test for test in truth["fail_to_pass"] if evidence["fail_to_pass"].get(test) != "passed"]
+    if failing:
+        return f"{len(failing)} of {len(truth['fail_to_pass'])} tests still fail{why}"
+    broken = truth["pass_to_pass"] - evidence["pass_to_pass"]["passed"]
+    return f"{broken} tests no longer pass{why}" if broken else ""
+
+
+def _why_none(evidence: JsonObject) -> str:
+    """Return why there are no results of a run; "" if it came to its end."""
+    if evidence.get("ended"):
+        return f": their run was ended ({evidence['ended']})"
+    said = str(evidence.get("said") or "").splitlines()
+    return f": none ran ({said[-1].strip()[:_TOLD]})" if said else ""
 
 
 def _text(data: bytes) -> str:

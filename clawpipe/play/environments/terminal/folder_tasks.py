@@ -73,7 +73,8 @@ class FolderTasks:
     def place(self, truth: JsonObject) -> Place:
         task, given = self._task(truth), self._place
         sandbox = "container" if task.image else given.sandbox
-        options = dict(given.options) if sandbox == given.sandbox else {}
+        is_same = sandbox == given.sandbox
+        options = {name: value for name, value in given.options.items() if is_same or name == "paths"}
         if task.image:
             options["image"] = task.image.id
         options["folders"] = [*task.writable, _TESTS, _LOGS]
