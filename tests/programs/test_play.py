@@ -316,7 +316,16 @@ def test_wrong_options_are_errors_before_anything_runs(tasks: Path):
         ({"command": "python loop.py"}, "no list"),
         ({"command": []}, "no list"),
         ({"command": ["true"], "limits": {"second": 1}}, "no limit"),
+        ({"command": ["true"], "limits": ["seconds"]}, "no limit"),
+        ({"command": ["true"], "limits": {"seconds": "10"}}, "no number above 0"),
+        ({"command": ["true"], "limits": {"processes": 0}}, "no whole number above 0"),
+        ({"command": ["true"], "tokens": 0}, "no whole number above 0"),
         ({"command": ["true"], "variables": {"A": 1}}, "no text"),
+        ({"command": ["true"], "variables": {"1A": "x"}}, "no variable"),
+        ({"command": ["true"], "variables": ["A"]}, "no mapping"),
+        ({"command": ["~nobody-here/agent"]}, "the home of nobody"),
+        ({"command": ["true"], "sandbox_options": ["/opt"]}, "no mapping"),
+        ({"command": ["true"], "sandbox_options": {"path": ["/opt"]}}, "does not take these options"),
         ({"command": ["cat", str(tasks), str(namesake)]}, "2 of its files are called tasks.jsonl"),
     ):
         with pytest.raises(ConfigError, match=told):

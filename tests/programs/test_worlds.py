@@ -125,6 +125,7 @@ def test_limits_of_the_program_hold_in_the_sandbox_of_the_task(play: Play):
         ({"world": {"name": "terminal", "options": {"familys": []}}}, "world.options.familys"),
         ({"world": {"name": "terminal", "options": {"sandbox": "bubble"}}}, "world.options.sandbox"),
         ({"world": {"name": "terminal", "options": {"sandbox_options": {"path": []}}}}, "world.options.sandbox_options"),
+        ({"world": {"name": "terminal", "options": {"sandbox": "container"}}}, "world.options.sandbox_options"),
         ({}, "tasks"),
     ],
 )
@@ -132,6 +133,40 @@ def test_settings_that_cannot_be_are_refused_where_they_stand(options: JsonObjec
     with pytest.raises((ConfigError, NotFoundError)) as refused:
         AgentEnvironment(SHELL_LOOP, **options)
     assert str(refused.value.where) == f"environment.options.{where}"
+
+
+def test_a_sandbox_that_nobody_offers_is_told_beforehand(tally: JsonObject):
+    with pytest.raises(NotFoundError) as refused:
+        AgentEnvironment(SHELL_LOOP, world={"name": "swe", "options": tally["options"] | {"sandbox": "bubblewarp"}})
+    assert refused.value.where == "environment.options.world.options.sandbox"
+
+
+def test_why_what_was_left_cannot_be_read_is_told(play: Play, tally: JsonObject):
+    [played] = play(SHELL_LOOP, engine=scripted(f"{MEND}; chmod 000 tally", "done"), max_new_tokens=90, world=tally)
+    assert played["error"] is None
+    assert "Permission denied" in outcome(tally, played).reason
+
+
+@pytest.mark.parametrize(
+    ("text", "told"), [("A NUL \0.", "a NUL"), ("x" * 130_000, "120000 bytes"), ("\"{key}\"\n'$(id)' `~` ü", None)]
+)
+def test_a_task_that_cannot_be_told_is_set_aside(play: Play, tally: JsonObject, tmp_path: Path, text: str, told: str | None):
+    file = Path(tally["options"]["tasks"])
+    tasks = write_rows(tmp_path / "tasks.jsonl", json.loads(file.read_text().splitlines()[0]) | {"problem_statement": text})
+    world = {"name": "swe", "options": {"tasks": str(tasks), "repositories": str(file.parent / "repositories"), "share": 0.01}}
+    [played] = play(SHELL_LOOP, engine=scripted("done"), world=world)
+    assert (played["error"] is None) == (told is None)
+    assert (told or "") in (played["error"] or "")
+    assert played["messages"][0]["content"] == text
+
+
+def test_a_link_to_what_is_no_text_is_recorded(play: Play):
+    links = {"name": "terminal", "options": {"families": ["make-link"]}}
+    [item] = AgentEnvironment(SHELL_LOOP, world=links).items("train", 1, 0)
+    [name] = [path for path, entry in json.loads(item.truth)["wanted"].items() if entry and "link" in entry]
+    [played] = play(SHELL_LOOP, engine=scripted(f"ln -s \"$(printf '\\377')\" {name}", "done"), max_new_tokens=80, world=links)
+    assert played["error"] is None
+    assert outcome(links, played).reason == f"not as wanted: {name}"
 
 
 def test_other_tasks_of_the_world_are_another_input(tally: JsonObject, tmp_path: Path):

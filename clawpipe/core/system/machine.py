@@ -87,6 +87,8 @@ def _translated(error: BaseException) -> ClawpipeError | None:
     if isinstance(error, MemoryError):
         return BusyError("memory ran out", fix=f"free some, {_KEPT}")
     if isinstance(error, RuntimeError) and "home directory" in text:  # Path.home() and expanduser
+        if os.environ.get("HOME"):
+            return ConfigError("a path begins with `~` and the name of nobody on this machine", "~", "write the whole path")
         return ConfigError("HOME is not set, and this user has no home directory", "HOME", "set HOME to a directory of yours")
     return _unfit_database(error) or _lost_server(error)
 

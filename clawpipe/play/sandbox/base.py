@@ -162,11 +162,17 @@ def host_folder(path: str) -> str:
 
 def _require(result: Result, path: str, done: str) -> Result:
     if result.code != 0:
-        lines = result.stderr.decode(errors="replace").strip().splitlines()
-        raise DataError(f"it cannot be {done}: {result.ended or (lines or ['no reason given'])[-1]}", f"sandbox: {path}")
+        raise DataError(f"it cannot be {done}: {result.ended or last_reason(result.stderr)}", f"sandbox: {path}")
     return result
 
 
+def last_reason(said: bytes, otherwise: str = "no reason given") -> str:
+    """Return the last line of what a command wrote that is a reason: tar's own last one is none."""
+    lines = [line for line in said.decode(errors="replace").splitlines() if line.strip() and _NO_REASON not in line]
+    return lines[-1].strip() if lines else otherwise
+
+
+_NO_REASON = "Exiting with failure status"
 _SETTINGS = {"sandbox.name": "sandbox", "sandbox.options": "sandbox_options"}  # by the names that errors have for them
 _BUILT_IN = {
     "bubblewrap": "clawpipe.play.sandbox.bubblewrap:Bubblewrap",

@@ -17,7 +17,7 @@ from clawpipe.play.environments.swe.reports import Status, read_report
 from clawpipe.play.environments.swe.sources import Sources
 from clawpipe.play.environments.swe.tasks import Task
 from clawpipe.play.environments.world import Needs
-from clawpipe.play.sandbox.base import WORK, Excess, Limits, Result, Sandbox, get, open_sandbox, put, restore
+from clawpipe.play.sandbox.base import WORK, Excess, Limits, Result, Sandbox, get, last_reason, open_sandbox, put, restore
 
 TOOLS = "/tmp/tools"  # in the sandbox, beside the repository
 _RUN_TESTS = f"{TOOLS}/run_tests.py"
@@ -233,5 +233,4 @@ def _popped(report: dict[Key, Status], probe: str, name: str) -> Status | None:
 
 
 def _reason(done: Result) -> str:
-    lines = done.stderr.decode(errors="replace").strip().splitlines()
-    return done.ended or (lines or [f"exit code {done.code}"])[-1]
+    return done.ended or last_reason(done.stderr, f"exit code {done.code}")

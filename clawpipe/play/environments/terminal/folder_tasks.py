@@ -17,7 +17,7 @@ from clawpipe.play.environments.base import Environment, Outcome, TaskItem, ques
 from clawpipe.play.environments.split import heldout, is_heldout_split, stable_hash
 from clawpipe.play.environments.terminal.task_folders import TaskFolder, read_task_folders
 from clawpipe.play.environments.terminal.tasks import Place
-from clawpipe.play.sandbox.base import Limits, Result, Sandbox, get
+from clawpipe.play.sandbox.base import Limits, Result, Sandbox, get, last_reason
 from clawpipe.play.sandbox.container import Program, files_of
 
 _TESTS, _LOGS = "/tests", "/logs"
@@ -176,7 +176,7 @@ def _unpack(sandbox: Sandbox, folder: str, archive: bytes) -> None:
 
 def _require(done: Result, what: str) -> None:
     if done.code != 0:
-        why = done.ended or (done.text.strip().splitlines() or ["no reason given"])[-1]
+        why = done.ended or last_reason(done.stdout + done.stderr)
         raise DataError(f"its files cannot be put into the sandbox: {why}", what, "look at their size (environment.storage_mb)")
 
 
