@@ -76,15 +76,6 @@ def test_its_own_python_does_not_import_the_repository(play: Play, tally: JsonOb
     assert played["messages"][4]["content"].split() == ["0", "9"]
 
 
-def test_a_link_to_no_text_is_judged_as_another_file(play: Play):
-    wanted = json.loads(renamed(RENAME)[0].truth)["wanted"]
-    old, new = (next(path for path, entry in wanted.items() if bool(entry) is there) for there in (False, True))
-    link = f"rm {old}; ln -s $(printf 'a\\377') {new}"
-    [played] = play(SHELL_LOOP, engine=scripted(link, "done"), max_new_tokens=60, world=RENAME)
-    assert (played["ended"], played["error"]) == ("done", None)
-    assert not outcome(RENAME, played).success
-
-
 def test_a_run_that_is_too_long_is_judged_by_what_it_left(play: Play):
     _, command = renamed(RENAME)
     engine = scripted(f"{command}; sleep 600")
