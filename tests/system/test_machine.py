@@ -43,7 +43,6 @@ def raised(cause: Exception) -> Exception:
         (MemoryError(), BusyError, "memory ran out"),
         (httpx.ConnectError("All connection attempts failed"), BusyError, "does not answer"),
         (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), BusyError, "does not answer"),
-        (RuntimeError("Could not determine home directory."), ConfigError, "HOME is not set"),
         (DataError("it is damaged", fix="mend it"), DataError, "it is damaged"),
     ],
 )
@@ -54,6 +53,19 @@ def test_it_is_told_apart_wherever_it_is_in_the_chain(cause: Exception, kind: ty
         assert what in told.what
         assert told.fix
         assert "\n" not in told.what
+
+
+def test_a_home_that_is_nobodys_is_told_from_none(monkeypatch: pytest.MonkeyPatch):
+    with pytest.raises(RuntimeError, match="home directory") as caught:
+        Path("~nobody-of-this-name/file").expanduser()
+    monkeypatch.setenv("HOME", "/home/ann")
+    nobody = as_clawpipe_error(caught.value)
+    monkeypatch.delenv("HOME")
+    none = as_clawpipe_error(RuntimeError("Could not determine home directory."))
+    assert isinstance(nobody, ConfigError)
+    assert isinstance(none, ConfigError)
+    assert "nobody on this machine" in nobody.what
+    assert "HOME is not set" in none.what
 
 
 def test_a_real_full_device_is_a_full_disk():
