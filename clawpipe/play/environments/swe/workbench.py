@@ -158,7 +158,9 @@ class Workbench:
         """
         python = self.require('command -v -- "$1"', self._place.python).decode().strip()
         for name, arguments in _OFFERED.items():
-            script = f'#!/bin/sh\nexport PYTHONPATH="{_PATH}:$PYTHONPATH"\nexec {shlex.quote(python)}{arguments} "$@"\n'
+            script = (
+                f'#!/bin/sh\nexport PYTHONPATH="{_PATH}${{PYTHONPATH:+:$PYTHONPATH}}"\nexec {shlex.quote(python)}{arguments} "$@"\n'
+            )
             put(self.sandbox, f"{TOOLS}/bin/{name}", script.encode(), executable=True)
         usual = self.require('printf %s "$PATH"').decode()
         return _FIXED | _GIT | {"PATH": f"{TOOLS}/bin:{usual}"}
