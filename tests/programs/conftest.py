@@ -59,6 +59,7 @@ def play(worker: Worker, policy: PolicySpec, tasks: Path) -> Play:
         max_turns: int = 8,
         max_new_tokens: int = 6,
         engine: EngineSpec | None = None,
+        call_timeout: float = 300.0,
         **options: Any,
     ) -> list[Row]:
         own = {} if "world" in options else {"tasks": str(tasks), "sandbox": "unsafe_local"}
@@ -69,6 +70,7 @@ def play(worker: Worker, policy: PolicySpec, tasks: Path) -> Play:
             engine=engine or EngineSpec(),
             environment="agent",
             options=given,
+            call_timeout=call_timeout,
             items=[item.as_row() for item in drawn],
             group_size=group,
             temperature=1.0,

@@ -12,6 +12,7 @@ from clawpipe.errors import ConfigError, NotFoundError
 from clawpipe.play.environments.agent import AgentEnvironment
 from clawpipe.play.environments.base import TaskItem, Verdict
 from tests.environments.swe.conftest import needs_bubblewrap, row, write_repository, write_rows  # noqa: F401  (a fixture)
+from tests.environments.test_task_folders import make
 from tests.programs.conftest import SHELL_LOOP, Play, scripted
 
 pytestmark = pytest.mark.usefixtures("needs_bubblewrap")
@@ -51,6 +52,8 @@ def test_a_task_of_the_terminal_is_done_where_it_lies(play: Play):
     assert done["messages"][0]["content"] == item.messages[0].content
     assert outcome(RENAME, done).success
     assert not outcome(RENAME, not_done).success
+    assert json.loads(done["verdict"])["turns"] == 2
+    assert "steps" not in json.loads(done["verdict"])["check"]  # which the program takes, and nobody counts
     assert "loop" not in not_done["messages"][2]["content"]  # of `ls`: the program's file lies elsewhere
 
 
@@ -82,6 +85,16 @@ def test_a_run_that_is_too_long_is_judged_by_what_it_left(play: Play):
     [played] = play(SHELL_LOOP, engine=engine, max_new_tokens=60, world=RENAME, limits={"seconds": 5.0})
     assert (played["ended"], played["error"]) == ("timeout", None)
     assert outcome(RENAME, played).success
+
+
+def test_the_tests_of_a_task_take_no_longer_than_a_call_may(play: Play, tmp_path: Path, tally: JsonObject):
+    folders = {"name": "terminal", "options": {"folder": str(make(tmp_path, tests__test_sh="sleep 600")), "share": 0.01}}
+    [played] = play(SHELL_LOOP, engine=scripted("done"), call_timeout=1.5, world=folders)
+    assert (played["ended"], played["verdict"]) == ("timeout", None)
+    assert played["error"] == "its tests took longer than environment.call_timeout, 1.5 s"
+    hang = "sed -i '1i import time; time.sleep(600)' tally/__init__.py"
+    [played] = play(SHELL_LOOP, engine=scripted(hang, "done"), max_new_tokens=80, call_timeout=9.0, world=tally)
+    assert (played["ended"], played["error"]) == ("timeout", "its tests took longer than environment.call_timeout, 9 s")
 
 
 def test_a_task_that_cannot_be_set_up_has_its_reason(play: Play, tmp_path: Path):

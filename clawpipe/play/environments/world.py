@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -17,6 +18,10 @@ class TaskError(Exception):
     """A task cannot be set up, so nobody can say how the policy did."""
 
 
+class TaskTimeoutError(TaskError):
+    """The tests of a task take longer than a call of the environment may."""
+
+
 @dataclass(frozen=True)
 class Needs:
     """What a program needs of the sandbox of a task.
@@ -24,10 +29,12 @@ class Needs:
     Attributes:
         paths: further folders of this machine that it reads, where the sandbox has files of its own.
         limits: in place of the task's, by their names.
+        seconds: that the tests of the task may take at most, whatever the task says.
     """
 
     paths: tuple[str, ...] = ()
     limits: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    seconds: float = math.inf
 
     def options(self, provider: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the options of a sandbox."""
@@ -37,6 +44,12 @@ class Needs:
     def bounded(self, limits: Limits) -> Limits:
         """Return the limits of a sandbox."""
         return replace(limits, **self.limits)
+
+    def require_in_time(self, ended: str | None, seconds: float) -> None:
+        """Raise a TaskTimeoutError where tests were ended that may take so many seconds by what their task says: of these nobody
+        knows what they would have said."""
+        if ended == "timeout" and self.seconds < seconds:
+            raise TaskTimeoutError(f"its tests took longer than environment.call_timeout, {self.seconds:g} s")
 
 
 NOTHING = Needs()
@@ -74,7 +87,14 @@ class Work(Protocol):
         """Return where the program works, made ready for it. Called once."""
         ...
 
-    def finish(self, reason: Reason) -> Verdict: ...
+    def finish(self, reason: Reason) -> Verdict:
+        """Return what was achieved.
+
+        Raises:
+            TaskTimeoutError: its tests take too long.
+            TaskError: the task cannot be set up for them.
+        """
+        ...
 
     def close(self) -> None: ...
 

@@ -57,7 +57,7 @@ def ending_of(episode: Episode, ran: Ran, has_several: bool = False) -> Ending:
     One in which nothing was sampled, and one whose program exceeded its sandbox, says nothing of the policy: it has an error.
     """
     if ran.error:
-        return Ending("error", None, ran.error)
+        return Ending(ran.reason, None, ran.error)
     result, unanswered = ran.result, episode.asked - len(episode.turns)
     evidence: JsonObject = {"exit": result.code, "turns": len(episode.turns), "unanswered": unanswered}
     evidence |= ({"check": ran.check} if ran.check else {}) | ({REPLY: episode.last_reply} if has_several else {})

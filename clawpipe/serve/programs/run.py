@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -15,7 +16,7 @@ from clawpipe.play.environments.agent import answer_text
 from clawpipe.play.environments.base import Reason, Verdict
 from clawpipe.play.environments.ending import written
 from clawpipe.play.environments.program import Program, home_of, named_file, why_untold
-from clawpipe.play.environments.world import Needs, Site, TaskError, World
+from clawpipe.play.environments.world import Needs, Site, TaskError, TaskTimeoutError, World
 from clawpipe.play.sandbox.base import Result, Sandbox, open_sandbox, put
 from clawpipe.serve.programs.bridge import bridged
 from clawpipe.serve.programs.episode import Episode
@@ -36,12 +37,14 @@ class Ran:
     """How a run ended, and what judges it has said; None: it was not asked.
 
     Attributes:
-        error: why there was no run, or nobody can judge it: its task cannot be set up.
+        error: why there was no run, or nobody can judge it: its task cannot be set up, or its tests take too long.
+        reason: for which an episode with an error ended.
     """
 
     result: Result
     check: JsonObject | None = None
     error: str = ""
+    reason: Reason = "error"
 
     @property
     def said_last(self) -> str:
@@ -59,10 +62,13 @@ class Place:
     socket: str
 
 
-def run_program(program: Program, episode: Episode, prompt: str, place: Place) -> Ran:
+def run_program(program: Program, episode: Episode, prompt: str, place: Place, test_seconds: float = math.inf) -> Ran:
     """Run the program to its end, then let it be judged; the episode takes no requests from there on.
 
     The task's text is the program's standard input, too.
+
+    Args:
+        test_seconds: that the tests of a world's task may take.
 
     Raises:
         ConfigError, BusyError, NotFoundError: the sandbox cannot be started.
@@ -70,7 +76,8 @@ def run_program(program: Program, episode: Episode, prompt: str, place: Place) -
     """
     socket = Needs((str(Path(place.socket).parent),))
     if program.world:
-        return _in_world(program.world, replace(program.needs, paths=socket.paths), program, episode, prompt, place)
+        needs = replace(program.needs, paths=socket.paths, seconds=test_seconds)
+        return _in_world(program.world, needs, program, episode, prompt, place)
     options = socket.options(program.sandbox, program.sandbox_options)
     with closing(open_sandbox(program.sandbox, program.limits, options)) as sandbox:
         result = _run(program, Site(sandbox, program.sandbox), episode, prompt, place)
@@ -90,7 +97,8 @@ def _in_world(world: World, needs: Needs, program: Program, episode: Episode, pr
             is_judged = result.ended in (None, "timeout")
             return Ran(result, _recorded(work.finish(reason_of(result, episode))) if is_judged else None)
     except (TaskError, DataError) as error:
-        return Ran(result, error=" ".join(str(error).split()))
+        reason = "timeout" if isinstance(error, TaskTimeoutError) else "error"
+        return Ran(result, error=" ".join(str(error).split()), reason=reason)
 
 
 def _recorded(verdict: Verdict) -> JsonObject:

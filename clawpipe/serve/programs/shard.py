@@ -58,7 +58,8 @@ def play(request: ShardRequest, environment: Plays, engine: Engine) -> list[Row]
         seed = derive_seed(request.seed, task.item.item_id, task.number)
         episode = Episode(task.item, task.number, seed, limits, program.tokens, policy.ends)
         endpoint.admit(episode)
-        ran = run_program(program, episode, task.prompt, Place(endpoint.port, MODEL, endpoint.path))
+        place = Place(endpoint.port, MODEL, endpoint.path)
+        ran = run_program(program, episode, task.prompt, place, request.call_timeout)
         return list(rows_of(episode, ran, kept))
 
     with _sampler(request, engine) as sampler:

@@ -250,7 +250,8 @@ class SweEpisode:
     """
 
     def __init__(self, task: Task, place: Place, needs: Needs, sources: Sources, limits: ShellLimits) -> None:
-        self._task, self._place, self._sources = task, place, sources
+        self._task, self._needs, self._sources, self._seconds = task, needs, sources, place.seconds
+        self._place = replace(place, seconds=min(place.seconds, needs.seconds))
         self._bench = Workbench(place.with_needs(needs), place.image(task))
         try:
             self._bench.set_up(task, sources)
@@ -272,12 +273,14 @@ class SweEpisode:
         """Grade what the policy has left.
 
         Raises:
-            TaskError: the task cannot be set up for that.
+            TaskError: the task cannot be set up for that; TaskTimeoutError: its tests take too long.
         """
         try:
-            return Verdict(grade(self._place, self._sources, self._task, self._bench.sandbox))
+            evidence = grade(self._place, self._sources, self._task, self._bench.sandbox)
         except DataError as error:
             raise TaskError(str(error)) from error
+        self._needs.require_in_time(evidence.get("ended"), self._seconds)
+        return Verdict(evidence)
 
     def close(self) -> None:
         self._bench.close()

@@ -112,7 +112,7 @@ class TerminalEnvironment:
         with _closed_on_error(sandbox):
             self._tasks.begin(sandbox, truth)
             limits = ShellLimits(config.command_seconds, config.max_steps, config.max_characters)
-            return TerminalEpisode(self._tasks, truth, sandbox, place, limits, config.step_rewards)
+            return TerminalEpisode(self._tasks, truth, sandbox, place, limits, config.step_rewards, needs)
 
     def verify(self, item: TaskItem, messages: Sequence[Message], verdict: Verdict | None) -> Outcome:
         """Return the outcome from what the sandbox said at the end; an episode without a verdict has failed."""
@@ -133,16 +133,26 @@ class TerminalEpisode:
 
     Args:
         rewarded: whether the reward of a turn is what it gained of the task.
+        needs: what bounds the task's tests.
     """
 
     def __init__(
-        self, tasks: Tasks, truth: JsonObject, sandbox: Sandbox, place: Place, limits: ShellLimits, rewarded: bool
+        self,
+        tasks: Tasks,
+        truth: JsonObject,
+        sandbox: Sandbox,
+        place: Place,
+        limits: ShellLimits,
+        rewarded: bool,
+        needs: Needs = NOTHING,
     ) -> None:
         self._tasks, self._truth, self._sandbox, self._place = tasks, truth, sandbox, place
         self._shell = Shell(sandbox, limits, place.folder, place.variables)
         self._done = tasks.progress(sandbox, truth) if rewarded else None
+        self._needs, self._is_a_programs = needs, False
 
     def site(self) -> Site:
+        self._is_a_programs = True
         return Site.of_task(self._sandbox, self._place.sandbox, self._place.folder, self._place.variables)
 
     def respond(self, messages: Sequence[Message]) -> Answer:
@@ -153,9 +163,10 @@ class TerminalEpisode:
         return replace(answer, reward=self._done - before)
 
     def finish(self, reason: Reason) -> Verdict:
-        """End what still runs, and take down what the sandbox says of the task."""
+        """End what still runs, and take down what the sandbox says of the task. Commands of a program are nobody's to count."""
         self._sandbox.end_processes()
-        return Verdict(self._tasks.evidence(self._sandbox, self._truth) | {"steps": self._shell.steps})
+        steps = {} if self._is_a_programs else {"steps": self._shell.steps}
+        return Verdict(self._tasks.evidence(self._sandbox, self._truth, self._needs) | steps)
 
     def close(self) -> None:
         self._sandbox.close()

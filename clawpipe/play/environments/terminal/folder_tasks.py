@@ -17,6 +17,7 @@ from clawpipe.play.environments.base import Environment, Outcome, TaskItem, ques
 from clawpipe.play.environments.split import heldout, is_heldout_split, stable_hash
 from clawpipe.play.environments.terminal.task_folders import TaskFolder, read_task_folders
 from clawpipe.play.environments.terminal.tasks import Place
+from clawpipe.play.environments.world import Needs
 from clawpipe.play.sandbox.base import Limits, Result, Sandbox, get, last_reason
 from clawpipe.play.sandbox.container import Program, files_of
 
@@ -93,8 +94,8 @@ class FolderTasks:
     def progress(self, sandbox: Sandbox, truth: JsonObject) -> None:
         return None
 
-    def evidence(self, sandbox: Sandbox, truth: JsonObject) -> JsonObject:
-        """Put the task's tests in place, run them, and return what they wrote."""
+    def evidence(self, sandbox: Sandbox, truth: JsonObject, needs: Needs) -> JsonObject:
+        """Put the task's tests in place, run them, and return what they wrote. Raises TaskTimeoutError."""
         task = self._task(truth)
         if sandbox.exec(_CLEAR).code != 0:
             return _unrewarded("the policy's files in /tests or /logs cannot be removed")
@@ -104,7 +105,9 @@ class FolderTasks:
             return _unrewarded(error.what)
         place, script = self.place(truth), _SCRIPT if task.has_script else _PYTEST
         variables = {**place.variables, **task.variables, **_QUIET}
-        done = sandbox.exec(["/bin/sh", "-c", script, "tests", place.folder], seconds=task.seconds, env=variables)
+        seconds = min(task.seconds, needs.seconds)
+        done = sandbox.exec(["/bin/sh", "-c", script, "tests", place.folder], seconds=seconds, env=variables)
+        needs.require_in_time(done.ended, task.seconds)
         sandbox.end_processes()  # whatever the tests have started: nothing writes a reward after them
         rewards = _rewards(sandbox)
         if not rewards and not task.has_script and done.code in (0, 1):

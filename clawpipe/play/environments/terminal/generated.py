@@ -13,6 +13,7 @@ from clawpipe.play.environments.split import heldout, is_heldout_split, stable_h
 from clawpipe.play.environments.terminal.families import FAMILIES, NUMBERS, Task, make
 from clawpipe.play.environments.terminal.files import Tree, equal, look, write
 from clawpipe.play.environments.terminal.tasks import Place
+from clawpipe.play.environments.world import Needs
 from clawpipe.play.sandbox.base import Sandbox
 
 _HELD_OUT = 0.5
@@ -64,7 +65,7 @@ class GeneratedTasks:
     def progress(self, sandbox: Sandbox, truth: JsonObject) -> float:
         return judge(truth, _state(sandbox, truth)).value
 
-    def evidence(self, sandbox: Sandbox, truth: JsonObject) -> JsonObject:
+    def evidence(self, sandbox: Sandbox, truth: JsonObject, needs: Needs) -> JsonObject:
         """Return what lies at the paths that count."""
         return {"files": dict(_state(sandbox, truth))}
 

@@ -52,8 +52,12 @@ class Tasks(Protocol):
         """Return how much of the task is done, from 0 to 1; None where that is known at its end alone."""
         ...
 
-    def evidence(self, sandbox: Sandbox, truth: JsonObject) -> JsonObject:
-        """Return what the sandbox says at the end, when nothing runs any more."""
+    def evidence(self, sandbox: Sandbox, truth: JsonObject, needs: Needs) -> JsonObject:
+        """Return what the sandbox says at the end, when nothing runs any more.
+
+        Raises:
+            TaskTimeoutError: tests take longer than they may.
+        """
         ...
 
     def judge(self, truth: JsonObject, evidence: JsonObject) -> Outcome:
