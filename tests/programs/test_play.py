@@ -29,6 +29,13 @@ def user(text):
 def said(answer):
     return answer.json()["choices"][0]["message"]
 """
+ASK_INSIDE = """
+import json, os, urllib.request
+body = json.dumps({'model': 'm', 'max_tokens': 2, 'messages': [{'role': 'user', 'content': 'Hi.'}]}).encode()
+head = {'authorization': 'Bearer ' + os.environ['OPENAI_API_KEY'], 'content-type': 'application/json'}
+ask = urllib.request.Request(os.environ['OPENAI_BASE_URL'] + '/chat/completions', body, head)
+print(urllib.request.urlopen(ask, timeout=300).read())
+"""
 
 
 @pytest.fixture
@@ -332,6 +339,32 @@ def test_wrong_options_are_errors_before_anything_runs(tasks: Path):
             AgentEnvironment(tasks=str(tasks), **options)  # type: ignore[arg-type]
 
 
+def test_a_program_that_cannot_run_in_its_sandbox_is_refused(tasks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "env/bin").mkdir(parents=True)
+    (tmp_path / "env/bin/python3").write_text("")
+    (tmp_path / "agent").write_text(f"#!{tmp_path}/env/bin/python3 -I\nprint()\n")
+    for command, told in ((["./agent.py"], "no file ./agent.py"), (["./agent"], "not have what runs ./agent")):
+        for options in ({"command": command}, {"command": ["true"], "check": command}):
+            with pytest.raises(ConfigError, match=told) as refused:
+                AgentEnvironment(tasks=str(tasks), **options)  # type: ignore[arg-type]
+            assert refused.value.where == f"environment.options.{[*options][-1]}"
+    with pytest.raises(ConfigError, match="not have what runs") as refused:
+        AgentEnvironment([f"{tmp_path}/env/bin/python3", "-V"], tasks=str(tasks))
+    assert refused.value.fix == f"set environment.options.sandbox_options.paths: [{tmp_path}/env]"
+    AgentEnvironment(["./agent"], tasks=str(tasks), sandbox_options={"paths": [f"{tmp_path}/env"]})
+    AgentEnvironment(["./agent"], tasks=str(tasks), sandbox="unsafe_local")
+
+
+def test_a_program_and_its_check_may_be_files_by_relative_paths(play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "loop.py").write_text("#!/usr/bin/python3\n" + ASK_INSIDE + "open('made', 'w').write('half')\n")
+    (tmp_path / "check.sh").write_text('#!/bin/sh\n[ "$(cat made)" = half ]\n')
+    [row] = play(["./loop.py"], check=["./check.sh"], sandbox="bubblewrap", limits={"seconds": 300})
+    assert row["error"] is None
+    assert json.loads(row["verdict"])["check"]["success"]
+
+
 @pytest.mark.slow
 def test_sixty_four_programs_play_at_once(play: Play, loop: list[str]):
     rows = play(loop, items=8, group=8, limits={"seconds": 900})
@@ -341,13 +374,7 @@ def test_sixty_four_programs_play_at_once(play: Play, loop: list[str]):
 @pytest.mark.slow
 def test_a_sandbox_without_a_network_has_a_way_to_the_endpoint(play: Play, tmp_path: Path):
     script = tmp_path / "inside.py"
-    script.write_text(
-        "import json, os, urllib.request\n"
-        "body = json.dumps({'model': 'm', 'max_tokens': 2, 'messages': [{'role': 'user', 'content': 'Hi.'}]}).encode()\n"
-        "head = {'authorization': 'Bearer ' + os.environ['OPENAI_API_KEY'], 'content-type': 'application/json'}\n"
-        "ask = urllib.request.Request(os.environ['OPENAI_BASE_URL'] + '/chat/completions', body, head)\n"
-        "print(urllib.request.urlopen(ask, timeout=300).read())\n"
-    )
+    script.write_text(ASK_INSIDE)
     [row] = play(["/usr/bin/python3", str(script)], sandbox="bubblewrap", limits={"seconds": 300})
     assert (row["error"], json.loads(row["verdict"])["exit"], len(row["turns"])) == (None, 0, 1)
 

@@ -72,6 +72,19 @@ def test_a_changed_test_mends_nothing(play: Play, tally: JsonObject):
     assert outcome(tally, played).reason == "nothing was changed that counts"
 
 
+def test_a_program_that_a_path_names_is_put_beside_the_task(
+    play: Play, tally: JsonObject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The path is one of the directory in which the night was started, of which the sandbox has nothing."""
+    monkeypatch.chdir(tmp_path)
+    (agent := tmp_path / "bin" / "agent").parent.mkdir()
+    agent.write_text("#!/usr/bin/python3\n" + Path(SHELL_LOOP[1]).read_text())
+    for command in (["bin/agent"], ["./bin/agent"], [str(agent)]):
+        [done] = play(command, engine=scripted(MEND, "done"), max_new_tokens=60, world=tally)
+        assert done["error"] is None
+        assert outcome(tally, done).success
+
+
 def test_its_own_python_does_not_import_the_repository(play: Play, tally: JsonObject):
     fault = "mkdir -p src && echo 'raise SystemExit(9)' > src/json.py"
     own = "/usr/bin/python3 -c 'import json'; echo $?; python3 -c 'import json'; echo $?"

@@ -27,8 +27,10 @@ from clawpipe.play.environments.program import (
     Program,
     argv_of,
     home_of,
+    interpreter_of,
     limits_of,
     require_above_0,
+    require_program,
     variables_of,
     why_untold,
 )
@@ -105,8 +107,10 @@ class AgentEnvironment:
         bounds = limits_of(limits or {})
         if world is None:
             require_sandbox(sandbox, sandbox_options or {})
+        argv = argv_of(command, "command")
+        _require_programs(argv, judge, sandbox, sandbox_options or {}, world)
         self.program = Program(
-            argv_of(command, "command"), judge, sandbox, sandbox_options or {}, variables_of(variables or {}), bounds,
+            argv, judge, sandbox, sandbox_options or {}, variables_of(variables or {}), bounds,
             tokens, load_world(world) if world is not None else None,
             Needs(limits={name: value for name, value in (limits or {}).items() if name != "seconds"}),
         )  # fmt: skip
@@ -218,6 +222,20 @@ def _refuse_two_sources(given: Mapping[str, Any], world: Any) -> None:
         raise ConfigError("it says nothing beside a world", f"{WHERE}.{wrong}", f"leave it out, or set it in {WHERE}.world.options")
 
 
+def _require_programs(
+    command: Sequence[str], check: Sequence[str], sandbox: str, sandbox_options: Mapping[str, Any], world: Any
+) -> None:
+    """Raise a ConfigError where a file of this machine that is to be run is not there, or cannot run in the sandbox."""
+    where = WHERE
+    options: Options = {"sandbox": sandbox, "sandbox_options": sandbox_options}
+    if world is not None:
+        where, options = f"{WHERE}.world.options", _named(world)[1]
+    apart = options.get("sandbox", "bubblewrap") == "bubblewrap" and not options.get("folder")  # whose tasks may have images
+    paths = (options.get("sandbox_options") or {}).get("paths", ()) if apart else None
+    for argv, option in ((command, "command"), (check, "check")):
+        require_program(argv, option, paths, f"{where}.sandbox_options")
+
+
 def text_of(messages: Sequence[Message]) -> str:
     """Return the text of a task, as its program is given it."""
     return "\n\n".join(message.content for message in messages)
@@ -240,7 +258,5 @@ def _installed(command: Any) -> str:
 
 def _python_of(script: Path) -> str | None:
     """Return the Python that runs a script, as those that pip installs name it in their first line; None if it is none."""
-    with script.open("rb") as file:
-        first = file.readline(4096)
-    path = first[2:].decode(errors="replace").strip() if first.startswith(b"#!") else ""
-    return path if Path(path).name.startswith("python") else None
+    program = interpreter_of(script)
+    return str(program) if program and program.name.startswith("python") else None

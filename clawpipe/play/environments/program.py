@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from clawpipe.errors import ConfigError
 from clawpipe.play.environments.world import NOTHING, Needs, World
 from clawpipe.play.sandbox.base import Limits
+from clawpipe.play.sandbox.bubblewrap import is_seen
 from clawpipe.play.sandbox.running import variables
 
 WHERE = "environment.options"
@@ -69,12 +70,54 @@ def argv_of(given: Any, option: str) -> tuple[str, ...]:
         raise ConfigError("it is no list of a program and its arguments", where, 'write ["python3", "loop.py"]')
     if home_of(parts[0]) is None:
         raise ConfigError(f"{parts[0]!r} begins with the home of nobody here", where, "write the whole path")
-    files = {file.resolve(): file.name for file in map(named_file, parts[1:]) if file}
+    named = parts if "/" in parts[0] else parts[1:]
+    files = {file.resolve(): file.name for file in map(named_file, named) if file and not is_seen(file, ())}
     for name, count in Counter(files.values()).items():
         if count > 1:
             what = f"{count} of its files are called {name}, and lie in one working folder"
             raise ConfigError(what, where, "give each a name of its own")
     return tuple(parts)
+
+
+def require_program(argv: Sequence[str], option: str, paths: Sequence[str] | None, where: str) -> None:
+    """Check that a program which is a file of this machine is there, and can run in a sandbox of bubblewrap.
+
+    Args:
+        paths: further folders of this machine in the sandbox; None: it is no sandbox of bubblewrap.
+        where: these stand.
+
+    Raises:
+        ConfigError: a relative path leads to no file; or the sandbox does not have the program that runs it.
+    """
+    if not argv or "/" not in argv[0] or "{" in argv[0]:
+        return
+    file = named_file(argv[0])
+    if file is None and not argv[0].startswith("/"):
+        raise ConfigError(f"there is no file {argv[0]}", f"{WHERE}.{option}", f"write its whole path, or one from {Path.cwd()} on")
+    needed = _not_inside(file, paths) if file and paths is not None else []
+    if needed:
+        listed = ", ".join(dict.fromkeys([*(paths or ()), *needed]))
+        raise ConfigError(f"the sandbox does not have what runs {argv[0]}", f"{WHERE}.{option}", f"set {where}.paths: [{listed}]")
+
+
+def _not_inside(program: Path, paths: Sequence[str]) -> list[str]:
+    """Return the folders of this machine that a program needs and a sandbox does not have: those of what runs a script, and of a
+    Python, which is more than its file."""
+    runs = program if program.name.startswith("python") else interpreter_of(program)
+    if runs is None or not runs.is_file():
+        return []
+    return [str(one.parent.parent) for one in (runs.absolute(), runs.resolve()) if not is_seen(one, paths)]
+
+
+def interpreter_of(script: Path) -> Path | None:
+    """Return the program that a script's first line names; None: it names none, or nobody can read it."""
+    try:
+        with script.open("rb") as file:
+            first = file.readline(4096)
+    except OSError:
+        return None
+    words = first[2:].decode(errors="replace").split(maxsplit=1) if first.startswith(b"#!") else []
+    return Path(words[0]) if words else None
 
 
 def home_of(path: str) -> Path | None:

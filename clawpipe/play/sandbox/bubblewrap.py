@@ -161,6 +161,11 @@ class Bubblewrap(Programs):
         return excess_of((self._init, process.pid), (root + place for place in self._writable), self._limits)
 
 
+def is_seen(file: Path, paths: Sequence[str]) -> bool:
+    """Whether a file of this machine is at the same place inside a sandbox that has these further folders."""
+    return any(file.is_relative_to(place) for place in ("/usr", *(f"/{name}" for name in _FOLDERS), *paths))
+
+
 def _tool(name: str) -> str:
     if found := shutil.which(name):
         return found

@@ -16,7 +16,7 @@ from clawpipe.play.environments.agent import answer_text
 from clawpipe.play.environments.base import Reason, Verdict
 from clawpipe.play.environments.ending import written
 from clawpipe.play.environments.program import Program, home_of, named_file, why_untold
-from clawpipe.play.environments.world import Needs, Site, TaskError, TaskTimeoutError, World
+from clawpipe.play.environments.world import APART, Needs, Site, TaskError, TaskTimeoutError, World
 from clawpipe.play.sandbox.base import Result, Sandbox, open_sandbox, put
 from clawpipe.serve.programs.bridge import bridged
 from clawpipe.serve.programs.episode import Episode
@@ -80,9 +80,10 @@ def run_program(program: Program, episode: Episode, prompt: str, place: Place, t
         return _in_world(program.world, needs, program, episode, prompt, place)
     options = socket.options(program.sandbox, program.sandbox_options)
     with closing(open_sandbox(program.sandbox, program.limits, options)) as sandbox:
-        result = _run(program, Site(sandbox, program.sandbox), episode, prompt, place)
+        site = Site(sandbox, program.sandbox)
+        result = _run(program, site, episode, prompt, place)
         sandbox.end_processes()
-        check = _judged(sandbox, program, episode.item.truth, prompt) if program.check and result.ended != "died" else None
+        check = _judged(site, program, episode.item.truth, prompt) if program.check and result.ended != "died" else None
     return Ran(result, check)
 
 
@@ -122,7 +123,7 @@ def reason_of(result: Result, episode: Episode) -> Reason:
 def _run(program: Program, site: Site, episode: Episode, prompt: str, place: Place) -> Result:
     """Run the program to its end."""
     names = {"prompt": prompt, "key": episode.key, "model": place.model, "url": f"http://127.0.0.1:{place.port}/v1"}
-    argv = _placed(site.sandbox, program.command, names, site.beside)
+    argv = _placed(site, program.command, names)
     given = {name: _filled(value, names) for name, value in program.variables.items()}
     env = _variables(names, episode.seed) | dict(site.variables) | given
     if "PATH" in site.variables and "PATH" not in given:  # which is for what the program starts, and not for itself
@@ -150,32 +151,49 @@ def _variables(names: Mapping[str, str], seed: int) -> dict[str, str]:
     return env | own | {"NO_PROXY": _NO_PROXY, "no_proxy": _NO_PROXY}
 
 
-def _placed(sandbox: Sandbox, command: Sequence[str], names: Mapping[str, str] | None = None, folder: str = ".") -> list[str]:
-    """Put files of this machine that a command names into a folder; return it with their names there, and with `names` filled in.
+def _placed(site: Site, command: Sequence[str], names: Mapping[str, str] | None = None) -> list[str]:
+    """Put files of this machine that a command names beside its site; return it with their names there, and with `names` filled in.
     What is filled in names no file: a task's text must not fetch one."""
-    program = _filled(command[0], names or {})
-    first = home_of(program) or Path(program)
-    placed = [str(first.absolute() if "/" in str(first) else first)]  # links stay: inside they may lead elsewhere
+    placed = [_program_in(site, command[0], names or {})]
     for part in command[1:]:
         file = named_file(part)
-        if file:
-            put(sandbox, str(PurePosixPath(folder, file.name)), file.read_bytes(), executable=True)
-        placed.append(str(PurePosixPath(folder, file.name)) if file else _filled(part, names or {}))
+        placed.append(_put(site, file) if file else _filled(part, names or {}))
     return placed
 
 
-def _judged(sandbox: Sandbox, program: Program, truth: str, prompt: str) -> JsonObject:
+def _program_in(site: Site, program: str, names: Mapping[str, str]) -> str:
+    """Return the name of a program, or where it is in a sandbox: a file of this machine that is not inside is put there. An
+    absolute path is an image's own."""
+    name, file = _filled(program, names), named_file(program)
+    if "/" not in name:
+        return name
+    path = (home_of(name) or Path(name)).absolute()  # links stay: inside they may lead elsewhere
+    is_own = site.provider == "container" and program.startswith("/")
+    if site.provider not in APART or is_own or not file or site.sandbox.exec(["test", "-e", str(path)]).code == 0:
+        return str(path)
+    placed = _put(site, file)
+    return placed if "/" in placed else f"./{placed}"  # no program of PATH
+
+
+def _put(site: Site, file: Path) -> str:
+    """Put a file beside a site; return its path there."""
+    path = str(PurePosixPath(site.beside, file.name))
+    put(site.sandbox, path, file.read_bytes(), executable=True)
+    return path
+
+
+def _judged(site: Site, program: Program, truth: str, prompt: str) -> JsonObject:
     """Return what the program that judges says: by a JSON object with `value` or `success` in its last line, or by its exit code,
     of which 0 is success.
 
     One that does not fit beside what was left, as on a disk that is full, says that it is no success.
     """
     try:
-        argv = _placed(sandbox, program.check)
+        argv = _placed(site, program.check)
     except DataError as error:
         return {"value": 0.0, "success": False, "reason": f"the check does not fit beside what was left: {error.what}"[:_SHOWN]}
     answer = answer_text(json.loads(truth).get("answer"))
-    result = sandbox.exec(argv, env={"CLAWPIPE_ANSWER": answer, "CLAWPIPE_TASK": prompt} | _QUIET)
+    result = site.sandbox.exec(argv, env={"CLAWPIPE_ANSWER": answer, "CLAWPIPE_TASK": prompt} | _QUIET)
     lines = result.stdout.decode(errors="replace").strip().splitlines()
     said = _object(lines[-1]) if lines and result.code == 0 else {}
     if said.keys() & {"value", "success"}:
