@@ -288,6 +288,34 @@ def test_a_dockerfile_that_does_more_is_refused(tmp_path, text: str, why: str):
         read_dockerfile(tmp_path / "context/Dockerfile")
 
 
+# A stand-in: it knows an image, which does not start; of others it says what podman does.
+PODMAN = """#!/bin/sh
+case "$1 $2 $3" in
+"image inspect mine") echo '[{"Id": "sha256:0123", "Config": {"WorkingDir": "/app", "Env": []}}]';;
+"image inspect down") echo 'Cannot connect to the daemon.' >&2; exit 1;;
+"image inspect "*) echo "Error: no such image" >&2; exit 125;;
+"run "*) echo 'Error: exec: "/bin/sh": no such file' >&2; exit 127;;
+esac
+"""
+
+
+@needs_bubblewrap
+def test_an_image_that_does_not_start_is_the_fault_of_its_task(tmp_path, monkeypatch):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/podman").write_text(PODMAN)
+    (tmp_path / "bin/podman").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    root = make(tmp_path / "tasks")
+    for name in ("mine", "down", "gone"):
+        make(root, name, instruction_md=f"Use {name}.", task_toml=f"[environment]\ndocker_image = '{name}'\n")
+    environment = terminal(root)
+    errors = {item.identity: play_out(environment, item, lambda _: None, 1)[1].error for item in environment.items("train", 2, 0)}
+    assert errors["add"] == ""
+    assert 'does not start: Error: exec: "/bin/sh": no such file' in errors["mine"]
+    told = sorted(environment.warnings())
+    assert ["podman does not answer: Cannot connect" in told[0], "no such image on this machine" in told[1]] == [True, True]
+
+
 LIMITS = ("--ulimit=nproc=32:32", "--ulimit=nofile=1024:1024")  # which a machine may not raise
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from clawpipe.errors import ConfigError
 from clawpipe.play.environments.base import Environment, Reason, TaskItem, Verdict
 from clawpipe.play.sandbox.base import Limits, Sandbox
 
@@ -20,6 +22,17 @@ class TaskError(Exception):
 
 class TaskTimeoutError(TaskError):
     """The tests of a task take longer than a call of the environment may."""
+
+
+@contextmanager
+def of_task(is_tasks_own: bool) -> Iterator[None]:
+    """What a task names itself, such as its image, ends its episode alone where it does not start: the error is the task's."""
+    try:
+        yield
+    except ConfigError as error:
+        if not is_tasks_own:
+            raise
+        raise TaskError(str(error)) from error
 
 
 @dataclass(frozen=True)

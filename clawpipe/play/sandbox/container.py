@@ -17,7 +17,7 @@ from functools import cache
 from typing import Literal
 
 from clawpipe.errors import BusyError, ConfigError
-from clawpipe.play.sandbox.base import WORK, Excess, Limits, host_folder, own_folder
+from clawpipe.play.sandbox.base import WORK, Excess, Limits, host_folder, last_reason, own_folder
 from clawpipe.play.sandbox.running import Programs, close_pipes, memory_file, variables
 
 _START_SECONDS = 120.0  # an image may have to be unpacked
@@ -25,6 +25,7 @@ _USER = "1000:1000"
 _READY = b"ready\n"
 _WAIT = f"test -w {WORK} || {{ echo 'user 1000 cannot write into the {WORK} of the image' >&2; exit 1; }}; echo ready; read -r _"
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*")
+_UNKNOWN = re.compile("(?i)no such image|not known|no such object|not found")  # in words of docker and podman
 Program = Literal["podman", "docker"]
 
 
@@ -53,11 +54,19 @@ def image_of(name: str, program: Program = "podman") -> Image:
     asked = [_found(program, name), "image", "inspect", name]
     done = subprocess.run(asked, capture_output=True, check=False, timeout=_START_SECONDS)
     if done.returncode:
-        raise ConfigError("there is no such image on this machine", f"sandbox: {name}", f"{program} pull {name}, or build it")
+        raise _not_told(last_reason(done.stderr), name, program)
     told = json.loads(done.stdout)[0]
     config = told.get("Config") or {}
     pairs = (pair.partition("=") for pair in config.get("Env") or ())
     return Image(told["Id"], config.get("WorkingDir") or "/", {key: value for key, _, value in pairs if "\n" not in value})
+
+
+def _not_told(why: str, name: str, program: str) -> ConfigError:
+    """Return the error of an image that a program does not know, or of a program that cannot say so, such as one whose service is
+    not running."""
+    if _UNKNOWN.search(why):
+        return ConfigError("there is no such image on this machine", f"sandbox: {name}", f"{program} pull {name}, or build it")
+    return ConfigError(f"{program} does not answer: {why}", f"sandbox: {name}", f"try {program} image inspect {name}")
 
 
 def files_of(name: str, folder: str, program: Program = "podman") -> bytes:

@@ -16,7 +16,7 @@ from clawpipe.play.environments.agent import answer_text
 from clawpipe.play.environments.base import Reason, Verdict
 from clawpipe.play.environments.ending import written
 from clawpipe.play.environments.program import Program, home_of, named_file, why_untold
-from clawpipe.play.environments.world import APART, Needs, Site, TaskError, TaskTimeoutError, World
+from clawpipe.play.environments.world import APART, Needs, Site, TaskError, TaskTimeoutError, World, of_task
 from clawpipe.play.sandbox.base import Result, Sandbox, open_sandbox, put
 from clawpipe.serve.programs.bridge import bridged
 from clawpipe.serve.programs.episode import Episode
@@ -94,7 +94,9 @@ def _in_world(world: World, needs: Needs, program: Program, episode: Episode, pr
         return Ran(result, error=why)
     try:
         with closing(world.open(episode.item, needs)) as work:
-            result = _run(program, work.site(), episode, prompt, place)
+            site = work.site()
+            with of_task(site.provider == "container"):  # whose image may have nothing by which a program is run
+                result = _run(program, site, episode, prompt, place)
             is_judged = result.ended in (None, "timeout")
             return Ran(result, _recorded(work.finish(reason_of(result, episode))) if is_judged else None)
     except (TaskError, DataError) as error:

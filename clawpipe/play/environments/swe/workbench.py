@@ -16,7 +16,7 @@ from clawpipe.play.environments.swe.packages import archive_of
 from clawpipe.play.environments.swe.reports import Status, read_report
 from clawpipe.play.environments.swe.sources import Sources
 from clawpipe.play.environments.swe.tasks import Task
-from clawpipe.play.environments.world import Needs
+from clawpipe.play.environments.world import Needs, of_task
 from clawpipe.play.sandbox.base import WORK, Excess, Limits, Result, Sandbox, get, last_reason, open_sandbox, put, restore
 
 TOOLS = "/tmp/tools"  # in the sandbox, beside the repository
@@ -83,9 +83,11 @@ class Place:
         return replace(self, options=options, limits=needs.bounded(self.limits))
 
     def open(self, image: str = "") -> Sandbox:
-        """Start a sandbox, of a container image where one is given."""
+        """Start a sandbox, of a container image where one is given. Raises as `open_sandbox`, and a TaskError where a task's own
+        image does not start."""
         own = {"image": image} if image else {}
-        return open_sandbox(self.provider, self.limits, {**self.options, **own})
+        with of_task(bool(own) and "image" not in self.options):
+            return open_sandbox(self.provider, self.limits, {**self.options, **own})
 
     def image(self, task: Task) -> str:
         """Return the container image that has a task's repository; "": its files are put into the sandbox."""

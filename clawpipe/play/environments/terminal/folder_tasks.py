@@ -17,7 +17,7 @@ from clawpipe.play.environments.base import Environment, Outcome, TaskItem, ques
 from clawpipe.play.environments.split import heldout, is_heldout_split, stable_hash
 from clawpipe.play.environments.terminal.task_folders import TaskFolder, read_task_folders
 from clawpipe.play.environments.terminal.tasks import Place
-from clawpipe.play.environments.world import Needs
+from clawpipe.play.environments.world import Needs, of_task
 from clawpipe.play.sandbox.base import Limits, Result, Sandbox, get, last_reason
 from clawpipe.play.sandbox.container import Program, files_of
 
@@ -80,13 +80,15 @@ class FolderTasks:
             options["image"] = task.image.id
         options["folders"] = [*task.writable, _TESTS, _LOGS]
         variables = {**task.world.variables, **task.own_variables}
-        return Place(sandbox, _limits(task, given), options, task.world.folder, variables)
+        return Place(sandbox, _limits(task, given), options, task.world.folder, variables, bool(task.image))
 
     def begin(self, sandbox: Sandbox, truth: JsonObject) -> None:
         task = self._task(truth)
         if task.image:
             for folder in task.writable:
-                _unpack(sandbox, folder, files_of(task.image.id, folder, self._program))
+                with of_task(is_tasks_own=True):
+                    files = files_of(task.image.id, folder, self._program)
+                _unpack(sandbox, folder, files)
         if task.plain:
             _require(sandbox.exec(["mkdir", "-p", *task.plain.folders]), task.name)
             _unpack(sandbox, "/", _packed(task.plain.files))

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.play.environments.base import Environment, Outcome, TaskItem
-from clawpipe.play.environments.world import Needs
+from clawpipe.play.environments.world import Needs, of_task
 from clawpipe.play.sandbox.base import Limits, Sandbox, open_sandbox
 
 
@@ -20,6 +20,7 @@ class Place:
         sandbox: the provider's name.
         folder: in which commands start; ".": where the sandbox starts them.
         variables: of the commands.
+        is_tasks_own: whether it is the task that names an image: one that does not start is a fault of that task.
     """
 
     sandbox: str
@@ -27,10 +28,12 @@ class Place:
     options: Mapping[str, Any]
     folder: str = "."
     variables: Mapping[str, str] = field(default_factory=dict[str, str])
+    is_tasks_own: bool = False
 
     def open(self, needs: Needs) -> Sandbox:
-        """Start a sandbox. Raises as `open_sandbox`."""
-        return open_sandbox(self.sandbox, needs.bounded(self.limits), needs.options(self.sandbox, self.options))
+        """Start a sandbox. Raises as `open_sandbox`, and a TaskError where the task's own does not start."""
+        with of_task(self.is_tasks_own):
+            return open_sandbox(self.sandbox, needs.bounded(self.limits), needs.options(self.sandbox, self.options))
 
 
 class Tasks(Protocol):
