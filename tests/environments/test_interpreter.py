@@ -122,6 +122,16 @@ def test_a_module_of_its_packages_is_found_there(python):
     assert source_digest("bundled:Own", python) != source_digest("bundled:Other", python)
 
 
+def test_an_edited_module_of_its_packages_is_another_source(python, bare):
+    [file] = bare.glob("lib/python*/site-packages/bundled.py")
+    before, text = source_digest("bundled:Own", python), file.read_text()
+    file.write_text(f"{text}# edited\n")
+    try:
+        assert source_digest("bundled:Own", python) != before
+    finally:
+        file.write_text(text)
+
+
 def test_its_version_and_packages_are_known(python):
     known = interpreter(python)
     assert (known.version[:2], known.packages) == (sys.version_info[:2], (("ownlib", "1.2"),))

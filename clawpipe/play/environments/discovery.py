@@ -19,7 +19,8 @@ from clawpipe.core.user_code.extensions import ExtensionPoint, file_of
 from clawpipe.errors import ConfigError, NotFoundError
 from clawpipe.play.environments.base import KINDS, Environment
 from clawpipe.play.environments.interpreter import interpreter
-from clawpipe.play.environments.libraries.naming import LIBRARIES, file_in, installed_version, name_of
+from clawpipe.play.environments.libraries.naming import LIBRARIES, file_in, installed_version, module_in, name_of
+from clawpipe.play.environments.module_sources import module_digest
 from clawpipe.play.environments.options import Option, config_model, config_of, described_options
 from clawpipe.play.environments.source_classes import classes_of
 
@@ -164,7 +165,9 @@ def source_digest(name: str, python: str | None = None) -> str:
         own = ENVIRONMENTS.source_digest(name)
         return sha256_plain([own, *map(_version, _USES_PACKAGES[name])]) if name in _USES_PACKAGES else own
     there = interpreter(python).digest
-    return sha256_plain([name if _is_elsewhere(name) else ENVIRONMENTS.source_digest(name), there])
+    if _is_elsewhere(name):
+        return sha256_plain([name, module_digest(ENVIRONMENTS.place(name).module, python), there])
+    return sha256_plain([ENVIRONMENTS.source_digest(name), there])
 
 
 def inputs_digest(name: str, options: Options) -> str:
@@ -184,12 +187,15 @@ def _version(package: str) -> str:
 
 
 def _librarys_digest(library: str, name: str, python: str | None) -> str:
-    """Return the digest of another library's environment: of what plays it, of the library, and of a user's file that it names."""
+    """Return the digest of another library's environment: of what plays it, of the library, and of a user's file or module that it
+    names."""
     from clawpipe.core.store.source import file_digest  # which a user's Python need not have
 
+    word = name.partition(":")[2]
     there = interpreter(python).digest if python else installed_version(library)
-    file = file_in(name.partition(":")[2])
-    return sha256_plain([name, ENVIRONMENTS.source_digest(name), there, *([file_digest(file)] if file and file.is_file() else [])])
+    file, module = file_in(word), module_in(library, word)
+    own = [file_digest(file)] if file and file.is_file() else [module_digest(module, python)] if module else []
+    return sha256_plain([name, ENVIRONMENTS.source_digest(name), there, *own])
 
 
 def _is_elsewhere(name: str) -> bool:

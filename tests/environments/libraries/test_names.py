@@ -83,6 +83,25 @@ def test_an_edited_file_is_another_source(tmp_path):
     assert source_digest(f"atropos:{file}:Sums") != before
 
 
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [("gymnasium:own_maze:Maze-v0", "own_maze"), ("skyrl-gym:own.sums:x", "own"), ("verifiers:ann/my-sums", "my_sums")],
+)
+def test_an_edited_module_is_another_source(name, module, tmp_path, monkeypatch):
+    """The module is installed by its folder, as a user's own is: whatever is edited there, its version stays."""
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    without = source_digest(name)
+    (package := tmp_path / module).mkdir()
+    for file in (package / "__init__.py", package / "inner" / "maze.py"):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("rate = 1\n")
+    digests = [without]
+    for text in ("rate = 2\n", "rate = 3\n"):
+        file.write_text(text)
+        digests += [source_digest(name), source_digest(name)]
+    assert [digests.index(one) for one in digests] == [0, 1, 1, 3, 3]
+
+
 def test_another_version_of_the_library_is_another_source(monkeypatch):
     before = source_digest("gymnasium:X")
     monkeypatch.setattr("clawpipe.play.environments.discovery.installed_version", lambda library: "9.9")

@@ -25,6 +25,8 @@ PACKAGES = {
     "verifiers": "verifiers",
 }
 _ALONE = {"bfcl": "mpmath"}  # libraries whose dependencies are not what is played: installed without them, but for these
+_MODULE_FIRST = {"gymnasium", "skyrl-gym"}  # libraries whose words may be `module:ID`
+_MODULES = {"verifiers"}  # libraries whose words are names of packages
 LIBRARIES = {library: f"{__package__}.{library.replace('-', '_')}:{member}" for library, member in _CLASSES.items()}
 _LONGEST = 48  # characters that a label may have
 
@@ -39,6 +41,13 @@ def file_in(word: str) -> Path | None:
     """Return the Python file that a name names, as FILE.py or FILE.py:Class; None where it names none."""
     found = re.fullmatch(r"(.+\.py)(?::\w+)?", word)
     return Path(found[1]).expanduser().resolve() if found else None
+
+
+def module_in(library: str, word: str) -> str:
+    """Return the module that a name has a library import, where the environment itself lies; "" where it names none."""
+    if library in _MODULE_FIRST:
+        return word.rpartition(":")[0]
+    return word.rpartition("/")[2].partition("@")[0].replace("-", "_") if library in _MODULES else ""
 
 
 def install_words(library: str) -> str:
