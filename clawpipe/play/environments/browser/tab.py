@@ -14,12 +14,13 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self, TypeVar
-from urllib.parse import unquote, urljoin, urlsplit
+from urllib.parse import urljoin, urlsplit
 
-from playwright.async_api import Browser, BrowserContext, Dialog, Download, Error, Page, Route
+from playwright.async_api import Browser, BrowserContext, Dialog, Download, Error, Page
 from playwright.async_api import TimeoutError as TooSlowError
 
 from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.play.environments.browser.network import origin_of, serve
 from clawpipe.play.environments.browser.outline import Outline
 from clawpipe.play.environments.browser.scene import PageError, Scene, View
 
@@ -29,7 +30,6 @@ _STEP_MS = 1000
 _PATIENCE = 0.3  # of a request's seconds: how long an element may take until it can be acted on
 _READY_TRIES = 50
 _NOWHERE = "http://127.0.0.1:9"  # a proxy that nobody offers: for what requests do not show to a route, such as web sockets
-_LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 _SCROLLED = """(element, sign) => {
     for (let one = element; one; one = one.parentElement)
         if (one.scrollHeight > one.clientHeight && getComputedStyle(one).overflowY !== 'visible')
@@ -112,7 +112,7 @@ class Tab:
         raise PageError(self._broken)
 
     async def _open(self) -> View:
-        await self._context.route("**/*", self._serve)
+        await self._context.route("**/*", lambda route: serve(route, self._scene))
         await self._context.clock.pause_at(_BEGIN + _STEP_MS)
         try:
             answer = await self._page.goto(self._scene.url)
@@ -241,34 +241,6 @@ class Tab:
         if page is not self._page:
             with suppress(Error):
                 await page.close()
-
-    async def _serve(self, route: Route) -> None:
-        """Answer a request of the page: from the folder, or let it through to loopback and the page's own origin."""
-        url = route.request.url
-        with suppress(Error):
-            if self._scene.folder and origin_of(url) == self._origin:
-                await _serve_file(route, Path(self._scene.folder))
-            elif origin_of(url) == self._origin or urlsplit(url).hostname in _LOOPBACK:
-                await route.continue_()
-            elif route.request.is_navigation_request():
-                await route.fulfill(status=204)  # the browser stays where it is
-            else:
-                await route.abort("blockedbyclient")
-
-
-async def _serve_file(route: Route, folder: Path) -> None:
-    file = (folder / unquote(urlsplit(route.request.url).path).lstrip("/")).resolve()
-    file = file / "index.html" if file.is_dir() else file
-    if file.is_relative_to(folder.resolve()) and file.is_file():
-        await route.fulfill(path=file)
-    else:
-        await route.fulfill(status=404, body="not found")
-
-
-def origin_of(url: str) -> str:
-    """Return scheme, host and port of a URL."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc}"
 
 
 def first_line(error: Exception) -> str:

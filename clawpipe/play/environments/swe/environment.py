@@ -10,7 +10,6 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +19,16 @@ from clawpipe.core.basics.json_types import Options
 from clawpipe.core.conversation.messages import Message, ToolCall, ToolSpec
 from clawpipe.core.store.plain_digests import sha256_plain
 from clawpipe.errors import ConfigError, DataError
-from clawpipe.play.environments.base import Answer, Hindsight, Outcome, Reason, TaskItem, Verdict
-from clawpipe.play.environments.shell import BASH, Shell, ShellLimits
+from clawpipe.play.environments.base import Hindsight, Outcome, TaskItem, Verdict
+from clawpipe.play.environments.shell import BASH, ShellLimits
 from clawpipe.play.environments.split import heldout, is_heldout_split, stable_hash
-from clawpipe.play.environments.swe.grading import grade, why_not
+from clawpipe.play.environments.swe.episode import SweEpisode
+from clawpipe.play.environments.swe.grading import why_not
 from clawpipe.play.environments.swe.patches import paths_of
 from clawpipe.play.environments.swe.sources import Sources
 from clawpipe.play.environments.swe.tasks import Task, about, read_tasks
-from clawpipe.play.environments.swe.workbench import VARIABLES, Place, Workbench
-from clawpipe.play.environments.world import NOTHING, Needs, Site, TaskError
+from clawpipe.play.environments.swe.workbench import Place
+from clawpipe.play.environments.world import NOTHING, Needs, TaskError
 from clawpipe.play.sandbox.base import WORK, Limits, require_sandbox
 from clawpipe.play.sandbox.container import image_of
 
@@ -36,7 +36,6 @@ _SYSTEM = (
     f"Mend the fault in the Python repository in {WORK}. Read and change its source with the tool {BASH.name}, and run its tests "
     "with `{python} -m pytest -q FILE`. When it is mended, answer without a call. Changes to tests do not count."
 )
-SUBMITTED = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"  # mini-swe-agent ends an episode by a command that writes this first
 _LONGEST = 90_000  # bytes of a patch that fits into a command
 
 
@@ -240,50 +239,6 @@ class SweEnvironment:
     def _of(self, split: str) -> list[Task]:
         wanted = is_heldout_split(split)
         return [task for task in self._tasks.values() if heldout(task.identity, self._share) == wanted]
-
-
-class SweEpisode:
-    """A shell in a sandbox with a task's repository.
-
-    Args:
-        place: where what was left is graded; the policy's sandbox has what a program needs as well.
-    """
-
-    def __init__(self, task: Task, place: Place, needs: Needs, sources: Sources, limits: ShellLimits) -> None:
-        self._task, self._needs, self._sources, self._seconds = task, needs, sources, place.seconds
-        self._place = replace(place, seconds=min(place.seconds, needs.seconds))
-        self._bench = Workbench(place.with_needs(needs), place.image(task))
-        try:
-            self._bench.set_up(task, sources)
-        except DataError as error:
-            self.close()
-            raise TaskError(str(error)) from error
-        self._shell = Shell(self._bench.sandbox, limits, WORK, VARIABLES)
-
-    def respond(self, messages: Sequence[Message]) -> Answer:
-        answer = self._shell.respond(messages)
-        submitted = any(message.content.lstrip().startswith(SUBMITTED) for message in answer.messages)
-        return replace(answer, done=answer.done or submitted)
-
-    def site(self) -> Site:
-        variables = self._bench.offer_python()
-        return Site.of_task(self._bench.sandbox, self._place.provider, WORK, variables)
-
-    def finish(self, reason: Reason) -> Verdict:
-        """Grade what the policy has left.
-
-        Raises:
-            TaskError: the task cannot be set up for that; TaskTimeoutError: its tests take too long.
-        """
-        try:
-            evidence = grade(self._place, self._sources, self._task, self._bench.sandbox)
-        except DataError as error:
-            raise TaskError(str(error)) from error
-        self._needs.require_in_time(evidence.get("ended"), self._seconds)
-        return Verdict(evidence)
-
-    def close(self) -> None:
-        self._bench.close()
 
 
 def _image_id(image: str, place: Place) -> str:
