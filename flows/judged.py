@@ -205,6 +205,7 @@ def _find_near(this: Round, trajectories: list[DatasetRef]) -> list[DatasetRef]:
             history=history,
             history_signatures=signed[: len(history)],
             threshold=config.threshold,
+            runtime=this.config.runtime,
         )
         found.append(duplicates.dataset)
     return [*found, *near_heldout(this, trajectories)]

@@ -44,6 +44,7 @@ _ITEM, _OWNER = {"identity", "item_id"}, {"session_id", "user_id"}  # columns of
 _TEXTS = ("messages", "prompt", "chosen", "rejected", "tools", "extra")  # columns with texts of conversations
 PARENT = "parent_session_id"  # in `extra`: Hermes' name of the session that this one continues
 KEY = "key"  # in `extra`: the gateway's key with which a row was captured
+_MEMORY = "512MB"  # beyond it DuckDB goes to disk
 _PARENT, _KEY = (
     f"(case when contains(extra, '{name}') and json_valid(extra) then extra->>'$.{name}' end)" for name in (PARENT, KEY)
 )
@@ -124,7 +125,7 @@ def find(store: Store, subject: Subject) -> Findings:
     found = Findings(damaged=damaged)
     if not sources:
         return found
-    with session(store, [file for source in sources for file in source.paths]) as duck:
+    with session(store, [file for source in sources for file in source.paths], memory=_MEMORY) as duck:
         _open_tables(duck, subject, sources)
         _follow(duck, sources, subject)
         found.sessions, found.keys = _ids(duck, "sessions"), _keys_of(duck, sources)
