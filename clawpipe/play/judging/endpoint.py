@@ -4,56 +4,38 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 import anyio
 import httpx
 
 from clawpipe.core.basics.json_types import JsonObject
-from clawpipe.core.basics.words import whole_characters
 from clawpipe.core.conversation.messages import Message
 from clawpipe.data.importers.message import write_chat
-from clawpipe.data.wire.texts import joined_texts
-from clawpipe.data.wire.thoughts import FIELDS
 from clawpipe.errors import BusyError, ConfigError
 from clawpipe.model.engines.servers import RefusedRequestError
 from clawpipe.play.judging.breaker import Breaker
+from clawpipe.play.judging.said import Said, read_said, unreadable
 from clawpipe.play.judging.spending import Budget, Ledger, Tokens, estimated
 
 TRIES = 6  # of one question
 _LONGEST_WAIT = 60.0  # seconds between two tries
 _BUSY = (408, 409, 425, 429, 503, 529)  # statuses of an endpoint that will answer later, as any other failure of a server
-_THIS_ONE = (400, 413, 422)  # of one request: it is too long, say
+_THIS_ONE = (400, 413, 422, 501)  # of one request: it is too long, say, or has a field that is not known there
 _FLAGGED = 403  # of one request where others were answered: its content is not allowed; else the key is wrong
+_ELSEWHERE = (301, 302, 303, 307, 308)
+_LIMIT, _NEWER_LIMIT = "max_tokens", "max_completion_tokens"  # OpenAI's newer models refuse the older name
+_SEED = re.compile(r"\bseed\b")
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _LARGEST = 8 << 20  # bytes of an answer
-_MOST_COUNTED = 1 << 40  # tokens of an answer that can be true
-_LONGEST_TOKEN = 32  # bytes: of less tokens than that says no text of a question consists
 _TEMPLATE = 32  # tokens that a chat template adds to two messages
 _KEY_NAME = "OPENAI_API_KEY"
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Said:
-    """An answer.
-
-    Attributes:
-        text: what stands in its `content`, or its thoughts where that is empty.
-        finish_reason: why it ended; "": it does not say.
-        tokens: of request and reply.
-        passing: whether it may be another one tomorrow: it is empty or filtered, or no chat completion.
-    """
-
-    text: str
-    finish_reason: str
-    tokens: Tokens
-    passing: bool = False
-    estimated: bool = False
 
 
 @dataclass
@@ -101,6 +83,7 @@ class Endpoint:
         self._client = httpx.AsyncClient(headers=headers, timeout=self.timeout, limits=limits)
         self._breaker, self._meter = Breaker(self.url), Meter(self.max_tokens)
         self._formatted: bool | None = None  # whether it takes response_format; None: not known yet
+        self._limit, self._seeded = _LIMIT, True  # the name that it has for max_tokens, and whether it takes a seed
         self._under_way, self._settled = 0, anyio.Event()
 
     @property
@@ -118,19 +101,41 @@ class Endpoint:
             ConfigError: it answers none.
             BusyError: it does not answer, after all tries; or the budget does not suffice.
         """
-        body: JsonObject = {"model": self.model, "messages": write_chat(messages), "seed": seed}
-        body |= {"temperature": self.temperature, "max_tokens": self.max_tokens}
+        body: JsonObject = {"model": self.model, "messages": write_chat(messages), "temperature": self.temperature}
         if self._formatted is not False:
             try:
-                said = await self._tried(body | {"response_format": _response_format(form)})
+                said = await self._sampled(body | {"response_format": _response_format(form)}, seed)
                 self._formatted = True
                 return said
             except RefusedRequestError:
                 if self._formatted:
                     raise
-        said = await self._tried(body)
+        said = await self._sampled(body, seed)
         self._formatted = bool(self._formatted)
         return said
+
+    async def _sampled(self, body: JsonObject, seed: int) -> Said:
+        """Ask with a seed and a limit, as far as the endpoint knows these fields, and by the names that it has for them."""
+        while True:
+            fields = self._fields(seed)
+            try:
+                return await self._tried(body | fields)
+            except RefusedRequestError as error:
+                if fields == self._fields(seed) and not self._learns(error.what):
+                    raise
+
+    def _fields(self, seed: int) -> JsonObject:
+        return {self._limit: self.max_tokens} | ({"seed": seed} if self._seeded else {})
+
+    def _learns(self, refusal: str) -> bool:
+        """Learn from a refusal which field the endpoint does not have; False if that was not the reason."""
+        if self._limit == _LIMIT and _NEWER_LIMIT in refusal:
+            self._limit = _NEWER_LIMIT
+        elif self._seeded and _SEED.search(refusal):
+            self._seeded = False
+        else:
+            return False
+        return True
 
     async def _tried(self, body: JsonObject) -> Said:
         failed, wait = "", 0.0
@@ -170,17 +175,23 @@ class Endpoint:
         try:
             with anyio.fail_after(self.timeout):
                 status, headers, raw = await self._posted(data)
+        except httpx.DecodingError as error:  # it is not compressed as it says
+            return unreadable(str(error), data)
         except (httpx.TransportError, TimeoutError) as error:
             sent = not isinstance(error, _NOT_SENT)
             return _Failure(f"it does not answer: {type(error).__name__}", lost=sent, sent=sent)
         if 200 <= status < 300:
-            return _read(raw, data)
+            return read_said(raw, data)
         what = f"it answers {status}: {' '.join(raw[:300].decode(errors='replace').split())}"
-        if status in _BUSY or status >= 500:
+        if status in _BUSY or (status >= 500 and status not in _THIS_ONE):
             return _Failure(f"it answers {status}", busy=status in _BUSY, wait=_asked_to_wait(headers))
         is_this_one = status in _THIS_ONE or (status == _FLAGGED and self._breaker.was_heard)
         kind = RefusedRequestError if is_this_one else ConfigError
-        return _Failure(what, error=kind(what, self.url, f"check the model's name, and the key in {_KEY_NAME}"))
+        if status in _ELSEWHERE:
+            what, fix = f"it answers {status}, and sends whoever asks elsewhere", f"name the URL at {headers.get('location', '')!r}"
+        else:
+            fix = f"check the model's name, and the key in {_KEY_NAME}"
+        return _Failure(what, error=kind(what, self.url, fix))
 
     async def _posted(self, data: bytes) -> tuple[int, httpx.Headers, bytes]:
         headers, read = {"content-type": "application/json"}, bytearray()
@@ -265,52 +276,6 @@ def spent_error(ledger: Ledger, judge: str, most: Tokens, budget: Budget) -> Bus
 
 def _response_format(form: JsonObject) -> JsonObject:
     return {"type": "json_schema", "json_schema": {"name": "answer", "schema": form}}
-
-
-def _read(raw: bytes, data: bytes) -> Said:
-    """Read an answer; one that is no chat completion is an answer that says nothing."""
-    try:
-        given = json.loads(raw)
-        choice = given["choices"][0]
-        message, reason = choice["message"], str(choice.get("finish_reason") or "")
-        text = whole_characters(_text(message))
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
-        shown = raw[:1000].decode(errors="replace")
-        return Said(f"no chat completion: {shown}", "", _about(data, shown), passing=True, estimated=True)
-    counted = _usage(given, data, text)
-    passing = not text.strip() or reason == "content_filter"
-    return Said(text, reason, counted or _about(data, text), passing, counted is None)
-
-
-def _text(message: JsonObject) -> str:
-    content = message.get("content")
-    said = joined_texts("assistant", _texts(content if isinstance(content, list) else [content]))
-    thoughts = [thought for name in FIELDS if isinstance(thought := message.get(name), str)]
-    return said if said.strip() else "".join(thoughts[:1])
-
-
-def _texts(parts: Sequence[Any]) -> list[str]:
-    """Return the texts of a content and of its parts; parts that hold thoughts have another field."""
-    given = (part.get("text") if isinstance(part, dict) else part for part in parts)
-    return [text for text in given if isinstance(text, str)]
-
-
-def _usage(given: JsonObject, data: bytes, text: str) -> Tokens | None:
-    """Return what an endpoint counted; None where it did not, or where that cannot be true."""
-    usage = given.get("usage")
-    counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")] if isinstance(usage, dict) else []
-    counted = [count for count in counts if type(count) is int and 0 <= count < _MOST_COUNTED]
-    if (
-        len(counted) < 2
-        or counted[0] * _LONGEST_TOKEN < len(data)
-        or counted[1] * _LONGEST_TOKEN < len(text.encode(errors="replace"))
-    ):
-        return None
-    return Tokens(*counted)
-
-
-def _about(data: bytes, text: str) -> Tokens:
-    return Tokens(estimated(data.decode(errors="replace")), estimated(text))
 
 
 def _asked_to_wait(headers: httpx.Headers) -> float:

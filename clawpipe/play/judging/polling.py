@@ -17,10 +17,11 @@ from clawpipe.core.store.digests import sha256_json
 from clawpipe.core.system import faults
 from clawpipe.errors import BusyError
 from clawpipe.model.engines.servers import RefusedRequestError
-from clawpipe.play.judging.endpoint import Endpoint, Said, ask_each, spent_error
+from clawpipe.play.judging.endpoint import Endpoint, ask_each, spent_error
 from clawpipe.play.judging.judge_answer import Reads
 from clawpipe.play.judging.judge_prompt import PROMPT_VERSION, JudgePrompt
 from clawpipe.play.judging.panel import Member, PanelOptions
+from clawpipe.play.judging.said import Said
 from clawpipe.play.judging.spending import Ledger, Tokens
 from clawpipe.play.judging.votes import Vote, VoteStore
 
