@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from clawpipe.core.conversation.messages import Message
-from clawpipe.play.judging.reactions.clauses import Clause, clauses_of, said_by_user
+from clawpipe.play.judging.reactions.clauses import Clause, clauses_of, points_up, said_by_user, said_later, words_of
 from clawpipe.play.judging.reactions.words import Kind, Lexicon, lexicons, signs
 
 PRAISE, BLAME = 1, -1
@@ -62,7 +62,18 @@ def read_reaction(text: str, answer: str = "") -> Reaction | None:
         text: the user's next message.
         answer: what the user reacts to: after a question of the assistant "no" is an answer.
     """
-    line, pictured = _without_pictures(said_by_user(text))
+    reaction = _read_line(said_by_user(text), answer)
+    return None if reaction is None or _is_pasted(said_later(text)) else reaction
+
+
+def _is_pasted(later: str) -> bool:
+    """Whether what follows a first line asks about a text, which that line then belongs to: "is this review positive?"."""
+    words = words_of(later)
+    return points_up(later) or any(one.place_of(one.pasted, words, range(len(words))) is not None for one in lexicons().values())
+
+
+def _read_line(said: str, answer: str) -> Reaction | None:
+    line, pictured = _without_pictures(said)
     clauses = clauses_of(line)
     answers = any(mark in answer[-_END:] for mark in _QUESTION_MARKS)
     languages = _languages(clauses)
@@ -96,7 +107,10 @@ def _without_pictures(line: str) -> tuple[str, set[int]]:
 
 
 def _with_pictures(says: _Read | None, pictured: set[int]) -> Reaction | None:
-    """Return what words and pictures come to: praise with a picture of blame is not meant, and blame may be said with a smile."""
+    """Return what words and pictures come to: praise with a picture of blame is not meant, and blame may be said with a smile.
+    Pictures of both alone say nothing."""
+    if says is None and len(pictured) > 1:
+        return None
     meant = pictured | ({says.sign} if says else set())
     return Reaction(min(meant), says.said if says and says.sign == min(meant) else "")
 
@@ -190,7 +204,7 @@ def _read(lexicon: Lexicon, clause: Clause, answers: bool) -> _Read:
     if clause.asks or lexicon.asks_or_supposes(words):
         return _Read()
     if lexicon.is_neutral(words):
-        return _Read(is_light=lexicon.at(words, 0)[1] == len(words), doubts=against)
+        return _Read(is_light=lexicon.at(words, 0)[1] == len(words) and not against, doubts=against)
     if lexicon.says_that_trouble_is_over(words):
         return _Read(PRAISE, " ".join(words), against=against)
     read = _begun(lexicon, words)
