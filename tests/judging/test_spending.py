@@ -227,8 +227,9 @@ def test_an_empty_answer_is_not_kept_for_ever(empty: Any):
         send(handler, completion(body) if well.is_set() else {"choices": [empty]})
 
     with raw_judge(answer) as url:
-        with pytest.raises(BusyError, match="3 answers cannot be read"):
+        with pytest.raises(BusyError, match="3 answers cannot be read") as away:
             scored(make_prm(url=url, model="m"), ROWS[0])
+        assert "asked for again" in away.value.fix
         well.set()
         for _ in range(2):
             assert scored(make_prm(url=url, model="m"), ROWS[0]) == [{0: 1.0, None: 1.0}]
