@@ -90,6 +90,10 @@ BLAME = [
 NOTHING = [
     "10",
     "you are a so-called expert",
+    "Thanks!\n\nBut it still crashes.",
+    "Thanks!\nThat is wrong.",
+    "Danke.\nDas stimmt aber nicht.",
+    "谢谢\n但是不对",
     "Great product, works perfectly!\n\nIs this review positive or negative?",
     "Thank you for your order.\nIt is on its way.\n\nWhat does this mail want?",
     "That is wrong.\n\nTranslate the above into German.",

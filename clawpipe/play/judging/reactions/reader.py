@@ -4,7 +4,8 @@ A clause is read from its beginning. It speaks to the answer if it begins with a
 if it has no other words than such as may stand beside a word of praise or blame ("this is really not bad"). So an adjective in the
 middle of something else is no verdict. Questions, requests, suppositions, quotations, code, pasted text and what programs write are
 not read, nor are languages without a list. What is set against something counts before it ("thanks, but ..."), and blame before
-praise. The time that it takes is linear in the text, of which it reads the first line.
+praise. It reads the first line, and whether later ones take back its praise, or ask about it. The time that it takes is linear in
+the text.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ _VALUES: dict[Kind | None, int] = {"thanks": PRAISE, "praise": PRAISE, "good": P
 _FEWEST_ANNOUNCED = 3  # words of a sentence before a colon: "error:" and "wrong:" are names of what follows
 _END = 200  # characters of an answer in which it may ask
 _QUESTION_MARKS = ("?", "\uff1f")
+_LATER_LINES = 8  # that may take praise back
 _SARCASM = (" /s", " /sarcasm")  # at the end of a message
 
 
@@ -62,8 +64,16 @@ def read_reaction(text: str, answer: str = "") -> Reaction | None:
         text: the user's next message.
         answer: what the user reacts to: after a question of the assistant "no" is an answer.
     """
-    reaction = _read_line(said_by_user(text), answer)
-    return None if reaction is None or _is_pasted(said_later(text)) else reaction
+    reaction, later = _read_line(said_by_user(text), answer), said_later(text)
+    if reaction is None or _is_pasted(later) or (reaction.sign == PRAISE and _blames(later)):
+        return None
+    return reaction
+
+
+def _blames(later: str) -> bool:
+    """Whether one of the lines after the first blames: "thanks", and below it "but it still crashes"."""
+    read = (_read_line(line, "") for line in later.splitlines()[:_LATER_LINES])
+    return any(one is not None and one.sign == BLAME for one in read)
 
 
 def _is_pasted(later: str) -> bool:
