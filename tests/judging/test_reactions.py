@@ -92,7 +92,7 @@ NOTHING = [
     "you are a so-called expert",
     "Thanks!\n\nBut it still crashes.",
     "Thanks!\nThat is wrong.",
-    "Danke.\nDas stimmt aber nicht.",
+    "Danke.\nDas stimmt leider nicht.",
     "谢谢\n但是不对",
     "Great product, works perfectly!\n\nIs this review positive or negative?",
     "Thank you for your order.\nIt is on its way.\n\nWhat does this mail want?",
