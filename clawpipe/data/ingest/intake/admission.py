@@ -91,7 +91,7 @@ class Namer:
 
     def _trajectory_id(self, content: bytes, grown: bool) -> str:
         while True:
-            trajectory_id = trajectory_id_of(content, self._copies.count(int.from_bytes(content[:8])))
+            trajectory_id = trajectory_id_of(content, self._copies.count(int(content[:16], 16)))
             if not (grown and trajectory_id in self._trajectories):
                 return trajectory_id
 

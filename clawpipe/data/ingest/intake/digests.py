@@ -15,7 +15,7 @@ class DigestSet:
     """
 
     def __init__(self) -> None:
-        self._count, self._places = 0, array("Q", bytes(8 << 10))
+        self._count, self._places = 0, array("Q", bytes(8 << 14))
 
     def __contains__(self, digest: int) -> bool:
         return self._places[self._find(digest & _BITS or 1)] != 0
@@ -35,7 +35,7 @@ class DigestSet:
         """Return the place of a number, or where it belongs."""
         places, last = self._places, len(self._places) - 1
         place = digest & last
-        while places[place] not in (0, digest):
+        while (there := places[place]) and there != digest:
             place = (place + 1) & last
         return place
 
