@@ -190,7 +190,7 @@ class Endpoint:
         if status in _ELSEWHERE:
             what, fix = f"it answers {status}, and sends whoever asks elsewhere", f"name the URL at {headers.get('location', '')!r}"
         else:
-            fix = f"check the model's name, and the key in {_KEY_NAME}"
+            fix = f"check the URL, which ends with /v1, the model's name, and the key in {_KEY_NAME}"
         return _Failure(what, error=kind(what, self.url, fix))
 
     async def _posted(self, data: bytes) -> tuple[int, httpx.Headers, bytes]:
