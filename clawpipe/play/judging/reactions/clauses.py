@@ -14,8 +14,8 @@ _OPENING, _CLOSING = '"\u201c\u201e\u00ab\u2039\u300c\u300e', '"\u201c\u201d\u00
 QUOTE = "\u25a1"  # stands for what was quoted: a word that no list knows
 _STRAIGHT = str.maketrans({"\u2019": "'", "\u2018": "'", "\u201a": "'", "\u2026": ".", "\u00bf": ". ", "\u00a1": ". "})
 _FENCE = re.compile(r"^\s*(?:```|~~~)")
-_NOT_SAID = re.compile(  # a quoted line, a row of a table, a line of a stack, a heading, a command, a comment, a line of a log
-    r"^\s*(?:>|\||at \S+\(|#+ |\$ |-- |//|\d{4}-\d\d-\d\d[T ]\d\d:\d\d|(?i:pass|fail|error|warn)\w* \w+/)"
+_NOT_SAID = re.compile(  # a quoted line, a row of a table, a line of a stack, a log or a test, a heading, a command, a comment
+    r"^\s*(?:>|\||at \S+\(|#+ |\$ |-- |//|\d{4}-\d\d-\d\d[T ]\d\d:\d\d|\w+ \w[\w.-]*/\S+\.\w)"
 )
 _SMALL_QUOTE = re.compile(r"(?<!\w)'(?=\w)(?:[^'\n]|(?<=\w)'(?=\w))*'(?!\w)")  # an apostrophe in a word ends none
 _SET = re.compile(r"\w ?=(?![DPpOo3](?!\w)) ?[\w']|\w\|\w|\w\(\w*\)")  # a=1, a|b, a(b): code that nobody marked
