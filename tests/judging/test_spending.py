@@ -295,9 +295,10 @@ def test_what_stands_in_the_content_is_read_alone(form: str):
 
 def test_an_answer_that_is_not_compressed_as_it_says_is_no_vote():
     """It ended the night with a traceback."""
-    odd = iter([True])
+    odd, wanted = iter([True]), set()
 
     def answer(handler, body):
+        wanted.add(handler.headers["accept-encoding"])
         handler.send_response(200)
         data = json.dumps(completion(body)).encode()
         for name, value in [("content-encoding", "gzip")] * next(odd, False) + [("content-length", str(len(data)))]:
@@ -307,6 +308,7 @@ def test_an_answer_that_is_not_compressed_as_it_says_is_no_vote():
 
     with raw_judge(answer) as url:
         assert scored(make_prm(url=url, model="m"), *ROWS[:9]) == [{0: 1.0, None: 1.0}] * 9
+    assert wanted == {"identity"}
 
 
 def test_an_answer_as_a_stream_or_as_a_call_is_read(home: Home):

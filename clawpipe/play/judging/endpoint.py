@@ -78,7 +78,8 @@ class Endpoint:
     key: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
-        headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
+        headers = {"Accept-Encoding": "identity"}  # what is compressed may be a thousand times as long as what is read
+        headers |= {"Authorization": f"Bearer {self.key}"} if self.key else {}
         limits = httpx.Limits(max_connections=self.concurrency, max_keepalive_connections=self.concurrency)
         self._client = httpx.AsyncClient(headers=headers, timeout=self.timeout, limits=limits)
         self._breaker, self._meter = Breaker(self.url), Meter(self.max_tokens)
