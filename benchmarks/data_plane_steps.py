@@ -224,7 +224,7 @@ def near(rows: Rows) -> object:
     from clawpipe.data.similarity.signatures import sign
 
     signed = sign(rows.opened, rows.captured).dataset
-    return near_duplicates(rows.opened, zip_signed([rows.captured], [signed]), threads=2)
+    return near_duplicates(rows.opened, zip_signed([rows.captured], [signed]), **_LIMITS)
 
 
 def near_questions(rows: Rows) -> object:

@@ -24,8 +24,8 @@ from data_plane_ingest import COLUMNS, write_lines
 
 from clawpipe.core.store.artifacts import Store
 from clawpipe.core.store.datasets import dataset_files, write_parquet
-from clawpipe.data.privacy.redact import Suspects
 from clawpipe.data.privacy.rules import load_rules
+from clawpipe.data.privacy.suspects import Suspects
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from clawpipe.core.config.night import JudgeSpec
 from clawpipe.core.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.learn.evaluation.heldout.conversations import SIGNS
 from clawpipe.play.workers.episodes import derive_seed
-from flows.opening import Night
+from flows.night import Night
 from tasks.data import render, score
 from tasks.evaluation import answer_turns, evaluate, prefer, replay_calls, score_conversations, score_pairs
 from tasks.items import draw_conversations, draw_heldout, draw_pairs, hold_out, make_benchmark, make_items

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from clawpipe.core.config.night import NightConfig
 from clawpipe.core.store.refs import DatasetRef
 from clawpipe.learn.training.methods import weights_of
-from flows.opening import Past
+from flows.night import Past
 from flows.round import Round
 from tasks.data import (
     clear_hints,
@@ -205,6 +205,7 @@ def _find_near(this: Round, trajectories: list[DatasetRef]) -> list[DatasetRef]:
             history=history,
             history_signatures=signed[: len(history)],
             threshold=config.threshold,
+            runtime=this.config.runtime,
         )
         found.append(duplicates.dataset)
     return [*found, *near_heldout(this, trajectories)]

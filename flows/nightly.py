@@ -32,8 +32,9 @@ from flows.ingest import ingest_waiting
 from flows.judged import judge, log
 from flows.labels import labelled
 from flows.learning import choose_training_data, learn
+from flows.night import Night
 from flows.notices import told
-from flows.opening import Night, close_night, open_night
+from flows.opening import close_night, open_night
 from flows.queue import due, go_on, in_queue
 from flows.round import Round, generate_rollouts
 from flows.runners import PrefectRunner

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 from clawpipe.core.config.night import NightConfig
+from clawpipe.core.store.artifacts import Store
 from clawpipe.core.store.datasets import dataset_ref
 from clawpipe.core.store.home import Home
 from clawpipe.core.store.open import open_store
 from clawpipe.core.store.refs import DatasetRef
+from clawpipe.core.store.replaced import current_digest
 from clawpipe.errors import NotFoundError
 from clawpipe.play.judging.base import SCORERS, Scorer, scores_stored
 from clawpipe.play.judging.spending import spending_of
@@ -32,12 +35,12 @@ def review_queue(home: Home, config: NightConfig | None, ask_judges: bool) -> Qu
     """
     nights = list_nights(home)
     night = night_id(config) if config else nights[-1] if nights else ""
-    named, status = _named(home, config or _EVERYTHING), _status(home, night)
-    trajectories = [*named["trajectories"], *(made_by(status) if status else [])]
-    candidates = Candidates(trajectories, [*named["scores"], *(_scores_of(status) if status else [])], named["preferences"])
+    named, status, store = _named(home, config or _EVERYTHING), _status(home, night), open_store(home)
+    made, said = (list(_there(store, refs(status))) if status else [] for refs in (made_by, _scores_of))
+    candidates = Candidates([*named["trajectories"], *made], [*named["scores"], *said], named["preferences"])
     with spending_of(night):  # what judges are asked here is of the night's budget, and is not asked again by the night
         scorers = _judges(config, ask_judges)
-    return Queue(open_store(home), candidates, open_decisions(home), scorers)
+    return Queue(store, candidates, open_decisions(home), scorers)
 
 
 def _named(home: Home, config: NightConfig) -> dict[str, list[DatasetRef]]:
@@ -59,6 +62,14 @@ def _scores_of(status: NightStatus) -> list[DatasetRef]:
     """Return what the verifier and the judges of a night have said."""
     steps = (step for step in status.steps if step.name.rpartition("/")[2] == "score")
     return [ref for step in steps if isinstance(ref := step.artifacts.get("output"), DatasetRef)]
+
+
+def _there(store: Store, refs: Iterable[DatasetRef]) -> Iterator[DatasetRef]:
+    """Yield what a night has made and the store still holds; a dataset of which rows were forgotten has another in its place."""
+    for ref in refs:
+        now = ref.model_copy(update={"digest": current_digest(store, ref.digest)})
+        if store.has(now):
+            yield dataset_ref(store, now.name, now.digest)
 
 
 def _judges(config: NightConfig | None, ask: bool) -> list[Scorer]:

@@ -8,7 +8,7 @@ from clawpipe.core.config.night import NightConfig, Rollouts
 from clawpipe.core.config.quotas import quotas, rounds_of
 from clawpipe.core.store.refs import DatasetRef, ModelRef, OptimizerRef, StepResult
 from clawpipe.play.rollouts.generate import plan_chunks, round_items
-from flows.opening import Night, Past
+from flows.night import Night, Past
 from tasks.rollouts import collect_rollouts, draw_items, generate_chunk
 from tasks.step import together
 

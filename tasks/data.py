@@ -97,10 +97,11 @@ def find_duplicates(
     history: list[DatasetRef],
     history_signatures: list[DatasetRef],
     threshold: float,
+    runtime: Runtime,
 ) -> StepResult:
     """Find trajectories that nearly repeat an earlier one; datasets in order, the oldest first."""
     new, earlier = zip_signed(trajectories, signatures), zip_signed(history, history_signatures)
-    return near_duplicates(open_store(Home.from_env()), new, earlier, threshold)
+    return near_duplicates(open_store(Home.from_env()), new, earlier, threshold, memory=runtime.curation_memory)
 
 
 @step(anywhere=True)

@@ -40,16 +40,18 @@ def try_(
 
     clawpipe judge try chats.jsonl --scorer prm --option url=http://127.0.0.1:8000/v1 --option model=judge
     """
+    from clawpipe.data.importers.read.reading import Reading
     from clawpipe.play.judging.base import SCORERS, Prepares
-    from clawpipe.play.judging.files import conversations_of
+    from clawpipe.play.judging.files import conversations_of, rejected_lines
 
     judge: Scorer = SCORERS.make(scorer, options_of(options))
-    rows = [row for _, row in islice(conversations_of(file), limit)]
+    reading = Reading()
+    rows = [row for _, row in islice(conversations_of(file, reading), limit)]
     if isinstance(judge, Prepares):
         judge.prepare(rows)
     found = _judged(judge, rows)
     if json_output:
-        print_json({"scorer": judge.name, "conversations": len(rows), "verdicts": found})
+        print_json({"scorer": judge.name, "conversations": len(rows), "verdicts": found, "rejected": reading.reasons()})
         return
     for verdict in found:
         _print_verdict(verdict)
@@ -57,6 +59,8 @@ def try_(
     turns = sum(verdict["turn"] is not None for verdict in found)
     what = f"{len(found)} turns in {len(rows)} conversations" if turns else f"{len(rows)} conversations"
     typer.echo(f"{judged} of {what} have a verdict of {judge.name}")
+    if unread := rejected_lines(reading):
+        typer.echo(unread)
 
 
 def _judged(judge: Scorer, rows: Sequence[Row]) -> list[JsonObject]:

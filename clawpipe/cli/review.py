@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -209,10 +209,27 @@ def _decide(
     from clawpipe.record.reviews.deciding import decide
 
     home, queue, name = Home.from_env(), _queue(config, override, False), _name(by)
-    entries = [queue.entry(row) for row in rows]  # a mistake shows before anything is recorded
+    named = [queue.entry(row) for row in rows]  # a mistake shows before anything is recorded
+    entries = list({entry.row_id: entry for entry in named}.values())
     if not again:
         _require_open(entries)
-    _tell([decide(home, queue, entry, verdict, name, seen=entry.seen, reason=reason) for entry in entries], json_output)
+    _tell(_in_turn(entries, lambda entry: decide(home, queue, entry, verdict, name, seen=entry.seen, reason=reason)), json_output)
+
+
+def _in_turn(entries: Sequence[Entry], record: Callable[[Entry], Decision]) -> list[Decision]:
+    """Record decisions about rows. If somebody else decides about one meanwhile, the error says what was recorded before."""
+    from clawpipe.record.reviews.decisions import DecidedError
+
+    made: list[Decision] = []
+    for entry in entries:
+        try:
+            made.append(record(entry))
+        except DecidedError as error:
+            if not made:
+                raise
+            fix = f"{len(made)} of {len(entries)} rows were recorded, those named before it: look at the others again"
+            raise DecidedError(error.what, error.where, fix) from None
+    return made
 
 
 def _require_open(entries: Sequence[Entry]) -> None:

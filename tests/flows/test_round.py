@@ -18,7 +18,7 @@ from clawpipe.play.rollouts.generate import round_items
 from clawpipe.record.nights.record import Incumbent
 from flows.judged import Judged, judge
 from flows.learning import TrainingData, choose_training_data, learn
-from flows.opening import Night
+from flows.night import Night
 from flows.round import Round
 from tasks.step import Call, run_by
 

@@ -15,7 +15,7 @@ from clawpipe.learn.evaluation.heldout.draw import publish_items, require_slices
 from clawpipe.play.environments.discovery import load_environment
 from flows.judged import judge
 from flows.learning import choose_training_data
-from flows.opening import Past
+from flows.night import Past
 from flows.round import Round, generate_rollouts
 from tests.flows.test_round import ITEMS, Answering, asking, round_of
 

@@ -23,3 +23,10 @@ def test_a_digest_selects_its_users_rows_alone():
 def test_a_name_is_still_a_name():
     assert kept("user = ann") == [True, False, False, False, False, True]
     assert kept("user = sha256:unknown") == [False] * 6
+    assert kept('user = "rock and roll"') == [False, False, False, True, False, False]
+
+
+def test_quotes_belong_to_no_value_but_those_in_it():
+    texts = ["user = \"rock and roll\" and source = 'and'", "user = \"O'Brien'\"", "user = '\"x\"'"]
+    said = [[condition.value for condition in parse_query(text).conditions] for text in texts]
+    assert said == [["rock and roll", "and"], ["O'Brien'"], ['"x"']]

@@ -72,5 +72,22 @@ def test_a_ranker_is_calibrated_by_pairs(calibration: str):
 
 def test_too_few_verdicts_of_people_calibrate_nobody(home: Home, tmp_path: Path):
     (tmp_path / "few.jsonl").write_text(json.dumps({"messages": chat()["messages"]}) + "\n")
-    with pytest.raises(ConfigError, match="0 conversations have a person's verdict"):
+    with pytest.raises(ConfigError, match="0 different conversations have a person's verdict"):
         make_prm(url="http://127.0.0.1:9/v1", model="m", calibration=str(tmp_path / "few.jsonl")).prepare([chat()])
+
+
+def test_a_conversation_that_comes_again_calibrates_once(home: Home, tmp_path: Path):
+    """Two conversations, each ten times, were twenty that a judge agreed with; lines that cannot be read were not counted."""
+    talks = [
+        {
+            "messages": [{"role": "user", "content": "Two?"}, {"role": "assistant", "content": text}],
+            "session_id": name,
+            "thumb": thumb,
+        }
+        for name in map(str, range(10))
+        for text, thumb in [("2", "up"), ("3", "down"), ("4", "up" if int(name) % 2 else "down")]
+    ]
+    file = tmp_path / "again.jsonl"
+    file.write_text("".join(f"{json.dumps(talk)}\n" for talk in talks) + "{not json\n")
+    with pytest.raises(ConfigError, match=r"2 different conversations .* 1 of 31 lines cannot be read"):
+        scored(make_prm(url="http://127.0.0.1:9/v1", model="m", calibration=str(file)), chat())

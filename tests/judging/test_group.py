@@ -104,6 +104,12 @@ def test_what_cannot_be_ranked_has_no_score():
     assert judge.asked == []
 
 
+def test_a_ranking_may_be_written_with_signs():
+    says = lambda system, _: json.dumps({"code": code_of(system), "ranking": "C > A = B"})  # noqa: E731
+    with fake_judge(says) as judge:
+        assert sorted(ranked(judge, rollouts("a", "bb", "ccc"))) == [0.25, 0.25, 1.0]
+
+
 @pytest.mark.parametrize("ranking", [["A"], ["A", "B", "C"], ["A", "A"], "AB", [["A"], []], [{"A": 1}, "B"], []])
 def test_an_incomplete_ranking_is_no_vote(ranking: Any):
     with (

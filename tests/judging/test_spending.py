@@ -24,6 +24,7 @@ from tests.judging.killed import judge_until_killed
 from tests.judging.test_prm import chat, scored
 
 ROWS = [chat(f"Thanks {number}") for number in range(40)]
+USAGE = {"prompt_tokens": 400, "completion_tokens": 10}
 
 
 @pytest.fixture(autouse=True)
@@ -193,6 +194,8 @@ def test_an_endpoint_that_nobody_reaches_costs_nothing(home: Home):
         [],
         {"choices": [{"message": None}]},
         b"[" * 100_000,
+        b"data: {}\n\ndata: [DONE]\n\n",
+        b'data: {"choices": [{"delta": {"content": "{\\"code',
     ],
 )
 def test_an_odd_answer_is_an_unread_vote(home: Home, strange: Any):
@@ -224,8 +227,9 @@ def test_an_empty_answer_is_not_kept_for_ever(empty: Any):
         send(handler, completion(body) if well.is_set() else {"choices": [empty]})
 
     with raw_judge(answer) as url:
-        with pytest.raises(BusyError, match="3 answers cannot be read"):
+        with pytest.raises(BusyError, match="3 answers cannot be read") as away:
             scored(make_prm(url=url, model="m"), ROWS[0])
+        assert "asked for again" in away.value.fix
         well.set()
         for _ in range(2):
             assert scored(make_prm(url=url, model="m"), ROWS[0]) == [{0: 1.0, None: 1.0}]
@@ -287,6 +291,90 @@ def test_what_stands_in_the_content_is_read_alone(form: str):
 
     with raw_judge(answer) as url:
         assert scored(make_prm(url=url, model="m"), ROWS[0]) == [{0: 1.0, None: 1.0}]
+
+
+def test_an_answer_that_is_not_compressed_as_it_says_is_no_vote():
+    """It ended the night with a traceback."""
+    odd, wanted = iter([True]), set()
+
+    def answer(handler, body):
+        wanted.add(handler.headers["accept-encoding"])
+        handler.send_response(200)
+        data = json.dumps(completion(body)).encode()
+        for name, value in [("content-encoding", "gzip")] * next(odd, False) + [("content-length", str(len(data)))]:
+            handler.send_header(name, value)
+        handler.end_headers()
+        handler.wfile.write(data)
+
+    with raw_judge(answer) as url:
+        assert scored(make_prm(url=url, model="m"), *ROWS[:9]) == [{0: 1.0, None: 1.0}] * 9
+    assert wanted == {"identity"}
+
+
+def test_an_answer_as_a_stream_or_as_a_call_is_read(home: Home):
+    """Some endpoints stream unasked, and some models answer a layout by calling a tool."""
+
+    def stream(handler, body):
+        text = verdict(body["messages"][0]["content"], 1)
+        pieces = [{"choices": [{"index": 0, "delta": {"content": text[at : at + 9]}}]} for at in range(0, len(text), 9)]
+        last = [{"choices": [{"delta": {}, "finish_reason": "stop"}]}, {"choices": [], "usage": USAGE}]
+        events = [f"data: {json.dumps(piece)}\n\n" for piece in [*pieces, *last]]
+        send(handler, "".join([": waiting\n\n", *events, "data: [DONE]\n\n"]).encode())
+
+    def call(handler, body):
+        function = {"name": "answer", "arguments": verdict(body["messages"][0]["content"], 1)}
+        calls = [{"id": "1", "type": "function", "function": function}]
+        send(handler, {"choices": [{"message": {"content": None, "tool_calls": calls}}], "usage": USAGE})
+
+    for answer in (stream, call):
+        with raw_judge(answer) as url, spending_of(answer.__name__):
+            assert scored(make_prm(url=url, model="m", votes=1), ROWS[0]) == [{0: 1.0, None: 1.0}]
+        assert (spent(home, answer.__name__)["estimated"], spent(home, answer.__name__)["tokens"]) == (0, 410)
+
+
+def test_a_thought_that_was_cut_off_is_no_answer():
+    """Its draft was counted as the verdict."""
+
+    def answer(handler, body):
+        message = {"content": "", "reasoning_content": f"Perhaps {verdict(body['messages'][0]['content'], 1)}, or"}
+        send(handler, {"choices": [{"message": message, "finish_reason": "length"}]})
+
+    with raw_judge(answer) as url, pytest.raises(BusyError, match="3 answers cannot be read"):
+        scored(make_prm(url=url, model="m"), ROWS[0])
+
+
+@pytest.mark.parametrize(
+    ("field", "status", "says"),
+    [
+        ("max_tokens", 400, "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."),
+        ("seed", 422, '{"loc": ["body", "seed"], "msg": "Extra inputs are not permitted"}'),
+        ("response_format", 501, "not implemented"),
+    ],
+)
+def test_a_field_that_an_endpoint_refuses_is_not_sent_again(field: str, status: int, says: str):
+    """Newer models of OpenAI take no `max_tokens`, and some providers no field that they do not know."""
+    refused, asked = [], []
+
+    def answer(handler, body):
+        (refused if field in body else asked).append(body)
+        send(handler, {"error": says} if field in body else completion(body), status if field in body else 200)
+
+    with raw_judge(answer) as url:
+        assert scored(make_prm(url=url, model="m", concurrency=1), *ROWS[:2]) == [{0: 1.0, None: 1.0}] * 2
+    assert (len(refused), len(asked)) == (1, 6)
+    assert all(body.get("max_tokens") or body.get("max_completion_tokens") for body in asked)
+
+
+def test_an_endpoint_that_has_moved_is_named():
+    def answer(handler, body):
+        handler.send_response(308)
+        handler.send_header("location", "https://judge.example/v1/chat/completions")
+        handler.send_header("content-length", "0")
+        handler.end_headers()
+
+    with raw_judge(answer) as url, pytest.raises(ConfigError, match="308") as moved:
+        scored(make_prm(url=url, model="m"), ROWS[0])
+    assert "https://judge.example/v1/chat/completions" in moved.value.fix
 
 
 def test_a_jury_says_who_abstained():

@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clawpipe.data.privacy.finders import _listed, seed_phrases
-from clawpipe.data.privacy.redact import Suspects, redact_texts
+from clawpipe.data.privacy.redact import redact_texts
 from clawpipe.data.privacy.rules import load_rules
+from clawpipe.data.privacy.suspects import Suspects
 
 RULES = [rule for rule in load_rules() if not rule.finder]  # RE2 does not look for the others
 HINTS = [(number, hint) for number, rule in enumerate(RULES) for hint in rule.hints]
@@ -55,7 +56,7 @@ def test_what_stands_beside_a_text_changes_nothing_in_it(texts):
 
 
 def test_more_texts_than_one_search_takes(suspects, monkeypatch):
-    monkeypatch.setattr("clawpipe.data.privacy.redact._BLOCK", 10)
+    monkeypatch.setattr("clawpipe.data.privacy.suspects._BLOCK", 10)
     assert list(suspects.among(["x" * 8, "ann@acme.org", "", "y", "to ben@acme.org"])) == [1, 4]
 
 

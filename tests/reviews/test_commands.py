@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+import sqlite3
 
 import pytest
 
 from clawpipe.cli.main import app
 from clawpipe.errors import ConfigError
-from clawpipe.record.reviews.open import open_decisions
+from clawpipe.record.reviews.open import decisions_file, open_decisions
 
 
 @pytest.fixture
@@ -60,3 +61,23 @@ def test_what_is_decided_is_decided_anew_only_when_told(home, review, rows):
     assert len(open_decisions(home).every()) == 1  # nothing of the second command
     review("approve", rows["praised"], rows["silent"], "--by", "bob", "--again")
     assert {one.verdict for one in open_decisions(home).last().values()} == {"approved"}
+
+
+def test_a_row_that_is_named_twice_is_decided_once(home, review, rows):
+    review("approve", rows["silent"], rows["silent"][:10], "--by", "ann")
+    assert len(open_decisions(home).every()) == 1
+
+
+def test_who_is_overtaken_is_told_what_was_recorded(home, review, rows):
+    """Somebody decides about the second row as soon as the first is recorded."""
+    review("reopen", rows["silent"], "--by", "ann")
+    database = sqlite3.connect(decisions_file(home))
+    database.execute(
+        f"""create trigger overtakes after insert on decisions when new.row_id = '{rows["praised"]}' begin
+        insert into decisions (row_id, verdict, by, at, reason)
+        values ('{rows["blamed"]}', 'rejected', 'bob', '2026-01-01T00:00:00+00:00', ''); end"""
+    )
+    database.close()
+    with pytest.raises(ConfigError, match="rejected by bob") as overtaken:
+        review("approve", rows["praised"], rows["blamed"], "--by", "ann")
+    assert overtaken.value.fix.startswith("1 of 2 rows were recorded")

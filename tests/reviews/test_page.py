@@ -112,6 +112,17 @@ def test_the_page_goes_on_when_rows_were_forgotten(home, page):
     assert page.post("/decide", data=gone | {"decision": "approve"}).status_code == 400
 
 
+@pytest.mark.parametrize("decision", ["approve", "edit"])
+def test_a_form_cannot_decide_about_a_forgotten_row(home, page, decision):
+    """The page that somebody still has open once recorded an approval with its reason, and failed for an edit."""
+    gone, other = forms(page, "silent"), forms(page, "praised")
+    forget(home, Subject(session="silent"))
+    answer = page.post("/decide", data=gone | {"decision": decision, "text": "Eight.", "reason": "I know them"})
+    assert (answer.status_code, "no row of the queue" in answer.text) == (400, True)
+    assert open_decisions(home).every() == []
+    assert page.post("/decide", data=other | {"decision": "approve"}, follow_redirects=False).status_code == 303
+
+
 def test_what_rows_say_is_no_markup(home, page, tmp_path):
     file = tmp_path / "evil.jsonl"
     file.write_text(line("evil", "Say <b>hi</b>, please, to all.", "<script>alert(1)</script></textarea>", ""))

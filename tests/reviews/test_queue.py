@@ -2,10 +2,13 @@
 
 import re
 
+import pyarrow as pa
 import pytest
 
 from clawpipe.core.config import NightConfig
-from clawpipe.core.store.datasets import dataset_ref, read_dataset, stored_datasets
+from clawpipe.core.contracts.odcs import newest_version
+from clawpipe.core.contracts.schema import schema_of
+from clawpipe.core.store.datasets import dataset_ref, publish_dataset, read_dataset, stored_datasets
 from clawpipe.core.store.open import open_store
 from clawpipe.data.forgotten.subject import Subject
 from clawpipe.data.ingest.intake.options import Options
@@ -14,6 +17,7 @@ from clawpipe.errors import ConfigError, NotFoundError
 from clawpipe.play.judging.spending import spent_in
 from clawpipe.play.judging.votes import votes_file
 from clawpipe.record.nights.files import night_id
+from clawpipe.record.nights.status import NightStatus, StepEntry, write_status
 from clawpipe.record.removal.forget import forget
 from clawpipe.record.reviews.deciding import decide, edit
 from clawpipe.record.reviews.edits import edited_rows
@@ -129,6 +133,26 @@ def test_forgetting_takes_the_decision_along(home, subject):
     left = [row for ref in stored_datasets(store) if ref.name != "quarantine" for row in read_dataset(store, ref).to_pylist()]
     assert not any("says a person" in str(row) for row in left)
     assert [row["verdict"] for row in left if "verdict" in row and "row_id" in row] == ["approved"]
+
+
+def test_the_queue_outlives_forgotten_rows_of_a_judged_night(home):
+    """The night's record names scores that have others in their place; no command of `review` worked until the next night."""
+    store, config = open_store(home), TONIGHT.model_copy(update={"scorers": ()})
+    rows = {session: entry.row_id for session, entry in by_session(review_queue(home, config, ask_judges=False)).items()}
+    said = {"scorer": "prm", "origin": "judge", "turn": None, "value": 0.5, "success": None, "reason": "", "evidence": "{}"}
+    table = pa.Table.from_pylist([said | {"trajectory_id": row} for row in rows.values()], schema=schema_of("scores"))
+    scores = publish_dataset(store, "scores", [table], schema_version=newest_version("scores"))
+    made = {"rows_in": 3, "rows_out": 3, "filtered": {}, "key": None, "digest": scores.digest, "artifacts": {"output": scores}}
+    lost = made | {"artifacts": {"output": scores.model_copy(update={"digest": "0" * 64})}}
+    names = {"round-1/score": made, "round-2/score": lost}
+    steps = [StepEntry.model_validate(one | {"name": name, "state": "ran", "seconds": 1.0}) for name, one in names.items()]
+    folder = home.runs / night_id(config)
+    folder.mkdir(parents=True)
+    write_status(NightStatus(night=folder.name, steps=steps, run_dir=str(folder)))
+    assert by_session(review_queue(home, config, ask_judges=False))["praised"].opinions[0].value == 0.5
+    forget(home, Subject(session="silent"))
+    found = by_session(review_queue(home, config, ask_judges=False))
+    assert {session: len(entry.opinions) for session, entry in found.items()} == {"praised": 1, "blamed": 1}
 
 
 def test_judges_are_asked_once_and_out_of_the_nights_budget(home):

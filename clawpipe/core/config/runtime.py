@@ -40,7 +40,7 @@ class Runtime(Block):
     curation_memory: str = Field(
         default="512MB",
         pattern=r"^[1-9][0-9]*(MB|GB)$",
-        description="memory of curation's tables before they spill to disk; the process takes half a gigabyte more",
+        description="memory of the tables of curation and near-duplicates before they go to disk; the process takes 0.5 GB more",
     )
     task_runner: TaskRunner = TaskRunner()
     log_rollouts: int = Field(

@@ -13,15 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import duckdb
-import pyarrow.parquet as pq
 
 from clawpipe.core.contracts.text import EDITED
 from clawpipe.core.store.artifacts import Store
-from clawpipe.core.store.datasets import dataset_files, stored_datasets
 from clawpipe.core.store.duck import session
 from clawpipe.core.store.refs import DatasetRef
-from clawpipe.data.forgotten.subject import BESIDE, Subject, pattern_of, session_of, spellings
-from clawpipe.errors import DataError
+from clawpipe.data.forgotten.sources import Source, read_keys, stored_sources
+from clawpipe.data.forgotten.subject import Subject, pattern_of, session_of, spellings
 
 _TABLES = ("sessions", "users", "trajectories", "pairs", "items", "prompts", "files")  # tables of ids, one column `id` each
 # A table `sessions` holds ids, which stand for the sessions of all keys, and names with a key (`clawpipe.data.forgotten.subject`).
@@ -39,14 +37,9 @@ _NAMING = {  # the condition under which a row is found, by the column that it l
 }
 _NOBODY_ELSES = "(user_id is null or not exists (from users) or user_id in (from users))"
 _OF_SUBJECT = f"(user_id in (from users) or ({_OF_SESSIONS} and {_NOBODY_ELSES}))"
-_READ_ONCE = (*_NAMING, "item_id", "identity", "source", "origin")  # columns that many queries ask about
 _ITEM, _OWNER = {"identity", "item_id"}, {"session_id", "user_id"}  # columns of task items, and of rows with an owner
 _TEXTS = ("messages", "prompt", "chosen", "rejected", "tools", "extra")  # columns with texts of conversations
-PARENT = "parent_session_id"  # in `extra`: Hermes' name of the session that this one continues
-KEY = "key"  # in `extra`: the gateway's key with which a row was captured
-_PARENT, _KEY = (
-    f"(case when contains(extra, '{name}') and json_valid(extra) then extra->>'$.{name}' end)" for name in (PARENT, KEY)
-)
+_MEMORY = "512MB"  # beyond it DuckDB goes to disk
 # A rejected row is text: it names its trajectory, holds the id anywhere, or comes from a file with rows of the subject only.
 _PARSED = """(case when json_valid("row") then "row" else '{}' end)"""
 _QUARANTINED = " or ".join(
@@ -94,37 +87,13 @@ class Findings:
     damaged: list[DatasetRef] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class _Source:
-    """Datasets whose files have the same columns of the same types, which one query reads: a query for each would take minutes."""
-
-    number: int
-    columns: frozenset[str]
-    is_even: bool  # all files have all columns
-    files: list[tuple[DatasetRef, int, Path]] = field(default_factory=list)  # with the file's place in its dataset
-
-    @property
-    def paths(self) -> list[str]:
-        return [str(file) for _, _, file in self.files]
-
-    @property
-    def rows(self) -> str:
-        """The rows as a table of SQL; `$files` are `paths`. Uniting by name keeps the footers of all files in memory."""
-        return "read_parquet($files)" if self.is_even else "read_parquet($files, union_by_name = true)"
-
-    @property
-    def keys(self) -> str:
-        """The table of the columns that many queries ask about, which opening each file for each query would make slow."""
-        return f"keys_{self.number}"
-
-
 def find(store: Store, subject: Subject) -> Findings:
     """Search all datasets, without changes."""
-    sources, damaged = _sources(store)
+    sources, damaged = stored_sources(store)
     found = Findings(damaged=damaged)
     if not sources:
         return found
-    with session(store, [file for source in sources for file in source.paths]) as duck:
+    with session(store, [file for source in sources for file in source.paths], memory=_MEMORY) as duck:
         _open_tables(duck, subject, sources)
         _follow(duck, sources, subject)
         found.sessions, found.keys = _ids(duck, "sessions"), _keys_of(duck, sources)
@@ -141,57 +110,22 @@ def find(store: Store, subject: Subject) -> Findings:
     return found
 
 
-def _sources(store: Store) -> tuple[list[_Source], list[DatasetRef]]:
-    """Return the datasets with files to search, and the damaged ones."""
-    sources: dict[frozenset[str], _Source] = {}
-    damaged = []
-    for ref in stored_datasets(store):
-        try:
-            files = tuple(dataset_files(store, ref))
-        except DataError:
-            damaged.append(ref)
-            continue
-        if files:
-            layouts = [pq.read_schema(file).remove_metadata() for file in files]
-            columns = frozenset(name for layout in layouts for name in layout.names)
-            is_even = all(layouts[0].equals(one) for one in layouts)
-            alike = sources.setdefault(frozenset(map(str, layouts)), _Source(len(sources), columns, is_even))
-            alike.files.extend((ref, place, file) for place, file in enumerate(files))
-    return list(sources.values()), damaged
-
-
 def _ids(duck: duckdb.DuckDBPyConnection, table: str) -> set[str]:
     return {name for (name,) in duck.execute(f"from {table}").fetchall()}
 
 
-def _open_tables(duck: duckdb.DuckDBPyConnection, subject: Subject, sources: Sequence[_Source]) -> None:
+def _open_tables(duck: duckdb.DuckDBPyConnection, subject: Subject, sources: Sequence[Source]) -> None:
     """Create the tables of ids, filled with the ids of the subject."""
     for name in _TABLES:
         duck.execute(f"create temp table {name} (id varchar)")
     for source in sources:
-        _read_keys(duck, source)
+        read_keys(duck, source)
     if subject.kind in ("session", "user"):
         duck.execute(f"insert into {subject.kind}s values ($id)", {"id": subject.name})
     for source in sources if subject.names_rows else ():
         for table, column in (("trajectories", "trajectory_id"), ("pairs", "pair_id")):
             if column in source.columns and (condition := _names(subject, column, source.columns)):
                 _add_named(duck, table, source, column, condition, subject)
-
-
-def _read_keys(duck: duckdb.DuckDBPyConnection, source: _Source) -> None:
-    columns = [name for name in _READ_ONCE if name in source.columns]
-    key = _KEY if "extra" in source.columns else "null"
-    named = {"session_name": "session_id"} if "session_id" in source.columns else {}
-    named |= {"parent": _PARENT, "parent_name": _PARENT} if "extra" in source.columns else {}
-    columns += [f"{_with_key(key, given) if name.endswith('_name') else given} as {name}" for name, given in named.items()]
-    columns += [f"coalesce({key}, '') as key"]
-    query = f"select {', '.join([*columns, 'file_index', 'file_row_number'])} from {source.rows}"
-    duck.execute(f"create temp table {source.keys} as {query}", {"files": source.paths})
-
-
-def _with_key(key: str, session: str) -> str:
-    """Return the SQL expression of a session's name."""
-    return f"coalesce({key} || chr({ord(BESIDE)}) || {session}, {session})"
 
 
 def _written(key: str | None) -> str:
@@ -218,7 +152,7 @@ def _words(subject: Subject) -> dict[str, list[str]]:
     return {"words": [subject.id]}
 
 
-def _follow(duck: duckdb.DuckDBPyConnection, sources: Sequence[_Source], subject: Subject) -> None:
+def _follow(duck: duckdb.DuckDBPyConnection, sources: Sequence[Source], subject: Subject) -> None:
     """Fill the tables of ids: from users to sessions and their continuations, trajectories, task items, and rollouts of these."""
     recorded = [source for source in sources if {"trajectory_id", "item_id", "source"} | _OWNER <= source.columns]
     owned = [source for source in sources if source.columns >= _OWNER]
@@ -255,7 +189,7 @@ def _follow(duck: duckdb.DuckDBPyConnection, sources: Sequence[_Source], subject
             _add(duck, "pairs", source, "pair_id", _OF_SUBJECT)
 
 
-def _descend(duck: duckdb.DuckDBPyConnection, sources: Sequence[_Source]) -> None:
+def _descend(duck: duckdb.DuckDBPyConnection, sources: Sequence[Source]) -> None:
     """Add sessions that continue a found one, whose messages they begin with; then those that continue them, and so on."""
     known = -1
     while known != (count := duck.execute("select count(*) from sessions").fetchall()[0][0]):
@@ -265,7 +199,7 @@ def _descend(duck: duckdb.DuckDBPyConnection, sources: Sequence[_Source]) -> Non
             _add(duck, "sessions", source, "session_name", f"session_id is not null and {known_parent} and {_NOBODY_ELSES}")
 
 
-def _keys_of(duck: duckdb.DuckDBPyConnection, sources: Sequence[_Source]) -> set[str]:
+def _keys_of(duck: duckdb.DuckDBPyConnection, sources: Sequence[Source]) -> set[str]:
     """Return the keys of the rows of the found sessions, without what the sessions' other rows say."""
     found: set[str] = set()
     for source in sources:
@@ -275,7 +209,7 @@ def _keys_of(duck: duckdb.DuckDBPyConnection, sources: Sequence[_Source]) -> set
     return found
 
 
-def _shared(duck: duckdb.DuckDBPyConnection, sources: Sequence[_Source]) -> set[str]:
+def _shared(duck: duckdb.DuckDBPyConnection, sources: Sequence[Source]) -> set[str]:
     """Return the names of sessions that rows of other users name as well."""
     found: set[str] = set()
     for source in sources:
@@ -287,22 +221,22 @@ def _shared(duck: duckdb.DuckDBPyConnection, sources: Sequence[_Source]) -> set[
     return found
 
 
-def _add(duck: duckdb.DuckDBPyConnection, table: str, source: _Source, column: str, condition: str) -> None:
+def _add(duck: duckdb.DuckDBPyConnection, table: str, source: Source, column: str, condition: str) -> None:
     duck.execute(f"insert into {table} select distinct {column} from {source.keys} where {condition} except from {table}")
 
 
-def _add_named(duck: duckdb.DuckDBPyConnection, table: str, source: _Source, column: str, condition: str, subject: Subject) -> None:
+def _add_named(duck: duckdb.DuckDBPyConnection, table: str, source: Source, column: str, condition: str, subject: Subject) -> None:
     """Add ids of the rows that the subject names by itself; a text is looked for in the rows, anything else in the keys."""
     rows, files = (source.rows, {"files": source.paths}) if subject.kind == "text" else (source.keys, {})
     query = f"select distinct {column} from {rows} where {condition} except from {table}"
     duck.execute(f"insert into {table} {query}", _words(subject) | files)
 
 
-def _keep_items(duck: duckdb.DuckDBPyConnection, source: _Source, others: str) -> None:
+def _keep_items(duck: duckdb.DuckDBPyConnection, source: Source, others: str) -> None:
     duck.execute(f"delete from items where id in (select item_id from {source.keys} where {others})")
 
 
-def _hits(duck: duckdb.DuckDBPyConnection, source: _Source, patterns: dict[str, str]) -> list[Hits]:
+def _hits(duck: duckdb.DuckDBPyConnection, source: Source, patterns: dict[str, str]) -> list[Hits]:
     condition = _condition(source.columns)
     if not condition:
         return []
@@ -332,7 +266,7 @@ def _condition(columns: Iterable[str]) -> str:
     return " or ".join(named)
 
 
-def _own_files(duck: duckdb.DuckDBPyConnection, sources: Sequence[_Source]) -> None:
+def _own_files(duck: duckdb.DuckDBPyConnection, sources: Sequence[Source]) -> None:
     """Return the source files with rows of the subject only."""
     for source, found in _imported(sources):
         _add(duck, "files", source, "origin.file", f"({found}) and origin is not null")
@@ -341,7 +275,7 @@ def _own_files(duck: duckdb.DuckDBPyConnection, sources: Sequence[_Source]) -> N
         duck.execute(f"delete from files where id in ({others})")
 
 
-def _imported(sources: Sequence[_Source]) -> Iterator[tuple[_Source, str]]:
+def _imported(sources: Sequence[Source]) -> Iterator[tuple[Source, str]]:
     """Yield the datasets with origins, and the SQL condition of their found rows."""
     for source in sources:
         if {"session_id", "origin"} <= source.columns:  # in scores, origin is the kind of scorer
@@ -350,7 +284,7 @@ def _imported(sources: Sequence[_Source]) -> Iterator[tuple[_Source, str]]:
             yield source, found[0] if found else "item_id in (from items) or item_id in (from prompts)"
 
 
-def _origins(duck: duckdb.DuckDBPyConnection, sources: Sequence[_Source]) -> dict[str, set[int]]:
+def _origins(duck: duckdb.DuckDBPyConnection, sources: Sequence[Source]) -> dict[str, set[int]]:
     found: dict[str, set[int]] = {}
     for source, condition in _imported(sources):
         query = f"""

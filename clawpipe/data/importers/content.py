@@ -22,6 +22,7 @@ from typing import Any
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.conversation.messages import Message, ToolCall
 from clawpipe.data.importers.fields import Fields
+from clawpipe.data.importers.part_kinds import kind_of
 from clawpipe.data.wire.arguments import ARGUMENTS, custom_call, named_call, parsed, tool_call
 from clawpipe.data.wire.failures import mark_of
 from clawpipe.data.wire.texts import joined_texts
@@ -34,19 +35,6 @@ _ARGUMENTS = (*ARGUMENTS, "partial_json")  # the last of a call that was streame
 _ANSWERED = ("tool_use_id", "tool_call_id", *_IDS)
 _ANSWERS = ("output", "result", "response", "content", "value", "errorText")
 _NAMES = ("toolName", "name")
-_WRAPPERS = ("function", "toolInvocation")
-_MCP = ("toolCall", "toolResult", "tool_call", "tool_result", "params")  # MCP's call or result in a part of another maker
-_MCP_KINDS = ("toolRequest", "frontendToolRequest", "tool_request", "toolResponse", "tool_response", "tools/call")
-_BARE = (
-    "text",
-    "functionCall",
-    "function_call",
-    "functionResponse",
-    "function_response",
-    "toolUse",
-    "toolResult",
-    "reasoningContent",
-)
 
 
 @dataclass
@@ -84,54 +72,6 @@ def read_parts(parts: Iterable[Any], number: int, *, speaks: bool) -> list[Step]
     return reader.steps
 
 
-def _kind_of(part: Any) -> tuple[str, JsonObject]:
-    """Return the kind of a part, and its other fields."""
-    if not isinstance(part, dict):
-        return ("text", {"text": part}) if isinstance(part, str) else ("unknown", {})
-    kind = part.get("type", part.get("method"))
-    if kind in _MCP_KINDS:
-        return kind, _without_mcp({name: value for name, value in part.items() if name not in ("type", "method")})
-    if isinstance(part.get("type"), str):
-        return part["type"], _unwrapped(_without(part, "type"))
-    if part.get("thought") is True:
-        return "thinking", _without(part, "thought")
-    bare = next((name for name in _BARE if name in part), "unknown")
-    content = _typed(part.get(bare))
-    return bare, _without(part, bare) | content if isinstance(content, dict) else part
-
-
-def _typed(content: Any) -> Any:
-    """Return the content of a bare part; Bedrock's tool results hold texts and JSON that no type names."""
-    listed = content.get("content") if isinstance(content, dict) else None
-    if not isinstance(listed, list) or not all(isinstance(one, dict) and one.keys() in ({"text"}, {"json"}) for one in listed):
-        return content
-    texts = [one["text"] if "text" in one else json.dumps(one["json"], ensure_ascii=False) for one in listed]
-    return content | {"content": [{"type": "text", "text": text} for text in texts]}
-
-
-def _without(part: JsonObject, name: str) -> JsonObject:
-    return {other: value for other, value in part.items() if other != name}
-
-
-def _unwrapped(fields: JsonObject) -> JsonObject:
-    """Merge the fields of a wrapped call (`function`, `toolInvocation`) into the part's own fields."""
-    wrapper = next((name for name in _WRAPPERS if isinstance(fields.get(name), dict)), None)
-    return _without(fields, wrapper) | fields[wrapper] if wrapper else fields
-
-
-def _without_mcp(fields: JsonObject) -> JsonObject:
-    """Merge a call or a result of MCP into the part's own fields. What Rust calls `Ok` or a success stands around it."""
-    name = next((name for name in _MCP if isinstance(fields.get(name), dict | list)), None)
-    if name is None:
-        return fields
-    inner = fields[name]
-    if isinstance(inner, dict) and ("error" in inner or "Err" in inner):
-        return _without(fields, name) | {"content": inner.get("error", inner.get("Err")), "is_error": True}
-    if isinstance(inner, dict) and ("value" in inner or "Ok" in inner):
-        inner = inner.get("value", inner.get("Ok"))
-    return _without(fields, name) | (inner if isinstance(inner, dict) else {"content": inner})
-
-
 class _Parts:
     """Sorts parts into steps. The reader of a kind takes its fields and returns whether it understood them."""
 
@@ -140,7 +80,7 @@ class _Parts:
         self._number, self._speaks, self._calls = number, speaks, 0
 
     def add(self, part: Any, place: int) -> None:
-        kind, given = _kind_of(part)
+        kind, given = kind_of(part)
         fields = Fields(given)
         if kind in ("step-start", "step_start"):
             self._next_step(after_answers=True)

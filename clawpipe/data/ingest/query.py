@@ -34,8 +34,9 @@ _COLUMNS = {  # what a query calls a column of trajectories
 }
 _ROWS = {"trajectories": "trajectory_id", "scores": "trajectory_id", "preference_pairs": "pair_id"}  # what names a row
 _DIGEST = "sha256:"  # before the digest of a user, which stands for the name
-_CONDITION = re.compile(r"\s*(\w+)\s*(!?=)\s*(\"[^\"]*\"|'[^']*'|[^\s\"']+)\s*")
-_AND = re.compile(r"\s+and\s+", re.IGNORECASE)
+_QUOTED = r"""(?:"[^"]*"|'[^']*')"""
+_CONDITION = re.compile(rf"""\s*(\w+)\s*(!?=)\s*({_QUOTED}|[^\s"']+)\s*""")
+_AND = re.compile(rf"""\s+and\s+(?=(?:[^"']|{_QUOTED})*$)""", re.IGNORECASE)  # one in quotes is of the value
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,8 @@ def _condition(text: str) -> Condition:
     if not found or found[1] not in _COLUMNS:
         known = f"write FIELD = VALUE or FIELD != VALUE, joined by `and`, and `{SINCE}`; fields: {', '.join(_COLUMNS)}"
         raise ConfigError(f"{text.strip()!r} is no condition", "trajectories", known)
-    return Condition(found[1], found[2] == "=", found[3].strip("\"'"))
+    value = found[3][1:-1] if found[3][0] in "\"'" else found[3]
+    return Condition(found[1], found[2] == "=", value)
 
 
 def matching(store: Store, refs: Iterable[DatasetRef], conditions: Sequence[Condition]) -> pa.Array:

@@ -43,12 +43,18 @@ def zip_signed(trajectories: Sequence[DatasetRef], signatures: Sequence[DatasetR
 
 
 def near_duplicates(
-    store: Store, new: Sequence[Signed], earlier: Sequence[Signed] = (), threshold: float = 0.8, threads: int | None = None
+    store: Store,
+    new: Sequence[Signed],
+    earlier: Sequence[Signed] = (),
+    threshold: float = 0.8,
+    threads: int | None = None,
+    memory: str | None = None,
 ) -> StepResult:
     """Find the trajectories of `new` that repeat one of `earlier`, or an earlier one of `new`.
 
     Args:
         threshold: least Jaccard similarity of the shingles of the texts, see clawpipe.data.similarity.words.
+        threads, memory: limits of DuckDB, see clawpipe.core.store.duck.session.
 
     Returns:
         output: `near_duplicate` of layout SCHEMA, ordered by trajectory_id and repeats; a trajectory that repeats several
@@ -60,7 +66,7 @@ def near_duplicates(
     sources = [*earlier, *new]
     signatures = [(str(file), place) for place, one in enumerate(sources) for file in dataset_files(store, one.signatures)]
     texts = [str(file) for one in sources for file in dataset_files(store, one.trajectories)]
-    with session(store, [*texts, *(file for file, _ in signatures)], threads) as duck:
+    with session(store, [*texts, *(file for file, _ in signatures)], threads, memory) as duck:
         found = _candidates(duck, signatures, len(earlier))
         tables = [_verified(duck, texts, part, threshold) for part in _parts(found)]
     table = pa.concat_tables([SCHEMA.empty_table(), *tables])

@@ -3,20 +3,17 @@
 A template writes whole conversations, while a policy's turns are recorded as they were sampled and never rendered again. So a
 conversation is put together as a rollout does it: the template's prompt up to the first turn, the turn's own ids, what the template
 writes between a turn and the next one, and so on. `unfaithful` says where that differs from what the template writes in one go.
-
-Text cannot become a marker: markers that a message spells are taken out before the template runs and are encoded as text.
 """
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 import re
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise, takewhile
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import jinja2
 from msgspec.structs import replace
@@ -28,15 +25,13 @@ from clawpipe.data.wire.arguments import arguments_of
 from clawpipe.data.wire.thoughts import split_thought, with_thoughts, words_of
 from clawpipe.errors import ClawpipeError, ConfigError, DataError
 from clawpipe.model.policy.calls import codec
+from clawpipe.model.policy.markers import TURN, Written, marker_reader, pattern_of, without_markers
 from clawpipe.model.policy.own_template import difference, own_format
 from clawpipe.model.policy.renderer import Renderer, file_digest, text_only
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
-_KEPT = re.compile("\ue000([0-9]+)\ue001")  # stands for a marker that a message spells, while the template runs
-_TURN = "\ue002"  # the text of a turn whose place in a conversation is looked for
 _QUESTION = Message("user", "?")
 _SHOWN = 120  # characters before and after a difference
 _TOOL = ToolSpec("stock", "Pieces in stock.", {"item": "string"})
@@ -81,24 +76,6 @@ def unfaithful(tokenizer: PreTrainedTokenizerFast, with_tools: bool) -> str | No
         return error.what
 
 
-class _Written(NamedTuple):
-    """The output of a template, in which placeholders stand for markers that messages contain as text."""
-
-    text: str
-    kept: tuple[str, ...]
-
-    def after(self, place: int) -> _Written:
-        return _Written(self.text[place:], self.kept)
-
-    def before(self, place: int) -> _Written:
-        return _Written(self.text[:place], self.kept)
-
-    @property
-    def plain(self) -> str:
-        """The text with the markers that messages contain."""
-        return _KEPT.sub(lambda found: self.kept[int(found[1])], self.text)
-
-
 class TemplateRenderer(Renderer):
     """Renders with the chat template of `tokenizer`, which describes `tools` in its own way.
 
@@ -117,9 +94,9 @@ class TemplateRenderer(Renderer):
         self._tools: list[Any] | None = [tool.as_function() for tool in tools] or None
         added = tokenizer.added_tokens_decoder.values()
         self._takes_thoughts = "reasoning_content" in str(tokenizer.chat_template)  # as a field of their own
-        self._special = _any_of(token.content for token in added if token.special)
-        self._added = _any_of(token.content for token in added if not token.content.isspace())
-        self._template = _plain(tokenizer)
+        self._special = pattern_of(token.content for token in added if token.special)
+        self._added = pattern_of(token.content for token in added if not token.content.isspace())
+        self._template = marker_reader(tokenizer)
         self._backend = text_only(tokenizer, [token for token, kind in tokenizer.added_tokens_decoder.items() if kind.special])
         self._end = self._end_of_turn()
         self.eos_id = tokenizer.get_vocab()[self._end]
@@ -207,7 +184,7 @@ class TemplateRenderer(Renderer):
             raise _unreadable(f"it drops or rewrites a thought: {message.content[:_SHOWN]!r} became {written.plain[:_SHOWN]!r}")
         return self._ids(written)
 
-    def _written_turn(self, message: Message) -> _Written:
+    def _written_turn(self, message: Message) -> Written:
         opening, whole = self._write([_QUESTION], opened=True).text, self._write([_QUESTION, message])
         if not whole.text.startswith(opening):
             raise _unreadable(f"a turn does not begin as the prompt ends, {opening[-_SHOWN:]!r}")
@@ -219,13 +196,13 @@ class TemplateRenderer(Renderer):
         found = split_thought(self._codec.parse(written.removesuffix(self._end), 0).content)
         return words_of(thought) in found[0] and said.strip() in found[1]
 
-    def _following(self, messages: Sequence[Message], opened: bool) -> _Written:
+    def _following(self, messages: Sequence[Message], opened: bool) -> Written:
         """Return what is written after a turn's end marker: `messages`, and the next turn's header if `opened`."""
         results = [message for message in messages if message.role == "tool"]
         names = [(result.tool_call_id or f"call_0_{place}", result.name or "tool") for place, result in enumerate(results)]
-        calls = tuple(ToolCall(call_id, name, json.dumps({"x": _TURN})) for call_id, name in names)
-        written = self._write([_QUESTION, Message("assistant", "" if calls else _TURN, calls), *messages], opened, kept=_TURN)
-        return written.after(self._end_after(written.text, written.text.rfind(_TURN)))
+        calls = tuple(ToolCall(call_id, name, json.dumps({"x": TURN})) for call_id, name in names)
+        written = self._write([_QUESTION, Message("assistant", "" if calls else TURN, calls), *messages], opened, kept=TURN)
+        return written.after(self._end_after(written.text, written.text.rfind(TURN)))
 
     def _end_after(self, text: str, place: int) -> int:
         """Return where the first end marker after `place` ends."""
@@ -236,13 +213,13 @@ class TemplateRenderer(Renderer):
 
     def _end_of_turn(self) -> str:
         """Return the marker that the template writes after a turn's text."""
-        text = self._write([_QUESTION, Message("assistant", _TURN)], kept=_TURN).text
-        found = re.search(self._special, text[text.rfind(_TURN) + 1 :]) if _TURN in text else None
+        text = self._write([_QUESTION, Message("assistant", TURN)], kept=TURN).text
+        found = re.search(self._special, text[text.rfind(TURN) + 1 :]) if TURN in text else None
         if found is None:
             raise _refused(f"no special token ends a turn: {text[-_SHOWN:]!r}")
         return found[0]
 
-    def _write(self, messages: Sequence[Message], opened: bool = False, kept: str = "") -> _Written:
+    def _write(self, messages: Sequence[Message], opened: bool = False, kept: str = "") -> Written:
         """Let the template write `messages`.
 
         Args:
@@ -258,19 +235,13 @@ class TemplateRenderer(Renderer):
             text = self._tokenizer.apply_chat_template(given, tools=self._tools, add_generation_prompt=opened, tokenize=False)
         except (jinja2.TemplateError, ValueError, TypeError, KeyError, IndexError) as error:
             raise _unreadable(str(error)) from error
-        return _Written(str(text), tuple(spelled))
+        return Written(str(text), tuple(spelled))
 
     def _given(self, message: Message, spelled: list[str], kept: str) -> JsonObject:
         """Return a message as templates take it, with what it spells like a marker taken out into `spelled`."""
         markers = self._special if message.role == "assistant" else self._added  # a turn may spell <think>
 
-        def safe(value: Any) -> Any:
-            if isinstance(value, str):
-                return value if value == kept else re.sub(markers, lambda found: _keep(found[0], spelled), value)
-            if isinstance(value, list):
-                return [safe(entry) for entry in value]
-            return {safe(name): safe(entry) for name, entry in value.items()} if isinstance(value, dict) else value
-
+        safe = partial(without_markers, markers=markers, spelled=spelled, kept=kept)
         body: JsonObject = {"role": message.role} | safe(self._content(message))
         if message.tool_calls:
             body["tool_calls"] = [
@@ -293,40 +264,14 @@ class TemplateRenderer(Renderer):
         thought, said = split_thought(text) if self._takes_thoughts and message.role == "assistant" else ("", "")
         return {"content": said.lstrip("\n"), "reasoning_content": words_of(thought)} if thought else {"content": text}
 
-    def _ids(self, written: _Written) -> list[int]:
+    def _ids(self, written: Written) -> list[int]:
         """Return the ids of text with markers; those that messages spell are encoded as text."""
-        parts = _KEPT.split(written.text)
-        texts = [(part, self._template) for part in parts[::2]]
-        kept = [(written.kept[int(number)], self._backend) for number in parts[1::2]]
-        ordered = [texts[0], *(entry for pair in zip(kept, texts[1:], strict=True) for entry in pair)]
-        return [token for text, backend in ordered if text for token in _encoded(backend, text)]
-
-
-def _keep(marker: str, spelled: list[str]) -> str:
-    spelled.append(marker)
-    return f"\ue000{len(spelled) - 1}\ue001"
-
-
-def _any_of(markers: Any) -> str:
-    """Return a pattern of markers, and of the characters that stand for them."""
-    return "|".join([*(re.escape(marker) for marker in sorted(markers, key=len, reverse=True)), "[\ue000-\ue002]"])
+        return written.ids(self._template, self._backend)
 
 
 def _short_id(call_id: str) -> str:
     """Return an id of nine letters and digits, as Mistral's templates want it."""
     return hashlib.sha256(call_id.encode()).hexdigest()[:9]
-
-
-def _plain(tokenizer: PreTrainedTokenizerFast) -> Tokenizer:
-    """Copy the tokenizer's backend: no padding, no truncation, markers are found in text."""
-    backend = copy.deepcopy(tokenizer.backend_tokenizer)
-    backend.no_padding()
-    backend.no_truncation()
-    return backend
-
-
-def _encoded(backend: Tokenizer, text: str) -> list[int]:
-    return backend.encode_batch_fast([text], add_special_tokens=False)[0].ids
 
 
 def _unreadable(what: str) -> DataError:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import logging
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
 from clawpipe.core.basics.json_types import JsonObject, Row
 from clawpipe.core.store.digests import sha256_json
+from clawpipe.data.importers.read.reading import Reading
 from clawpipe.data.importers.record import Conversation, Judgement
 from clawpipe.errors import ConfigError
 from clawpipe.play.judging.base import ROLLOUT
-from clawpipe.play.judging.files import conversations_of
+from clawpipe.play.judging.files import conversations_of, rejected_lines
 from clawpipe.play.judging.report import kappa_of
 
+log = logging.getLogger("clawpipe.judging")
 FEWEST = 10  # verdicts of a judge, below which nothing is known of it
 _FIX = "choose another judge, write a rubric, or look at the file: `clawpipe judge try FILE` shows what a judge says of it"
 
@@ -29,12 +32,22 @@ class Calibrated(NamedTuple):
 def calibration_of(file: str) -> list[Calibrated]:
     """Return the conversations of a file, in any format that `clawpipe ingest` reads, with a person's verdict.
 
+    A conversation that stands in the file twice counts once, by what most people said of it.
+
     Raises:
         ConfigError: too few have one.
     """
-    found = [Calibrated(_named(row), good) for one, row in conversations_of(file) if (good := _verdict(one)) is not None]
+    reading, rows, said = Reading(), dict[str, JsonObject](), Counter[str]()
+    for one, row in conversations_of(file, reading):
+        key = sha256_json([row["messages"], row["tools"]])
+        rows.setdefault(key, row)
+        said[key] += _verdict(one)
+    found = [Calibrated(_named(row), said[key] > 0) for key, row in rows.items() if said[key]]
+    if unread := rejected_lines(reading):
+        log.warning("%s: %s", file, unread)
     if len(found) < FEWEST:
-        raise ConfigError(f"{len(found)} conversations have a person's verdict, and {FEWEST} are needed", file, "docs/judges.md")
+        what = f"{len(found)} different conversations have a person's verdict, and {FEWEST} are needed"
+        raise ConfigError("; ".join(filter(None, [what, unread])), file, "docs/judges.md")
     return found
 
 
@@ -71,11 +84,11 @@ def ordered_pairs(known: Sequence[Calibrated], value: Callable[[Row], float | No
                 yield pair if place % 2 else (not pair[0], not pair[1])  # neither side always prefers the first
 
 
-def _verdict(conversation: Conversation) -> bool | None:
-    """Return whether people said that a conversation was good: of the whole, else of its turns; None if they said neither."""
+def _verdict(conversation: Conversation) -> int:
+    """Return 1 where people said that a conversation was good, of the whole, else of its turns, -1 where bad; 0: neither."""
     said = [one for one in conversation.judgements if one.origin == "user"]
     signs = [_sign(one) for one in [one for one in said if one.turn is None] or said]
-    return sum(signs) > 0 if sum(signs) else None
+    return (sum(signs) > 0) - (sum(signs) < 0)
 
 
 def _sign(judgement: Judgement) -> int:

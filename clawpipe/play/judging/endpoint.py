@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,14 +19,17 @@ from clawpipe.data.importers.message import write_chat
 from clawpipe.errors import BusyError, ConfigError
 from clawpipe.model.engines.servers import RefusedRequestError
 from clawpipe.play.judging.breaker import Breaker
-from clawpipe.play.judging.said import Said, read_answer
+from clawpipe.play.judging.said import Said, read_said, unreadable
 from clawpipe.play.judging.spending import Budget, Ledger, Tokens, estimated
 
 TRIES = 6  # of one question
 _LONGEST_WAIT = 60.0  # seconds between two tries
 _BUSY = (408, 409, 425, 429, 503, 529)  # statuses of an endpoint that will answer later, as any other failure of a server
-_THIS_ONE = (400, 413, 422)  # of one request: it is too long, say
+_THIS_ONE = (400, 413, 422, 501)  # of one request: it is too long, say, or has a field that is not known there
 _FLAGGED = 403  # of one request where others were answered: its content is not allowed; else the key is wrong
+_ELSEWHERE = (301, 302, 303, 307, 308)
+_LIMIT, _NEWER_LIMIT = "max_tokens", "max_completion_tokens"  # OpenAI's newer models refuse the older name
+_SEED = re.compile(r"\bseed\b")
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _LARGEST = 8 << 20  # bytes of an answer
 _TEMPLATE = 32  # tokens that a chat template adds to two messages
@@ -74,11 +78,13 @@ class Endpoint:
     key: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
-        headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
+        headers = {"Accept-Encoding": "identity"}  # what is compressed may be a thousand times as long as what is read
+        headers |= {"Authorization": f"Bearer {self.key}"} if self.key else {}
         limits = httpx.Limits(max_connections=self.concurrency, max_keepalive_connections=self.concurrency)
         self._client = httpx.AsyncClient(headers=headers, timeout=self.timeout, limits=limits)
         self._breaker, self._meter = Breaker(self.url), Meter(self.max_tokens)
         self._formatted: bool | None = None  # whether it takes response_format; None: not known yet
+        self._limit, self._seeded = _LIMIT, True  # the name that it has for max_tokens, and whether it takes a seed
         self._under_way, self._settled = 0, anyio.Event()
 
     @property
@@ -96,19 +102,41 @@ class Endpoint:
             ConfigError: it answers none.
             BusyError: it does not answer, after all tries; or the budget does not suffice.
         """
-        body: JsonObject = {"model": self.model, "messages": write_chat(messages), "seed": seed}
-        body |= {"temperature": self.temperature, "max_tokens": self.max_tokens}
+        body: JsonObject = {"model": self.model, "messages": write_chat(messages), "temperature": self.temperature}
         if self._formatted is not False:
             try:
-                said = await self._tried(body | {"response_format": _response_format(form)})
+                said = await self._sampled(body | {"response_format": _response_format(form)}, seed)
                 self._formatted = True
                 return said
             except RefusedRequestError:
                 if self._formatted:
                     raise
-        said = await self._tried(body)
+        said = await self._sampled(body, seed)
         self._formatted = bool(self._formatted)
         return said
+
+    async def _sampled(self, body: JsonObject, seed: int) -> Said:
+        """Ask with a seed and a limit, as far as the endpoint knows these fields, and by the names that it has for them."""
+        while True:
+            fields = self._fields(seed)
+            try:
+                return await self._tried(body | fields)
+            except RefusedRequestError as error:
+                if fields == self._fields(seed) and not self._learns(error.what):
+                    raise
+
+    def _fields(self, seed: int) -> JsonObject:
+        return {self._limit: self.max_tokens} | ({"seed": seed} if self._seeded else {})
+
+    def _learns(self, refusal: str) -> bool:
+        """Learn from a refusal which field the endpoint does not have; False if that was not the reason."""
+        if self._limit == _LIMIT and _NEWER_LIMIT in refusal:
+            self._limit = _NEWER_LIMIT
+        elif self._seeded and _SEED.search(refusal):
+            self._seeded = False
+        else:
+            return False
+        return True
 
     async def _tried(self, body: JsonObject) -> Said:
         failed, wait = "", 0.0
@@ -148,17 +176,23 @@ class Endpoint:
         try:
             with anyio.fail_after(self.timeout):
                 status, headers, raw = await self._posted(data)
+        except httpx.DecodingError as error:  # it is not compressed as it says
+            return unreadable(str(error), data)
         except (httpx.TransportError, TimeoutError) as error:
             sent = not isinstance(error, _NOT_SENT)
             return _Failure(f"it does not answer: {type(error).__name__}", lost=sent, sent=sent)
         if 200 <= status < 300:
-            return read_answer(raw, data)
+            return read_said(raw, data)
         what = f"it answers {status}: {' '.join(raw[:300].decode(errors='replace').split())}"
-        if status in _BUSY or status >= 500:
+        if status in _BUSY or (status >= 500 and status not in _THIS_ONE):
             return _Failure(f"it answers {status}", busy=status in _BUSY, wait=_asked_to_wait(headers))
         is_this_one = status in _THIS_ONE or (status == _FLAGGED and self._breaker.was_heard)
         kind = RefusedRequestError if is_this_one else ConfigError
-        return _Failure(what, error=kind(what, self.url, f"check the model's name, and the key in {_KEY_NAME}"))
+        if status in _ELSEWHERE:
+            what, fix = f"it answers {status}, and sends whoever asks elsewhere", f"name the URL at {headers.get('location', '')!r}"
+        else:
+            fix = f"check the URL, which ends with /v1, the model's name, and the key in {_KEY_NAME}"
+        return _Failure(what, error=kind(what, self.url, fix))
 
     async def _posted(self, data: bytes) -> tuple[int, httpx.Headers, bytes]:
         headers, read = {"content-type": "application/json"}, bytearray()

@@ -124,7 +124,7 @@ def _verdict(value: Any) -> int | None:
 
 def _ranks(value: Any) -> dict[str, int] | None:
     """Return the place of each name; None if the value is no ranking, or one stands in it twice."""
-    places = [_names(one) for one in value] if isinstance(value, list) else []
+    places = [_names(one) for one in _listed(value)]
     ranks, before = dict[str, int](), 0
     for names in places:
         if not names or any(name in ranks for name in names) or len(set(names)) < len(names):
@@ -132,6 +132,13 @@ def _ranks(value: Any) -> dict[str, int] | None:
         ranks |= dict.fromkeys(names, before)
         before += len(names)
     return ranks or None
+
+
+def _listed(value: Any) -> list[Any]:
+    """Return the places of a ranking, also of one that is written "A > B = C"."""
+    if isinstance(value, str) and ">" in value:
+        return [place.split("=") for place in value.split(">")]
+    return value if isinstance(value, list) else []
 
 
 def _names(value: Any) -> list[str]:

@@ -35,6 +35,7 @@ _UNREAD = (
     "raise max_tokens, name the URL up to /v1, or choose a judge that follows the layout: what cannot be read is kept, too "
     "(`clawpipe judge report`)"
 )
+_NOTHING_SAID = "look at the endpoint, or name its URL up to /v1: such answers are asked for again"
 _SEEDS = 2**31  # endpoints refuse larger ones
 
 
@@ -104,7 +105,8 @@ class Poll:
             of = f" of {member.title}" if len(self.options.judges) > 1 else ""
             why = "".join(f"; {one}" for one in (self._away.get(place), unread) if one)
             what = f"{failed} of {self._questions} {self.what} have not one valid verdict{of}{why}"
-            raise BusyError(what, self.name, _UNREAD if unread else _AWAY)
+            fix = _NOTHING_SAID if all(vote.passing for vote in self._not_read(place)) else _UNREAD
+            raise BusyError(what, self.name, fix if unread else _AWAY)
 
     def cast(self, asked: JudgePrompt) -> list[tuple[Vote, float]]:
         """Return the votes on a question with their weights; a judge that did not answer has cast none."""
@@ -128,13 +130,16 @@ class Poll:
 
     def _unread(self, place: int) -> str:
         """Return a sentence about the answers of a judge that could not be parsed as verdicts; "" if all could."""
-        model = self.options.judges[place].model
-        unread = [vote for _, vote in sorted(self._votes.items()) if vote.value is None and vote.model == model]
+        unread = self._not_read(place)
         cut = sum(vote.reply_tokens >= self.options.max_tokens for vote in unread)
         if not unread:
             return ""
         text = " ".join(unread[0].raw.split())[:_QUOTED]
         return f"{len(unread)} answers cannot be read ({cut} end at max_tokens), such as {text!r}"
+
+    def _not_read(self, place: int) -> list[Vote]:
+        model = self.options.judges[place].model
+        return [vote for _, vote in sorted(self._votes.items()) if vote.value is None and vote.model == model]
 
     def _ballots(self, asked: JudgePrompt, about: str = "") -> Iterator[Ballot]:
         for place in range(len(self.options.judges)):

@@ -77,13 +77,21 @@ class _Page:
 
     def _record(self, form: Mapping[str, str], by: str) -> Decision:
         """Raises ClawpipeError: the form names no row, no decision, or an older state of the row."""
-        entry, action = self.queue.entry(form.get("row", "")), form.get("decision", "")
+        entry, action = self._entry(form.get("row", "")), form.get("decision", "")
         seen, turn, reason = _number(form.get("seen")), form.get("turn"), form.get("reason", "")
         if seen is None or (action != "edit" and action not in _VERDICTS):
             raise ConfigError("the form says neither what was seen nor what is decided")
         if action == "edit":
             return edit(self.home, self.queue, entry, form.get("text", ""), by, seen=seen, turn=_number(turn), reason=reason)
         return decide(self.home, self.queue, entry, _VERDICTS[action], by, seen=seen, reason=reason)
+
+    def _entry(self, row: str) -> Entry:
+        """Return a row that may have been forgotten since the page was shown."""
+        entry = self.queue.entry(row)
+        if not self.queue.is_there(entry):
+            self.queue = self.open_queue()
+            entry = self.queue.entry(row)
+        return entry
 
     def _rendered(self, show: str, done: str, wrong: str, status: int, by: str) -> Response:
         try:

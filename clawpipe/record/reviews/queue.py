@@ -123,6 +123,10 @@ class Queue:
             raise NotFoundError(what, word, "`clawpipe review list` shows them; name the same --config")
         return found[0]
 
+    def is_there(self, entry: Entry) -> bool:
+        """Whether the dataset of a row is still there; one of which rows were forgotten has another in its place."""
+        return self.store.has(entry.dataset)
+
     def text(self, entry: Entry) -> Row:
         """Return what a row says: a trajectory without its tokens, or the sides of a pair."""
         return next(self._texts(entry.dataset, [entry.row_id]))

@@ -16,6 +16,7 @@ from clawpipe.core.store.duck import session
 from clawpipe.data.forgotten.tombstones import REASON, Tombstones
 from clawpipe.data.importers.read.labels import Labels
 from clawpipe.data.ingest.intake.claims import Admitted, Claim, Claims, Name
+from clawpipe.data.ingest.intake.digests import DigestCounts, DigestSet
 from clawpipe.data.ingest.intake.repeats import Repeats
 from clawpipe.data.ingest.intake.rows import trajectory_id_of
 
@@ -61,14 +62,12 @@ class Namer:
 
     def __init__(self, trajectories: Known, items: Known) -> None:
         self._trajectories, self._items = trajectories, items
-        self._new: set[int] = set()  # hashes take a tenth of the memory of names
-        self._attempts: dict[int, int] = {}
-        self._copies: dict[bytes, int] = {}
-        self._lines: dict[tuple[str, bytes, int, bytes], int] = {}  # the first one with a task, content, rest and taught turns
+        self._new, self._attempts = DigestSet(), DigestCounts()
+        self.next_file()
 
     def next_file(self) -> None:
-        self._copies.clear()
-        self._lines.clear()
+        self._copies = DigestCounts()
+        self._said, self._lines = DigestSet(), DigestSet()  # what is said, and the same with the first line that says it
 
     def name(self, claim: Claim, grown: bool) -> Name | None:
         """Return the names of a conversation; None if it is stored already.
@@ -83,30 +82,25 @@ class Namer:
 
     def _is_repeated(self, content: bytes, claim: Claim, grown: bool) -> bool:
         """Whether another line holds the same conversation."""
-        line = claim.place[1]
-        first = self._lines.setdefault((claim.item_id, content, claim.rest, claim.taught), line)
+        said = hash((claim.item_id, content, claim.rest, claim.taught))
+        line = hash((said, claim.place[1]))
+        if self._said.add(said):
+            self._lines.add(line)
         is_plain = not claim.rest and _is_usual(claim.taught)
-        return first != line or (grown and is_plain and trajectory_id_of(content, 0) in self._trajectories)
+        return line not in self._lines or (grown and is_plain and trajectory_id_of(content, 0) in self._trajectories)
 
     def _trajectory_id(self, content: bytes, grown: bool) -> str:
         while True:
-            copies = self._copies.get(content, 0)
-            self._copies[content] = copies + 1
-            trajectory_id = trajectory_id_of(content, copies)
+            trajectory_id = trajectory_id_of(content, self._copies.count(int(content[:16], 16)))
             if not (grown and trajectory_id in self._trajectories):
                 return trajectory_id
 
     def _is_new(self, name: str) -> bool:
-        if hash(name) in self._new or name in self._trajectories:
-            return False
-        self._new.add(hash(name))
-        return True
+        return name not in self._trajectories and self._new.add(hash(name))
 
     def _attempt(self, item_id: str) -> int:
         """Return the number of earlier attempts at the item."""
-        before = self._attempts.get(hash(item_id), 0)
-        self._attempts[hash(item_id)] = before + 1
-        return self._items.count(item_id) + before
+        return self._items.count(item_id) + self._attempts.count(hash(item_id))
 
 
 def _is_usual(taught: bytes) -> bool:
@@ -130,7 +124,7 @@ class Admission:
         self._repeats = Repeats(store, rows)
         self._pairs = Known(store, files["preference_pairs"], "pair_id")
         self._items = Known(store, files["task_items"], "item_id")
-        self._new, self._ordinals = set[str](), 0
+        self._new, self._ordinals = DigestSet(), 0
         self._forgotten, self._forgotten_lines = forgotten, set[tuple[str, int]]()
         self.labels, self.repeated, self.refused = labels, 0, Counter[str]()
         self._file = ""
@@ -172,11 +166,9 @@ class Admission:
         self._forgotten_lines.add((file, line))
 
     def _is_new(self, name: str, known: Known) -> bool:
-        if name in self._new or name in known:
-            self.repeated += 1
-            return False
-        self._new.add(name)
-        return True
+        is_new = name not in known and self._new.add(hash(name))
+        self.repeated += not is_new
+        return is_new
 
     def _ordinal(self) -> int:
         self._ordinals += 1

@@ -13,7 +13,7 @@ class Claim(msgspec.Struct, array_like=True, gc=False):
     """The properties of a conversation that determine its names.
 
     Attributes:
-        content: digest of the record; None if the row has its names already.
+        content: hexadecimal digest of the record; None if the row has its names already.
         turns, whole: digests of the messages up to each turn, and of all; empty if the session has no name.
         taught: a byte for each turn: 1 if it is taught.
         prompt: the prompt, if there are labels.

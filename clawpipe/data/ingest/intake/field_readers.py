@@ -106,7 +106,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "seed": "clawpipe.learn.evaluation.heldout.heldout:results_of",
         **dict.fromkeys(("ended", "verdict", "error", "turn_rewards"), "clawpipe.play.environments.ending:Ending.from_row"),
         "origin": "clawpipe.record.lineage.trace:_sources",
-        "extra": "clawpipe.data.forgotten.find:_read_keys",
+        "extra": "clawpipe.data.forgotten.sources:read_keys",
     },
     "scores": {
         **dict.fromkeys(("trajectory_id", "turn", "scorer", "origin", "value", "success", "hints"), f"{_SQL}/10_join.sql"),

@@ -17,7 +17,7 @@ from clawpipe.core.basics.json_types import Row
 from clawpipe.core.contracts.logprobs import are_absent
 from clawpipe.core.contracts.schema import schema_of
 from clawpipe.core.conversation.messages import Message
-from clawpipe.data.forgotten.find import KEY, PARENT
+from clawpipe.data.forgotten.sources import KEY, PARENT
 from clawpipe.data.forgotten.tombstones import Tombstones
 from clawpipe.data.importers.read.labels import Label
 from clawpipe.data.importers.read.reading import Record, Refusal

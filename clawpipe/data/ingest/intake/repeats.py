@@ -18,6 +18,7 @@ from clawpipe.core.conversation.messages import Message
 from clawpipe.core.store.artifacts import Store
 from clawpipe.core.store.duck import session
 from clawpipe.data.ingest.intake.claims import Claim
+from clawpipe.data.ingest.intake.digests import DigestSet
 from clawpipe.data.ingest.intake.rows import messages_json
 from clawpipe.data.wire.histories import counts, said_in
 
@@ -37,15 +38,15 @@ class Repeats:
 
     def __init__(self, store: Store, files: Sequence[Path]) -> None:
         self._store, self._files = store, files
-        self._looked_up: set[int] = set()
-        self._turns: set[int] = set()  # digests of histories up to a turn that is taught
-        self._ends: set[int] = set()  # those up to a last turn
-        self._wholes: set[int] = set()  # digests of all messages and of what is taught
+        self._looked_up = DigestSet()
+        self._turns = DigestSet()  # of histories up to a turn that is taught
+        self._ends = DigestSet()  # of those up to a last turn
+        self._wholes = DigestSet()  # of all messages and of what is taught
 
     def known_turns(self, claims: Sequence[Claim]) -> list[list[int]]:
         """Return for each conversation the places of its taught turns that another one teaches already; none for an exact copy."""
         named = {name for one in claims if one.turns for name in (one.session, one.earlier) if name}
-        self._look_up({name for name in named if hash(name) not in self._looked_up})
+        self._look_up({name for name in named if self._looked_up.add(hash(name))})
         return [self._known(one) if one.turns else [] for one in claims]
 
     def _known(self, claim: Claim) -> list[int]:
@@ -57,12 +58,13 @@ class Repeats:
         return known
 
     def _add(self, turns: Sequence[int], whole: int, taught: bytes) -> None:
-        self._turns.update(compress(turns, taught))
-        self._ends.update(compress(turns[-1:], taught[-1:]))
+        for turn in compress(turns, taught):
+            self._turns.add(turn)
+        for end in compress(turns[-1:], taught[-1:]):
+            self._ends.add(end)
         self._wholes.add(hash((whole, taught)))
 
     def _look_up(self, sessions: set[str]) -> None:
-        self._looked_up |= set(map(hash, sessions))
         for name, user, messages, kinds in self._stored(sessions) if sessions and self._files else ():
             said = [Message.from_dict(message) for message in messages]
             turns, whole = turn_digests(name, user, said), whole_digest(name, user, messages_json(said))
@@ -83,7 +85,7 @@ def taught_turns(kinds: Sequence[str], replies: int) -> bytes:
     return mains[len(mains) - replies :]
 
 
-def _among(stored: set[int], turns: Sequence[int], taught: bytes) -> list[int]:
+def _among(stored: DigestSet, turns: Sequence[int], taught: bytes) -> list[int]:
     return [place for place, (turn, is_taught) in enumerate(zip(turns, taught, strict=False)) if is_taught and turn in stored]
 
 

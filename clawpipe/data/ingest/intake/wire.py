@@ -13,7 +13,7 @@ from clawpipe.data.importers.read.reading import COUNTERS, Reading
 from clawpipe.data.importers.sources.lines import Line, Place
 from clawpipe.data.ingest.intake.options import Options
 from clawpipe.data.ingest.intake.prepare import Made
-from clawpipe.data.privacy.redact import Search
+from clawpipe.data.privacy.suspects import Search
 
 _LENGTH = 8  # bytes of the length of a message
 _encode = msgspec.msgpack.encode

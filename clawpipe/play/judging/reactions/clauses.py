@@ -10,11 +10,16 @@ from dataclasses import dataclass, replace
 _MOST = 2000  # characters that are looked at
 _MOST_OF_LINE = 400
 _MOST_CLAUSES = 8
-_OPENING, _CLOSING = '"\u201c\u201e\u00ab\u300c\u300e', '"\u201c\u201d\u00bb\u300d\u300f'
+_OPENING, _CLOSING = '"\u201c\u201e\u00ab\u2039\u300c\u300e', '"\u201c\u201d\u00bb\u203a\u300d\u300f'
 QUOTE = "\u25a1"  # stands for what was quoted: a word that no list knows
-_STRAIGHT = str.maketrans({"\u2019": "'", "\u2018": "'", "\u2026": ".", "\u00bf": ". ", "\u00a1": ". "})
+_STRAIGHT = str.maketrans({"\u2019": "'", "\u2018": "'", "\u201a": "'", "\u2026": ".", "\u00bf": ". ", "\u00a1": ". "})
 _FENCE = re.compile(r"^\s*(?:```|~~~)")
-_NOT_SAID = re.compile(r"^\s*(?:>|\||at \S+\()")  # a quoted line, a row of a table, a line of a stack
+_NOT_SAID = re.compile(  # a quoted line, a row of a table, a line of a stack, a log or a test, a heading, a command, a comment
+    r"^\s*(?:>|\||at \S+\(|#+ |\$ |-- |//|\d{4}-\d\d-\d\d[T ]\d\d:\d\d|\w+ \w[\w.-]*/\S+\.\w)"
+)
+_SMALL_QUOTE = re.compile(r"(?<!\w)'(?=\w)(?:[^'\n]|(?<=\w)'(?=\w))*'(?!\w)")  # an apostrophe in a word ends none
+_SET = re.compile(r"\w ?=(?![DPpOo3](?!\w)) ?[\w']|\w\|\w|\w\(\w*\)")  # a=1, a|b, a(b): code that nobody marked
+_POINTS_UP = re.compile(r"^\s*(?:\^|\u2191)", re.MULTILINE)
 _AUTOMATIC = re.compile(r"^\s*(?:<|\[[^\]\n]{1,40}\]|\u3010|\{)")  # tags, [cron], [heartbeat], 【...】, JSON
 _CODE = re.compile(r"`[^`\n]*`")
 _LABEL = re.compile(r"[:\uff1a](?!\d|\))")
@@ -46,6 +51,17 @@ def said_by_user(text: str) -> str:
     return next(_own_lines(text), "")[:_MOST_OF_LINE]
 
 
+def said_later(text: str) -> str:
+    """Return the user's own lines after the first."""
+    _, *others = [*_own_lines(text[:_MOST].translate(_STRAIGHT)), ""]
+    return "\n".join(others)
+
+
+def points_up(text: str) -> bool:
+    """Whether a line begins with a sign that points at what stands above it."""
+    return _POINTS_UP.search(text) is not None
+
+
 def clauses_of(line: str) -> list[Clause]:
     """Return the first clauses of a line, up to a colon: what follows one is a text to work on, or what would have been right."""
     label = _LABEL.search(line)
@@ -75,6 +91,7 @@ def _without_quotes(text: str) -> str:
     """Return the text with a sign in place of quotations and code; a quotation that nobody closes goes on to the end."""
     pieces, place = [], 0
     text = _CODE.sub(QUOTE, text) if "```" not in text else text
+    text = _SET.sub(QUOTE, _SMALL_QUOTE.sub(QUOTE, text))
     while (start := next((at for at in range(place, len(text)) if text[at] in _OPENING), None)) is not None:
         pieces += [text[place:start], QUOTE]
         end = next((at for at in range(start + 1, len(text)) if text[at] in _CLOSING), len(text))

@@ -4,7 +4,8 @@ A clause is read from its beginning. It speaks to the answer if it begins with a
 if it has no other words than such as may stand beside a word of praise or blame ("this is really not bad"). So an adjective in the
 middle of something else is no verdict. Questions, requests, suppositions, quotations, code, pasted text and what programs write are
 not read, nor are languages without a list. What is set against something counts before it ("thanks, but ..."), and blame before
-praise. The time that it takes is linear in the text, of which it reads the first line.
+praise. It reads the first line, and whether later ones take back its praise, or ask about it. The time that it takes is linear in
+the text.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from clawpipe.core.conversation.messages import Message
-from clawpipe.play.judging.reactions.clauses import Clause, clauses_of, said_by_user
+from clawpipe.play.judging.reactions.clauses import Clause, clauses_of, points_up, said_by_user, said_later, words_of
 from clawpipe.play.judging.reactions.words import Kind, Lexicon, lexicons, signs
 
 PRAISE, BLAME = 1, -1
@@ -22,6 +23,7 @@ _VALUES: dict[Kind | None, int] = {"thanks": PRAISE, "praise": PRAISE, "good": P
 _FEWEST_ANNOUNCED = 3  # words of a sentence before a colon: "error:" and "wrong:" are names of what follows
 _END = 200  # characters of an answer in which it may ask
 _QUESTION_MARKS = ("?", "\uff1f")
+_LATER_LINES = 8  # that may take praise back
 _SARCASM = (" /s", " /sarcasm")  # at the end of a message
 
 
@@ -62,7 +64,26 @@ def read_reaction(text: str, answer: str = "") -> Reaction | None:
         text: the user's next message.
         answer: what the user reacts to: after a question of the assistant "no" is an answer.
     """
-    line, pictured = _without_pictures(said_by_user(text))
+    reaction, later = _read_line(said_by_user(text), answer), said_later(text)
+    if reaction is None or _is_pasted(later) or (reaction.sign == PRAISE and _blames(later)):
+        return None
+    return reaction
+
+
+def _blames(later: str) -> bool:
+    """Whether one of the lines after the first blames: "thanks", and below it "but it still crashes"."""
+    read = (_read_line(line, "") for line in later.splitlines()[:_LATER_LINES])
+    return any(one is not None and one.sign == BLAME for one in read)
+
+
+def _is_pasted(later: str) -> bool:
+    """Whether what follows a first line asks about a text, which that line then belongs to: "is this review positive?"."""
+    words = words_of(later)
+    return points_up(later) or any(one.place_of(one.pasted, words, range(len(words))) is not None for one in lexicons().values())
+
+
+def _read_line(said: str, answer: str) -> Reaction | None:
+    line, pictured = _without_pictures(said)
     clauses = clauses_of(line)
     answers = any(mark in answer[-_END:] for mark in _QUESTION_MARKS)
     languages = _languages(clauses)
@@ -96,7 +117,10 @@ def _without_pictures(line: str) -> tuple[str, set[int]]:
 
 
 def _with_pictures(says: _Read | None, pictured: set[int]) -> Reaction | None:
-    """Return what words and pictures come to: praise with a picture of blame is not meant, and blame may be said with a smile."""
+    """Return what words and pictures come to: praise with a picture of blame is not meant, and blame may be said with a smile.
+    Pictures of both alone say nothing."""
+    if says is None and len(pictured) > 1:
+        return None
     meant = pictured | ({says.sign} if says else set())
     return Reaction(min(meant), says.said if says and says.sign == min(meant) else "")
 
@@ -190,7 +214,7 @@ def _read(lexicon: Lexicon, clause: Clause, answers: bool) -> _Read:
     if clause.asks or lexicon.asks_or_supposes(words):
         return _Read()
     if lexicon.is_neutral(words):
-        return _Read(is_light=lexicon.at(words, 0)[1] == len(words), doubts=against)
+        return _Read(is_light=lexicon.at(words, 0)[1] == len(words) and not against, doubts=against)
     if lexicon.says_that_trouble_is_over(words):
         return _Read(PRAISE, " ".join(words), against=against)
     read = _begun(lexicon, words)

@@ -20,7 +20,7 @@ _SIGNS = "signs"
 Kind = Literal["light", "not", "good", "bad", "thanks", "praise", "blame", "neutral"]
 _KINDS: tuple[Kind, ...] = ("light", "not", "good", "bad", "thanks", "praise", "blame", "neutral")  # later ones win
 Phrase = tuple[str, ...]
-_BY_COMMAS = ("within", "asks", "but", "wanted", "troubles", "over", "ahead", "harm", "owns", "meant")  # lists of phrases
+_BY_COMMAS = ("within", "asks", "but", "wanted", "troubles", "over", "ahead", "harm", "owns", "meant", "pasted")  # lists of phrases
 _BY_SPACES = ("supposes", "now", "denies")  # lists of words
 
 
@@ -49,7 +49,8 @@ class Words(Block):
     ahead: str = Field(default="", description="in a clause of thanks: it thanks for what is still to come")
     harm: str = Field(default="", description="in a clause of thanks or praise: what it names did harm, so it is not meant")
     owns: str = Field(default="", description="words by which users own a mistake: what they meant is then no blame")
-    meant: str = Field(default="", description="words that say what was meant")
+    meant: str = Field(default="", description="words that say what was meant, or what was sent by mistake")
+    pasted: str = Field(default="", description="names of a text that was given, by which later lines ask about the first one")
 
 
 class Signs(Block):
@@ -79,6 +80,7 @@ class Lexicon:
     harm: frozenset[Phrase]
     owns: frozenset[Phrase]
     meant: frozenset[Phrase]
+    pasted: frozenset[Phrase]
     longest: int
 
     def at(self, words: Sequence[str], place: int) -> tuple[Kind | None, int]:
