@@ -1,5 +1,6 @@
 """The reader of reactions: the clause that speaks to the answer counts, and what is no reaction has no verdict."""
 
+import textwrap
 import time
 
 import pytest
@@ -281,8 +282,8 @@ def test_marks_at_the_end_do_not_change_the_verdict(text, marks):
 @given(SAID, st.lists(st.sampled_from([*PRAISE, *BLAME]), max_size=3), st.lists(st.sampled_from([*PRAISE, *BLAME]), max_size=3))
 @settings(deadline=None)
 def test_pasted_quotations_do_not_change_the_verdict(text, before, after):
-    quoted = [*(f"> {line}" for line in before), text, *(f"> {line}" for line in after)]
-    assert sign_of("\n".join(quoted)) == sign_of(text)
+    pasted = [textwrap.indent("\n".join(lines), "> ", lambda _: True) for lines in (before, after)]
+    assert sign_of("\n".join([pasted[0], text, pasted[1]])) == sign_of(text)
 
 
 @given(st.text(max_size=300))
