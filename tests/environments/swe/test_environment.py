@@ -268,6 +268,21 @@ def test_a_fault_of_swe_smith_is_planted(tmp_path: Path, needs_bubblewrap: None)
     assert played(world, task_of(smith).mending)[1] == 1.0
 
 
+@pytest.mark.slow
+def test_a_patch_of_a_binary_file_mends(tmp_path: Path, needs_bubblewrap: None):
+    """It lost its last line, which is empty, so that git refused it."""
+    commit = write_repository(work := tmp_path / "repositories" / "tally")
+    (work / "tally" / "data.bin").write_bytes(bytes(range(256)))
+    subprocess.run(["git", "-C", str(work), "add", "-A"], check=True)
+    added = subprocess.run(
+        ["git", "-C", str(work), "diff", "--cached", "--binary"], check=True, capture_output=True, text=True
+    ).stdout
+    new = row(commit, patch=PATCH + added)
+    world = opened(write_rows(tmp_path / "t.jsonl", new))
+    evidence, value, _, _ = played(world, task_of(new).mending)
+    assert (value, "GIT binary patch" in evidence["patch"]) == (1.0, True)
+
+
 def test_tasks_without_files_are_set_aside_and_told(tmp_path: Path):
     commit = write_repository(tmp_path / "repositories" / "tally")
     (tmp_path / "repositories" / "bad.bundle").write_bytes(b"no bundle")

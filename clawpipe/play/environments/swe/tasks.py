@@ -25,6 +25,7 @@ from clawpipe.play.environments.swe.patches import paths_of
 
 _FORMS = "JSON Lines, a JSON list, or Parquet"
 _SHOWN = 3  # reasons in a sentence
+_BINARY = "GIT binary patch"  # which ends with an empty line
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,8 @@ class Task:
     @property
     def mending(self) -> str:
         """The command that mends the fault."""
-        return f"git apply{' -R' if self.planted else ''} - <<'PATCH'\n{self.patch.rstrip(chr(10))}\nPATCH"
+        patch = self.patch.rstrip("\n") + ("\n\n" if _BINARY in self.patch else "\n")
+        return f"git apply{' -R' if self.planted else ''} - <<'PATCH'\n{patch}PATCH"
 
     @property
     def test_files(self) -> list[str]:
