@@ -1,4 +1,4 @@
-"""What a module holds that another Python imports: a user may edit it, and its version stays as it was."""
+"""Digests of the sources of modules that hold environments: a user may edit them without changing a version."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from clawpipe.core.store.plain_digests import sha256_once, sha256_plain
 from clawpipe.play.environments.interpreter import interpreter, own_variables
 
 _TO_ANSWER = 60.0  # seconds, on a busy machine
-# A module on top of others is found without importing anything.
+# `find_spec` of a top-level module imports nothing.
 _FIND = """
 import importlib.util, json, sys
 try:
