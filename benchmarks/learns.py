@@ -10,6 +10,7 @@ letters    the thirty lines of examples/agent/loop.py play, with a model of rand
            letter, so it shows that what programs leave can be learnt from, and nothing of what an agent can become
 shop       the thirty lines of learns_loop.py play, with SmolLM2: four tools behind HTTP, one of which has what a question asks for
 stories    SmolLM2 computes sums that are told as stories, in one step
+gui        SmolLM2 works on four pages of MiniWoB in Chromium
 
 Each night is one line of JSON, written when it ends, with the digest of the source that it ran: a run that was stopped goes on with
 the night that is missing, and a night that was killed is finished in its home. Seconds are from a shared machine and say little.
@@ -34,8 +35,13 @@ from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.play.environments.discovery import source_digest
 
 ROOT = Path(__file__).parents[1]
-CONFIGS = {"letters": "examples/agent/night.yaml", "shop": "benchmarks/learns_shop.yaml", "stories": "configs/reasoning.yaml"}
-ENVIRONMENTS = {"letters": "agent", "shop": "agent", "stories": "stories"}
+CONFIGS = {
+    "letters": "examples/agent/night.yaml",
+    "shop": "benchmarks/learns_shop.yaml",
+    "stories": "configs/reasoning.yaml",
+    "gui": "configs/gui.yaml",
+}
+ENVIRONMENTS = {"letters": "agent", "shop": "agent", "stories": "stories", "gui": "gui"}
 PORT = 18711  # of the shop: a night that is gone on with finds it where it was
 GAIN = 0.2
 
