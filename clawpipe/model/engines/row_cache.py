@@ -31,6 +31,11 @@ class Group:
         self.rows = list(rows)
         self._own: dict[int, Held] = {}
 
+    @property
+    def capacity(self) -> int:
+        """The tokens that its buffers have room for."""
+        return max((len(self.rows) * held.keys.shape[2] for held in self._own.values()), default=0)
+
     def reserve(self, capacity: int, key: Tensor, value: Tensor, layer: int) -> Held:
         """Return the layer's buffers, with room for `capacity` tokens per row; key (H_kv, N, D), value (H_kv, N, D_v)."""
         if layer not in self._own:
@@ -109,6 +114,11 @@ class RowCache:
         self.prefix_length, self.prefix = prefix_length, {} if prefix is None else prefix
         self.lengths = [0] * rows
         self._groups = [Group(range(rows))]
+
+    @property
+    def capacity(self) -> int:
+        """The tokens that the rows' buffers have room for."""
+        return sum(group.capacity for group in self._groups)
 
     def part(self, lengths: Sequence[int]) -> None:
         """Put rows of very different lengths apart, before they hold so many tokens."""
