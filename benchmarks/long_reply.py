@@ -24,7 +24,7 @@ from clawpipe.model.engines.base import Sampling
 from clawpipe.model.engines.embedded import EmbeddedEngine, RowConversations
 from clawpipe.model.policy.base import resolve_base
 
-TURNS, SAMPLING = 3, Sampling(temperature=0.8, max_new_tokens=6, stop_ids=frozenset())
+TURNS, SAMPLING = 3, Sampling(temperature=0.8, max_new_tokens=6, stop_ids=())
 WAYS = {"groups": row_cache._WASTED, "one_buffer": 1 << 60}  # pyright: ignore[reportPrivateUsage]
 
 

@@ -74,8 +74,8 @@ def _attend_rows(
         return _attend_group(layer, query[0], key[0], value[0], extras, cache, places[0]).unsqueeze(0)
     out = query.new_empty(1, query.shape[2], query.shape[1], value.shape[3])
     for place in places:
-        own = (flat[0][:, place.tokens] for flat in (query, key, value))
-        out[0, place.tokens] = _attend_group(layer, *own, extras, cache, place)
+        queries, keys, values = query[0][:, place.tokens], key[0][:, place.tokens], value[0][:, place.tokens]
+        out[0, place.tokens] = _attend_group(layer, queries, keys, values, extras, cache, place)
     return out
 
 

@@ -151,5 +151,7 @@ class RowCache:
             first = torch.tensor([ends[row] - counts[row] for row in rows]).repeat_interleave(number)
             slot, width = held[place] + column, int(number.max())
             reach = held[:, None] + torch.arange(width)
-            flat = (one.to(device) for one in (first + column, place, slot, column))
-            yield Placement(group, *flat, width, int(slot.max()) + 1, reach.to(device))
+            yield Placement(
+                group, (first + column).to(device), place.to(device), slot.to(device), column.to(device),
+                width, int(slot.max()) + 1, reach.to(device),
+            )  # fmt: skip
