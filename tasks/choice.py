@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clawpipe.core.config.methods import METHODS, MethodName
+from clawpipe.core.config.methods import MethodName
 from clawpipe.core.store.artifacts import Store
 from clawpipe.core.store.datasets import dataset_rows
 from clawpipe.core.store.home import Home
@@ -33,7 +33,7 @@ def compare_rounds(
     sampled = read_sampled(store, by_round, trajectories, scores, items)
     before, after = sampled.policies
     both = lengths(store, trajectories[0]), lengths(store, trajectories[-1])
-    signs = signs_between(before, after, both, METHODS[method])
+    signs = signs_between(before, after, both, method)
     gaming = signs_of_gaming(*(_judged(store, *made) for made in zip(trajectories, scores, strict=True)))
     return StepResult(
         rows_in=sampled.rollouts,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clawpipe.core.config.methods import METHODS, MethodName
+from clawpipe.core.config.methods import MethodName
 from clawpipe.learn.evaluation import drift
 from clawpipe.learn.evaluation.rounds import Asked, Measured, Tried
 from clawpipe.learn.evaluation.sampled import Length
@@ -16,7 +16,7 @@ Lengths = tuple[Length | None, Length | None]
 
 
 def signs_between(before: Measured, after: Measured, lengths: Lengths, method: MethodName = "grpo") -> list[str]:
-    return drift.signs_between(before, after, lengths, METHODS[method])
+    return drift.signs_between(before, after, lengths, method)
 
 
 def policy(number: int, **won: list[int]) -> Measured:
