@@ -78,7 +78,9 @@ def test_widths(name: str, width: int | None):
 
 
 @pytest.mark.parametrize(
-    "config", [{"hidden_size": 48}, {"text_config": {"hidden_size": 48}}, {"hidden_size": 48, "num_experts": 8}], ids=str
+    "config",
+    [{"hidden_size": 48}, {"text_config": {"hidden_size": 48}}, {"hidden_size": 48, "num_experts": 8}, {"n_embd": 48}],
+    ids=str,
 )
 def test_the_width_of_a_directory(tmp_path: Path, config: dict[str, Any]):
     (tmp_path / "config.json").write_text(json.dumps(config))
