@@ -65,6 +65,7 @@ class RoundsSoFar:
                 trajectories=[before[2].trajectories, own.trajectories],
                 scores=[before[2].scores, own.scores],
                 items=this.items,
+                method=this.config.train.method,
             )
             self.compared.append(compared)
         self.sampled.append((name, this.policy, own))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from clawpipe.core.config.methods import MethodName
 from clawpipe.core.store.artifacts import Store
 from clawpipe.core.store.datasets import dataset_rows
 from clawpipe.core.store.home import Home
@@ -20,9 +21,10 @@ from tasks.step import step
 
 @step()
 def compare_rounds(
-    policies: dict[str, ModelRef], trajectories: list[DatasetRef], scores: list[DatasetRef], items: DatasetRef
+    policies: dict[str, ModelRef], trajectories: list[DatasetRef], scores: list[DatasetRef], items: DatasetRef, method: MethodName
 ) -> StepResult:
-    """Look for signs between the rollouts of two rounds: `policies` by the round that trained each, the earlier one first.
+    """Look for signs between the rollouts of two rounds: `policies` by the round that trained each, the earlier one first. The
+    method says what to change.
 
     details["signs"] are early signs of a training that went wrong, details["gaming"] signs that a judge is gamed.
     """
@@ -30,7 +32,8 @@ def compare_rounds(
     by_round = {int(name.rpartition("-")[2]): policy for name, policy in policies.items()}
     sampled = read_sampled(store, by_round, trajectories, scores, items)
     before, after = sampled.policies
-    signs = signs_between(before, after, (lengths(store, trajectories[0]), lengths(store, trajectories[-1])))
+    both = lengths(store, trajectories[0]), lengths(store, trajectories[-1])
+    signs = signs_between(before, after, both, method)
     gaming = signs_of_gaming(*(_judged(store, *made) for made in zip(trajectories, scores, strict=True)))
     return StepResult(
         rows_in=sampled.rollouts,

@@ -98,3 +98,12 @@ def test_settings_that_mean_nothing_are_refused() -> None:
         Curation.model_validate({"part_weights": {"x": 1.0}})
     with pytest.raises(ValueError, match="compares parts of whole rewards"):
         Curation.model_validate({"advantage": "parts", "credit": "turn"})
+
+
+def test_a_part_of_weight_0_keeps_no_group(tables: Any) -> None:
+    scored(tables, "a", {"right": 1.0, "short": 0.0}, {"right": 1.0, "short": 1.0})
+    scored(tables, "b", {"right": 1.0, "short": 1.0}, {"right": 0.0, "short": 0.0})
+    result = tables.curate("grpo", advantage="parts", part_weights={"short": 0.0})
+    assert (tables.kept(result), result.filtered) == (["b-0", "b-1"], {"zero-variance group": 2})
+    nothing = tables.curate("grpo", advantage="parts", part_weights={"right": 0.0, "short": 0.0})
+    assert nothing.filtered == {"zero-variance group": 4}

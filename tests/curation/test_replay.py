@@ -118,3 +118,21 @@ def test_staleness_bounds_how_far_back_replay_goes(tables: Any) -> None:
 def test_replay_without_a_share_is_refused() -> None:
     with pytest.raises(ValueError, match="needs a share"):
         Sampling(replay_nights=3)
+
+
+def test_replayed_text_is_imitated_and_no_draw_of_tonight(tables: Any) -> None:
+    """Log-probs that tonight's policy gave to a text make no draw of it: beside its ratio no failure would stand."""
+    text: dict[str, Any] = {stream: [] for stream in ("token_ids", "loss_mask", "logprobs", "turns")}
+    text |= {"prompt_tokens": 0, "tokens": "none", "logprobs_kind": None, "policy_version": BEFORE, "group_id": f"b/{BEFORE}"}
+    scored = {"rendered_logprobs": [0.0] * 3 + [-0.5, -0.25], "rendered_policy": TONIGHT}
+    for index in range(2):
+        tables.rollout("a", index, float(index))
+    shown = {"rendered_ids": [1, 2, 3, 7, 8], "rendered_mask": [False] * 3 + [True] * 2}
+    tables.rollout("b", 0, 1.0, trajectory_id="old", kinds=["main"], **text | scored | shown)
+    tonight, before = (tables.publish("trajectories", part) for part in (tables.trajectories[:2], tables.trajectories[2:]))
+    scores, items = tables.publish("scores", tables.scores), tables.publish("task_items", tables.items)
+    config = Curation.model_validate({"sampling": {"replay": 0.5, "replay_nights": 1}})
+    given = {"versions": [TONIGHT, BEFORE], "earlier": 1, "earlier_items": [items]}
+    result = curate(tables.store, [tonight, before], [scores], items, config, "combine", **given)
+    [row] = [row for row in tables.rows(result) if row["trajectory_id"] == "old"]
+    assert (row["policy_version"], row["advantages"][3:]) == ("text", [1.0, 1.0])

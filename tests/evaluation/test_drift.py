@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from clawpipe.learn.evaluation.drift import signs_between
+from clawpipe.core.config.methods import MethodName
+from clawpipe.learn.evaluation import drift
 from clawpipe.learn.evaluation.rounds import Asked, Measured, Tried
 from clawpipe.learn.evaluation.sampled import Length
 
 UNKNOWN = (None, None)
+
+
+Lengths = tuple[Length | None, Length | None]
+
+
+def signs_between(before: Measured, after: Measured, lengths: Lengths, method: MethodName = "grpo") -> list[str]:
+    return drift.signs_between(before, after, lengths, method)
 
 
 def policy(number: int, **won: list[int]) -> Measured:
@@ -27,6 +35,8 @@ def test_a_slice_that_fell_is_named_with_what_to_change():
         "Slice 'calc' fell from 0.719 to 0.141 of its rollouts with the training of round 2: halve train.learning_rate, "
         "or set train.loss.kl_coef (0.05) to stay near the start."
     )
+    [sign] = signs_between(before, policy(2, calc=[1] * 8, price=[8] * 8), UNKNOWN, "dpo")  # which takes no kl_coef
+    assert "or double train.dpo.beta to stay near the start" in sign
 
 
 def test_a_fall_of_few_rollouts_is_no_sign():

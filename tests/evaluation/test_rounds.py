@@ -197,3 +197,10 @@ def test_a_slice_of_one_rollout_is_never_lost(first: dict, last: dict, before: i
     start, *trained = [Measured(number, f"policy-{number}", items) for number, items in enumerate(each)]
     choice = choose_round(start, trained, ALPHA)
     assert all("rare" not in rate.lost for rate in choice.rounds)
+
+
+def test_a_round_without_training_still_counts_as_a_round():
+    choice = choose_round(policy(0, BEFORE), [policy(1, BEFORE), policy(3, FIRST)], ALPHA)
+    assert (choice.round, choice.of) == (3, 3)
+    assert choice.reason.startswith("Round 3 of 3 is the candidate")
+    assert choose_round(policy(0, BEFORE), [Measured(3, "policy-3", {})], ALPHA).reason.startswith("Round 3 of 3")

@@ -78,7 +78,9 @@ def test_widths(name: str, width: int | None):
 
 
 @pytest.mark.parametrize(
-    "config", [{"hidden_size": 48}, {"text_config": {"hidden_size": 48}}, {"hidden_size": 48, "num_experts": 8}], ids=str
+    "config",
+    [{"hidden_size": 48}, {"text_config": {"hidden_size": 48}}, {"hidden_size": 48, "num_experts": 8}, {"n_embd": 48}],
+    ids=str,
 )
 def test_the_width_of_a_directory(tmp_path: Path, config: dict[str, Any]):
     (tmp_path / "config.json").write_text(json.dumps(config))
@@ -95,6 +97,7 @@ def a_night(**changes: Any) -> NightConfig:
         ({"model__base": "smollm2-135m-instruct"}, "train.learning_rate 0.0003, from .*width of 576 .measured.$"),
         ({"model__base": "Qwen/Qwen2.5-7B-Instruct"}, "train.learning_rate 0.00014, .*width of 3584 .not measured"),
         ({"model__base": "Qwen/Qwen2.5-7B-Instruct", "train__learning_rate": 1.4e-3}, "warning: .* is 10 times .*: 0.00014"),
+        ({"model__base": "Qwen/Qwen2.5-7B-Instruct", "train__learning_rate": 1e-6}, "warning: .* is 1/140 of .*: 0.00014; a night"),
         ({"train__adapter": "full", "train__learning_rate": 3e-4}, "warning: .* 10 times .* all weights"),
         ({"model__base": "nobody/no-such-model"}, "width is not known"),
     ],

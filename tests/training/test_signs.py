@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from clawpipe.learn.training.signs import signs_of
+from clawpipe.core.config.methods import METHODS, MethodName
+from clawpipe.core.config.training import Train
+from clawpipe.learn.training import signs
+
+
+def signs_of(rows: list[dict[str, float]], method: MethodName = "grpo") -> list[str]:
+    return signs.signs_of(rows, METHODS[method])
 
 
 def steps(**metrics: list[float]) -> list[dict[str, float]]:
@@ -61,3 +67,12 @@ def test_entropy_counts_where_half_of_it_is_gone(entropy: list[float], seen: boo
 def test_a_metric_that_some_steps_lack_is_read_where_it_is():
     rows = [{"ratio_max": 30.0}, {"loss": 1.0}, {"ratio_max": 25.0}]
     assert "30 in optimizer step 1 of 3" in signs_of(rows)[0]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_advice_names_settings_that_the_method_takes(method: MethodName):
+    [narrow] = signs_of(steps(entropy=[2.0, 0.5]), method)
+    for advice in (narrow, METHODS[method].stays_near):
+        setting = next(name for name in ("loss.kl_coef", "loss.entropy_coef", f"{method}.beta") if f"train.{name}" in advice)
+        block, field = setting.split(".")
+        assert Train.model_validate({"method": method, block: {field: 0.2}})

@@ -178,6 +178,16 @@ class Method:
         return self.judged and self.compares_with_start and not self.pairs
 
     @property
+    def stays_near(self) -> str:
+        """What holds the policy nearer to the night's start, as advice."""
+        return f"double train.{self.name}.beta" if self.compares_with_start else "set train.loss.kl_coef (0.05)"
+
+    @property
+    def stays_open(self) -> str:
+        """What keeps the policy's entropy up, as advice."""
+        return self.stays_near if "loss.entropy_coef" in self.idle else "set train.loss.entropy_coef (0.01)"
+
+    @property
     def dataset(self) -> str:
         """The dataset that curation makes for this method."""
         return "preference_pairs" if self.pairs else "samples"

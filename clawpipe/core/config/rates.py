@@ -23,7 +23,7 @@ from clawpipe.core.config.training import Lora, Train
 WIDTH, GAIN = 576, 32.0  # of the base and adapter with which the methods' own rates were found: SmolLM2-135M, alpha 32
 EXPONENT = {"lora": 0.43, "full": 0.92}
 FULL = 0.1  # training all weights takes a tenth of an adapter's rate at that width
-_LARGE = 10.0  # a set rate so many times the function's is pointed out
+_LARGE, _SMALL = 10.0, 0.01  # a set rate so many times the function's, or more or less of it, is pointed out
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,10 @@ class Rate:
     @property
     def is_large(self) -> bool:
         return self.value is not None and self.function is not None and round(self.value / self.function, 6) >= _LARGE
+
+    @property
+    def is_small(self) -> bool:
+        return self.value is not None and self.function is not None and round(self.value / self.function, 6) <= _SMALL
 
 
 def gain(lora: Lora) -> float:

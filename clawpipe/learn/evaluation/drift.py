@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import sqrt
 
+from clawpipe.core.config.methods import METHODS, MethodName
 from clawpipe.learn.evaluation.rounds import Measured, fallen_slices
 from clawpipe.learn.evaluation.sampled import Length
 
@@ -16,22 +17,23 @@ DRIFT = 1.5  # ratio of lengths: half as long again is more than another draw of
 ERRORS = 3.0  # standard errors beyond which lengths differ: once in 370 rounds by chance, though rollouts of an item are alike
 
 
-def signs_between(before: Measured, after: Measured, lengths: tuple[Length | None, Length | None]) -> list[str]:
+def signs_between(before: Measured, after: Measured, lengths: tuple[Length | None, Length | None], method: MethodName) -> list[str]:
     """Return a sentence for each sign that a round's training did harm, in a fixed order.
 
     Args:
         before: the policy that the last round sampled with.
         after: that of this round.
         lengths: of both rounds' rollouts; None where they are not known.
+        method: by which the round was trained.
     """
-    return [*_falls(before, after), *_drifts(*lengths)]
+    return [*_falls(before, after, method), *_drifts(*lengths)]
 
 
-def _falls(before: Measured, after: Measured) -> Iterator[str]:
+def _falls(before: Measured, after: Measured, method: MethodName) -> Iterator[str]:
     for name, (was, now) in fallen_slices(before, after, ALPHA).items():
         yield (
             f"Slice {name!r} fell from {was:.3f} to {now:.3f} of its rollouts with the training of round {after.round}: "
-            "halve train.learning_rate, or set train.loss.kl_coef (0.05) to stay near the start."
+            f"halve train.learning_rate, or {METHODS[method].stays_near} to stay near the start."
         )
 
 

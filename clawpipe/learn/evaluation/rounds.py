@@ -93,7 +93,7 @@ class Choice(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     round: int
-    of: int = Field(description="number of rounds that trained a policy")
+    of: int = Field(description="number of the last round that trained a policy")
     policy_version: str
     reason: str = Field(description="one sentence")
     all_lost: bool = Field(description="every round lost a slice")
@@ -120,9 +120,9 @@ def choose_round(start: Measured, trained: Sequence[Measured], alpha: float) -> 
     chosen = max(kept or [rate for rate in judged if rate.round == steadiest.round], key=_preference)
     return Choice(
         round=chosen.round,
-        of=len(trained),
+        of=trained[-1].round,
         policy_version=chosen.policy_version,
-        reason=_reason(chosen, judged, len(trained), bool(kept)),
+        reason=_reason(chosen, judged, trained[-1].round, bool(kept)),
         all_lost=not kept,
         level=measures.level,
         rounds=(measures.rates(start), *judged),
@@ -147,9 +147,9 @@ def _unmeasured(start: Measured, trained: Sequence[Measured]) -> Choice:
     last = trained[-1]
     return Choice(
         round=last.round,
-        of=len(trained),
+        of=last.round,
         policy_version=last.policy_version,
-        reason=f"Round {last.round} of {len(trained)} is the candidate, the last one: no verified rollout tells the rounds apart.",
+        reason=f"Round {last.round} of {last.round} is the candidate, the last one: no verified rollout tells the rounds apart.",
         all_lost=False,
         level=1.0,
         rounds=(),

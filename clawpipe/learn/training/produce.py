@@ -174,7 +174,7 @@ def train_policy(
     extras: dict[str, Ref] = {**kept}
     if night and request.is_gone_on_from:
         extras["optimizer"] = _publish_optimizer(store, outcome, night.course, policy)
-    result = _result(outcome, samples.rows, policy, extras)
+    result = _result(request, outcome, samples.rows, policy, extras)
     shutil.rmtree(run)
     return result
 
@@ -243,10 +243,10 @@ def _publish_optimizer(store: Store, outcome: Path, course: Course, policy: Mode
     return OptimizerRef(name=OPTIMIZER, digest=digest, parents=policy.parents, night=night, policy_version=version)
 
 
-def _result(outcome: Path, rows: int, policy: ModelRef, extras: dict[str, Ref]) -> StepResult:
+def _result(request: TrainRequest, outcome: Path, rows: int, policy: ModelRef, extras: dict[str, Ref]) -> StepResult:
     summary = _summary(outcome)
     steps = [json.loads(line) for line in (outcome / METRICS).read_text().splitlines()]
-    signs = signs_of(steps)
+    signs = signs_of(steps, request.config.spec)
     return StepResult(
         output=policy,
         extras=extras,

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from clawpipe.core.config.methods import Method
+
 RATIO = 20.0  # a token twenty times as likely as when it was sampled; the usual clip lets 1.28 count, dual clip 3
 KL = 0.5  # nats per token; nights that go well end below it even where a model learns from nothing (benchmarks/tiny.json: 0.45)
 KL_JUMP, KL_SMALL = 3.0, 0.1  # or: a step from which it is three times what it was before, where it is more than PPO stops at
@@ -15,12 +17,12 @@ ENTROPY = 0.5  # of the first step's: the policy chooses among the square root o
 Metrics = Mapping[str, float]
 
 
-def signs_of(steps: Sequence[Metrics]) -> list[str]:
+def signs_of(steps: Sequence[Metrics], method: Method) -> list[str]:
     """Return a sentence for each early sign in the metrics of a round's optimizer steps, in a fixed order.
 
     A metric that a method does not compute gives no sign.
     """
-    return [text for look in (_ratio_tail, _divergence, _narrowing) for text in look(steps)]
+    return [*_ratio_tail(steps), *_divergence(steps), *_narrowing(steps, method)]
 
 
 def _ratio_tail(steps: Sequence[Metrics]) -> Iterator[str]:
@@ -37,8 +39,8 @@ def _divergence(steps: Sequence[Metrics]) -> Iterator[str]:
     if worst and (worst["approx_kl"] > KL or _jumps(worst, steps)):
         yield (
             f"The approximate KL to the policy that sampled was {worst['approx_kl']:.2f} nats per token in optimizer step "
-            f"{_of(worst, steps)}: the rows no longer show what the policy does. Set train.max_kl to stop before, or lower "
-            "train.learning_rate or train.optimizer_steps."
+            f"{_of(worst, steps)}: the rows no longer show what the policy does. Set train.max_kl to stop before, lower "
+            "train.learning_rate, or take fewer optimizer steps."
         )
 
 
@@ -48,12 +50,12 @@ def _jumps(worst: Metrics, steps: Sequence[Metrics]) -> bool:
     return len(before) > 1 and worst["approx_kl"] > max(KL_SMALL, KL_JUMP * max(before))
 
 
-def _narrowing(steps: Sequence[Metrics]) -> Iterator[str]:
+def _narrowing(steps: Sequence[Metrics], method: Method) -> Iterator[str]:
     known = [step["entropy"] for step in steps if "entropy" in step]
     if len(known) > 1 and known[-1] < ENTROPY * known[0]:
         yield (
             f"Entropy fell from {known[0]:.3f} to {known[-1]:.3f} nats, below half: rollouts of an item become "
-            "alike and teach less. Set train.loss.entropy_coef (0.01), or lower train.learning_rate."
+            f"alike and teach less. Lower train.learning_rate, or {method.stays_open}."
         )
 
 

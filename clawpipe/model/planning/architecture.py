@@ -105,6 +105,7 @@ KNOWN = {  # by hub id without suffixes like `-instruct`, which do not change si
     "mistralai/mistral-7b": _shape(4096, 14336, 32, 32, 8, 32768),
 }
 _LARGEST = 1 << 40  # upper limit of every size
+_WIDTHS = ("hidden_size", "n_embd")  # the latter is gpt2's word
 _VARIANTS = ("-hf", "-chat", "-instruct", "-base", "-v0.3")
 
 
@@ -136,7 +137,8 @@ def width_of(name: str) -> int | None:
     if (known := KNOWN.get(_plain(name))) is not None:
         return known.hidden
     try:
-        return _size(_config_of(name), "hidden_size")
+        config = _config_of(name)
+        return _size(config, next((field for field in _WIDTHS if field in config), _WIDTHS[0]))
     except (ConfigError, ValueError):
         return None
 

@@ -14,15 +14,20 @@ def rate_of_night(config: NightConfig) -> Rate:
 
 
 def rate_notes(train: Train, rate: Rate) -> list[str]:
-    """Return where the rate comes from, and a warning where the one that is set is far above the function's."""
+    """Return where the rate comes from, and a warning where the one that is set is far from the function's."""
     if rate.function is None:
         return ["the base's width is not known before it is here, and train.learning_rate depends on it"] if not rate.value else []
-    if rate.is_large:
-        times = f"{rate.value / rate.function:.0f} times" if rate.value else ""
-        return [f"warning: train.learning_rate {rate.value:g} is {times} what {_source(train, rate)} suggest: {rate.function:g}"]
     if train.learning_rate:
-        return []
+        return _far_off(train, rate, train.learning_rate / rate.function)
     return [f"train.learning_rate {rate.function:g}, from {_source(train, rate)}"]
+
+
+def _far_off(train: Train, rate: Rate, times: float) -> list[str]:
+    if not rate.is_large and not rate.is_small:
+        return []
+    far = f"{times:.0f} times" if rate.is_large else f"1/{1 / times:.0f} of"
+    what = f"warning: train.learning_rate {rate.value:g} is {far} what {_source(train, rate)} suggest: {rate.function:g}"
+    return [what if rate.is_large else f"{what}; a night has few steps, and would hardly learn"]
 
 
 def _source(train: Train, rate: Rate) -> str:

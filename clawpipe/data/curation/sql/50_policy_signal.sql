@@ -6,7 +6,8 @@
 -- Filtered: rows without a signal from any term. A setting keeps zero-variance groups; their advantages are then 0.
 -- An episode that left several rows is one draw: it counts once in its group, and has one reward, the mean of its rows' rewards, and so
 -- one of each part.
--- Where parts of rewards are compared, it is enough that one of them differs: of (0, 1) and (1, 0) the sums are equal.
+-- Where parts of rewards are compared, it is enough that one of them differs: of (0, 1) and (1, 0) the sums are equal. A part of weight 0
+-- has no say.
 with several as (
     select group_id, episode, list_avg(list(reward order by trajectory_id)) as reward, min(trajectory_id) as first
     from previous where episode is not null group by group_id, episode
@@ -31,7 +32,11 @@ part_values as (
 ),
 part_spread as (
     select group_id, bool_or(varied) as varied from (
-        select group_id, differ(max(part.value), min(part.value)) as varied from part_values group by group_id, part.key
+        select
+            group_id,
+            differ(max(part.value), min(part.value))
+            and coalesce(list_extract($part_factors::double[], list_position($part_names::varchar[], part.key)), 1) > 0 as varied
+        from part_values group by group_id, part.key
     ) group by group_id
 ),
 spread as (

@@ -28,7 +28,7 @@ masked as (
     select * replace ([m and credit[turn[i]] is not null for m, i in loss_mask] as loss_mask) from payload
 )
 select
-    trajectory_id, item_id, case when $credit = 'turn' then trajectory_id else group_id end as group_id, coalesce(asked, case when not demonstration then policy_version end, 'text') as policy_version, renderer_digest, rollout_index,
+    trajectory_id, item_id, case when $credit = 'turn' then trajectory_id else group_id end as group_id, case when demonstration then 'text' else coalesce(asked, policy_version, 'text') end as policy_version, renderer_digest, rollout_index,
     token_ids,
     loss_mask,
     [case when loss_mask[i] then p else 0 end for p, i in logprobs] as logprobs,
