@@ -22,7 +22,7 @@ LINEAGE = "lineage.json"
 BEGUN = ("config.json", "night.json")  # night.json last: with it, the night is there
 ENDED = ("status.json", LINEAGE)  # the lineage last: with it, the night has a verdict; a report holds transcripts
 FRESH_SECONDS = 30.0  # for so long a process that lists nights again need not ask what others have written
-_SEEN = "nights-seen.json"
+_SEEN = "nights-seen.json"  # which write of each file this machine has seen
 _asked: dict[tuple[Home, str], float] = {}
 
 
@@ -72,11 +72,11 @@ def _bring(home: Home, shared: Objects, path: str) -> None:
 
 def _seen(home: Home) -> dict[str, str]:
     try:
-        found = json.loads((home.runs / f".{_SEEN}").read_bytes())
+        found = json.loads((home.root / _SEEN).read_bytes())
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
 
 
 def _keep_seen(home: Home, seen: Mapping[str, str]) -> None:
-    write_atomic(home.runs / f".{_SEEN}", json.dumps(seen).encode())
+    write_atomic(home.root / _SEEN, json.dumps(seen).encode())
