@@ -37,6 +37,7 @@ def test_methods_with_ratios_imitate_them_as_text(tables: Any, method: str) -> N
     assert (row["token_ids"], row["loss_mask"]) == ([1, 2, 3, 7, 8], [False] * 3 + [True] * 2)
     assert (row["logprobs"], row["advantages"]) == ([0.0] * 5, [0.0, 0.0, 0.0, 1.0, 1.0])
     assert result.details["demonstrations"] == 1
+    assert (result.details["success_rate"], result.details["reward_mean"]) == (0.25, 0.25)  # of what the policy did
 
 
 def test_no_rollout_is_compared_with_a_demonstration(tables: Any) -> None:

@@ -40,6 +40,7 @@ def test_replay_goes_to_the_slices_asked_least_tonight(tables: Any, share: float
     result = curate(tables.store, [tonight, before], [scores], items, config, "grpo", **given)
     told = [{"a": 0, "b9": 0, "c9": 1, "d9": 2}[row["item_id"]] for row in tables.rows(result)]
     assert tuple(map(told.count, range(3))) == counts
+    assert result.details["success_rate"] == 0.5  # tonight's
 
 
 @pytest.mark.parametrize(("share", "kept"), [(0.5, 4), (0.4, 2), (0.1, 0)])

@@ -93,8 +93,9 @@ def curate(
         extras: "quarantine", which captured trajectories were filtered, with the reason, if any were; the rows themselves stay
         where they are.
         details: steps (name, unit, rows_in, rows_out, filtered), groups, and where there are rows reward_mean, success_rate (of
-        every scored trajectory), tokens, trained_tokens, demonstrations, older_policies (rows of others than the newest); slices
-        (rows and share of the loss) if they are weighed; for dpo also groups_without_success and groups_without_failure.
+        every scored trajectory but demonstrations and what is replayed), tokens, trained_tokens, demonstrations, older_policies
+        (rows of others than the newest); slices (rows and share of the loss) if they are weighed; for dpo also
+        groups_without_success and groups_without_failure.
 
     Raises:
         ConfigError: unknown method, no versions although the settings need them, or tables that do not fit into `memory`.

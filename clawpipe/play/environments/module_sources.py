@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from clawpipe.core.store.plain_digests import sha256_once, sha256_plain
+from clawpipe.errors import ConfigError
 from clawpipe.play.environments.interpreter import interpreter, own_variables
 
 _TO_ANSWER = 60.0  # seconds, on a busy machine
@@ -31,7 +32,7 @@ def module_digest(module: str, python: str | None) -> str:
         python: that imports it; None: this one.
 
     Raises:
-        ConfigError: that Python does not start.
+        ConfigError: that Python does not start, or does not answer.
     """
     from clawpipe.core.store.source import file_digest  # which a user's Python need not have
 
@@ -50,12 +51,16 @@ def _place_of(module: str, python: str | None) -> tuple[str, tuple[str, ...]]:
 
     Raises:
         LookupError: there is none; which is asked again, since it may be installed meanwhile.
+        ConfigError: it was not told in time: rollouts under a key without the source would be taken for those of another one.
     """
     program, variables = (interpreter(python).path, own_variables()) if python else (sys.executable, None)
     asked = [program, "-c", _FIND, module]
     try:
         done = subprocess.run(asked, env=variables, capture_output=True, timeout=_TO_ANSWER, check=True)
         origin, folders = json.loads(done.stdout)
+    except subprocess.TimeoutExpired:
+        what = f"{program} did not say within {_TO_ANSWER:.0f} seconds where the module {module!r} lies"
+        raise ConfigError(what, "environment.name", "run it again when the machine is less busy") from None
     except (OSError, subprocess.SubprocessError, ValueError):
         origin, folders = "", []
     if not origin and not folders:
