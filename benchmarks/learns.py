@@ -57,9 +57,9 @@ def playing(homes: Path) -> Iterator[list[str]]:
         yield [f"environment.options.{name}={json.dumps(value)}" for name, value in options.items()]
 
 
-def night(task: str, seed: int, homes: Path, options: Sequence[str]) -> JsonObject:
-    """Run a night, or what is left of it, in a home of its own; return its line."""
-    settings = (f"seed={seed}", f"night={task}-{seed}", *options)
+def night(task: str, seed: int, homes: Path, options: Sequence[str], made: Sequence[str]) -> JsonObject:
+    """Run a night, or what is left of it, in a home of its own; return its line. `made` are settings of this machine."""
+    settings = (f"seed={seed}", f"night={task}-{seed}", *made, *options)
     words = [word for setting in settings for word in ("-o", setting)]
     command = [sys.executable, "-m", "clawpipe", "run", "--config", CONFIGS[task], *words, "--json"]
     env = os.environ | {"CLAWPIPE_HOME": str(homes / f"{task}-{seed}"), "PYTHONPATH": str(ROOT)}
@@ -103,7 +103,7 @@ def table(lines: Sequence[JsonObject]) -> str:
 def play(wanted: argparse.Namespace) -> None:
     for task, seed in list(missing(read(wanted.out), wanted.tasks, wanted.seeds)):
         with playing(wanted.homes) if task == "shop" else nullcontext([]) as made:
-            line = night(task, seed, wanted.homes, [*made, *wanted.options])
+            line = night(task, seed, wanted.homes, wanted.options, made)
         with wanted.out.open("a") as file:
             file.write(f"{json.dumps(line)}\n")
 

@@ -4,8 +4,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from clawpipe.model.engines import attention, embedded, row_cache
 from clawpipe.model.engines.base import Sampling
 from clawpipe.model.engines.embedded import ApartConversations, EmbeddedEngine, RowConversations, RowModel
+from clawpipe.model.engines.row_cache import Group
 from clawpipe.model.policy.base import resolve_base
 
 STOP = 0
@@ -117,3 +119,35 @@ def test_streaming_gives_the_same_turn(engine):
     prompt, sampling = prompts(1)[0], Sampling(1.0, 8, (STOP,))
     whole = engine.begin([prompt]).sample({0: 3}, sampling)[0]
     assert [token for token, _ in engine.begin([prompt]).stream(0, 3, sampling)] == whole.ids
+
+
+def played(engine, batch, long):
+    """Three turns of every row; before the second and third, some rows read much more than the others."""
+    conversations, turns, draw = engine.begin(batch), [], random.Random(3)
+    for number in range(3):
+        turns.append(conversations.sample({row: 10 * number + row for row in range(len(batch))}, Sampling(0.8, 4, ())))
+        read = {row: long if row in (1, 4 + number) else 2 + row for row in range(len(batch))}
+        conversations.extend({row: [draw.randrange(3, 200) for _ in range(count)] for row, count in read.items()})
+    return [(turn[row].ids, turn[row].logprobs) for turn in turns for row in range(len(batch))]
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "value"),
+    [(row_cache, "_WASTED", 8), (attention, "_MOST_SCORES", 64), (embedded, "_PASS", 40)],
+)
+def test_a_row_that_reads_much_changes_no_turn(engine, monkeypatch, module, name, value):
+    batch = [*prompts(6), prompts(1)[0] + [9] * 50, prompts(1)[0]]
+    whole = played(engine, batch, 60)
+    monkeypatch.setattr(module, name, value)
+    parted = played(engine, batch, 60)
+    assert [ids for ids, _ in parted] == [ids for ids, _ in whole]
+    for (_, first), (_, second) in zip(parted, whole, strict=True):
+        assert first == pytest.approx(second, abs=1e-4)
+
+
+def test_rows_of_about_one_length_stay_in_one_group():
+    assert [group.rows for group in Group(range(64)).parted([60 + row for row in range(64)])] == [[*range(64)]]
+    lengths = [2500 if row in (7, 9) else 40000 if row == 20 else 100 for row in range(64)]
+    groups = Group(range(64)).parted(lengths)
+    assert [group.rows for group in groups] == [[row for row in range(64) if row not in (7, 9, 20)], [7, 9], [20]]
+    assert sum(len(group.rows) * max(lengths[row] for row in group.rows) for group in groups) == sum(lengths)

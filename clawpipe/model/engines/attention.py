@@ -7,22 +7,17 @@ softmax attention over the concatenation of both, with what a family adds: a sli
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
+from clawpipe.model.engines.row_cache import Held, Placement, RowCache
+
 NAME = "clawpipe_rows"
-_GROW = 64
-
-
-class Held(NamedTuple):
-    """Keys (..., D) and values (..., D_v) of one layer."""
-
-    keys: Tensor
-    values: Tensor
+_MOST_SCORES = 1 << 26  # of a block of new tokens: 256 MB in float32, and some times that on the way
 
 
 class Extras(NamedTuple):
@@ -32,58 +27,6 @@ class Extras(NamedTuple):
     window: int | None
     softcap: float | None
     sinks: Tensor | None
-
-
-@dataclass
-class RowCache:
-    """Keys and values of a shared prefix and of `rows` continuations, by layer.
-
-    prefix: (H_kv, P, D); own: (R, H_kv, capacity, D); lengths: (R,) tokens held by each row beyond the prefix.
-    """
-
-    rows: int
-    prefix_length: int = 0
-    prefix: dict[int, Held] = field(default_factory=dict)
-    own: dict[int, Held] = field(default_factory=dict)
-    lengths: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))
-
-    def reserve(self, capacity: int, key: Tensor, value: Tensor, layer: int) -> Held:
-        """Return the layer's row buffers, with room for `capacity` tokens per row."""
-        if layer not in self.own:
-            self.own[layer] = Held(*(like.new_zeros(self.rows, like.shape[1], 0, like.shape[-1]) for like in (key, value)))
-        missing = capacity - self.own[layer].keys.shape[2]
-        if missing > 0:
-            room = -(-missing // _GROW) * _GROW
-            self.own[layer] = Held(*(nn.functional.pad(held, (0, 0, 0, room)) for held in self.own[layer]))
-        return self.own[layer]
-
-    def copy_rows(self, source: list[int]) -> None:
-        """Copy keys and values between rows: row r gets those of row `source[r]`."""
-        for layer in self.own.values():
-            for held in layer:
-                held.copy_(held[source])
-        self.lengths = self.lengths[source]
-
-
-@dataclass
-class Placement:
-    """Where the flat new tokens belong: row (N,), slot in that row (N,), and column among the row's new tokens (N,)."""
-
-    row: Tensor
-    slot: Tensor
-    column: Tensor
-    width: int
-    capacity: int
-    reach: Tensor  # (R, width) the slot of each row's new tokens
-    _hidden: dict[int | None, Tensor] = field(default_factory=dict)
-
-    def hidden(self, window: int | None, prefix: int) -> Tensor:
-        """Return a mask (R, width, T), True where a new token must not attend, over the last T of the prefix and slots."""
-        if window not in self._hidden:
-            reach = self.reach[:, :, None]
-            place = torch.arange(0 if window is None else -prefix, self.capacity, device=reach.device)
-            self._hidden[window] = place > reach if window is None else (place > reach) | (place <= reach - window)
-        return self._hidden[window]
 
 
 def attend_rows(
@@ -102,10 +45,10 @@ def attend_rows(
     cache: RowCache = kwargs["row_cache"]
     layer = int(module.layer_idx)  # pyright: ignore[reportArgumentType]
     extras = Extras(query.shape[-1] ** -0.5 if scaling is None else scaling, sliding_window, softcap, s_aux)
-    if kwargs.get("row_placement") is None:
+    if kwargs.get("row_places") is None:
         cache.prefix[layer] = Held(key[0], value[0])
         return _attend_prefix(query, key, value, extras), None
-    return _attend_rows(layer, query, key, value, extras, cache, kwargs["row_placement"]), None
+    return _attend_rows(layer, query, key, value, extras, cache, kwargs["row_places"]), None
 
 
 def _attend_prefix(query: Tensor, key: Tensor, value: Tensor, extras: Extras) -> Tensor:
@@ -124,31 +67,54 @@ def _attend_prefix(query: Tensor, key: Tensor, value: Tensor, extras: Extras) ->
 
 
 def _attend_rows(
+    layer: int, query: Tensor, key: Tensor, value: Tensor, extras: Extras, cache: RowCache, places: Sequence[Placement]
+) -> Tensor:
+    """Attend, group by group; each of them writes where its tokens stand in the flat sequence."""
+    if len(places) == 1:
+        return _attend_group(layer, query[0], key[0], value[0], extras, cache, places[0]).unsqueeze(0)
+    out = query.new_empty(1, query.shape[2], query.shape[1], value.shape[3])
+    for place in places:
+        own = (flat[0][:, place.tokens] for flat in (query, key, value))
+        out[0, place.tokens] = _attend_group(layer, *own, extras, cache, place)
+    return out
+
+
+def _attend_group(
     layer: int, query: Tensor, key: Tensor, value: Tensor, extras: Extras, cache: RowCache, place: Placement
 ) -> Tensor:
-    heads, kv_heads, width, size = query.shape[1], key.shape[1], place.width, query.shape[3]
-    own = cache.reserve(place.capacity, key, value, layer)
-    own.keys[place.row, :, place.slot] = key[0].transpose(0, 1)
-    own.values[place.row, :, place.slot] = value[0].transpose(0, 1)
-    keys, values = (held[:, :, : place.capacity] for held in own)  # (R, H_kv, T, D)
+    """Attend with a group's new tokens: query (H, N, D), key (H_kv, N, D), value (H_kv, N, D_v) -> (N, H, D_v)."""
+    own = place.group.reserve(place.capacity, key, value, layer)
+    own.keys[place.row, :, place.slot] = key.transpose(0, 1)
+    own.values[place.row, :, place.slot] = value.transpose(0, 1)
+    held = Held(*(buffer[:, :, : place.capacity] for buffer in own))
+    rows = query.new_zeros(len(place.group.rows), query.shape[0], place.width, query.shape[2])
+    rows[place.row, :, place.column] = query.transpose(0, 1)
+    hidden, prefix = place.hidden(extras.window, cache.prefix_length), cache.prefix.get(layer)
+    step = max(1, _MOST_SCORES // (rows.shape[0] * rows.shape[1] * (cache.prefix_length + place.capacity)))
+    blocks = zip(rows.split(step, dim=2), hidden.split(step, dim=1), strict=True)
+    out = [_attend_block(block, held, prefix, unseen, extras) for block, unseen in blocks]
+    return (out[0] if len(out) == 1 else torch.cat(out, dim=2))[place.row, :, place.column]
 
-    rows = query.new_zeros(cache.rows, heads, width, size)
-    rows[place.row, :, place.column] = query[0].transpose(0, 1)
-    rows = rows.view(cache.rows, kv_heads, -1, size)
-    scores = rows @ keys.transpose(-1, -2)
-    hidden = place.hidden(extras.window, cache.prefix_length)
-    if cache.prefix_length:
-        prefix = cache.prefix[layer]  # (H_kv, P, D)
-        flat = rows.transpose(0, 1).reshape(kv_heads, -1, size)
-        shared = (flat @ prefix.keys.transpose(-1, -2)).view(kv_heads, cache.rows, rows.shape[2], -1).transpose(0, 1)
-        weights = softmax_weights(torch.cat([shared, scores], dim=-1), hidden, heads, extras).to(query.dtype)
-        on_prefix, on_own = weights.split([cache.prefix_length, place.capacity], dim=-1)
-        mixed = on_prefix.transpose(0, 1).reshape(kv_heads, -1, cache.prefix_length) @ prefix.values
-        out = on_own @ values + mixed.view(kv_heads, cache.rows, rows.shape[2], -1).transpose(0, 1)
-    else:
-        out = softmax_weights(scores, hidden, heads, extras).to(query.dtype) @ values
-    out = out.reshape(cache.rows, heads, width, -1)
-    return out[place.row, :, place.column].unsqueeze(0)
+
+def _attend_block(rows: Tensor, own: Held, prefix: Held | None, hidden: Tensor, extras: Extras) -> Tensor:
+    """Attend with rows of new tokens (R, H, n, D) to their own keys (R, H_kv, T, D) and those of the prefix (H_kv, P, D).
+
+    Returns:
+        (R, H, n, D_v).
+    """
+    (count, heads, new, size), kv_heads = rows.shape, own.keys.shape[1]
+    rows = rows.reshape(count, kv_heads, -1, size)
+    scores = rows @ own.keys.transpose(-1, -2)
+    if prefix is None:
+        out = softmax_weights(scores, hidden, heads, extras).to(rows.dtype) @ own.values
+        return out.reshape(count, heads, new, -1)
+    length, flat = prefix.keys.shape[1], rows.transpose(0, 1).reshape(kv_heads, -1, size)
+    shared = (flat @ prefix.keys.transpose(-1, -2)).view(kv_heads, count, rows.shape[2], -1).transpose(0, 1)
+    weights = softmax_weights(torch.cat([shared, scores], dim=-1), hidden, heads, extras).to(rows.dtype)
+    on_prefix, on_own = weights.split([length, own.keys.shape[2]], dim=-1)
+    mixed = on_prefix.transpose(0, 1).reshape(kv_heads, -1, length) @ prefix.values
+    out = on_own @ own.values + mixed.view(kv_heads, count, rows.shape[2], -1).transpose(0, 1)
+    return out.reshape(count, heads, new, -1)
 
 
 def softmax_weights(scores: Tensor, hidden: Tensor, heads: int, extras: Extras) -> Tensor:

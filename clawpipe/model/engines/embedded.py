@@ -20,12 +20,14 @@ from torch import Tensor
 
 from clawpipe.core.config.quantization import Quantization
 from clawpipe.model.engines.adapters import Adapter, SideBySide, Span
-from clawpipe.model.engines.attention import NAME, Held, Placement, RowCache
+from clawpipe.model.engines.attention import NAME
 from clawpipe.model.engines.conversations import EmbeddedConversations
+from clawpipe.model.engines.row_cache import Held, Placement, RowCache
 from clawpipe.model.policy.forward import decoder_of, hidden_states, logits_of, replace_attention
 from clawpipe.model.policy.layout import Layout, context_of, layout_of
 from clawpipe.model.policy.load import load_policy, resolve_device
 
+_PASS = 16384  # new tokens in a pass; of more, each row's come a part at a time
 _CACHES = ("past_key_values", "cache_params")  # what families call theirs; with none, each token takes a pass over the whole row
 
 
@@ -49,10 +51,10 @@ class RowModel:
         """Return the last hidden states (N, d) of a single row of tokens (1, N)."""
         return self.hidden(tokens, torch.arange(tokens.shape[1]), RowCache(rows=0), None)
 
-    def hidden(self, tokens: Tensor, positions: Tensor, cache: RowCache, place: Placement | None) -> Tensor:
+    def hidden(self, tokens: Tensor, positions: Tensor, cache: RowCache, places: Sequence[Placement] | None) -> Tensor:
         """Return the last hidden states (N, d) of the tokens (1, N) of several rows."""
-        places = positions[None].to(self.device)
-        return hidden_states(self.model, tokens, position_ids=places, row_cache=cache, row_placement=place)[0]
+        numbers = positions[None].to(self.device)
+        return hidden_states(self.model, tokens, position_ids=numbers, row_cache=cache, row_places=places)[0]
 
 
 class RowConversations(EmbeddedConversations):
@@ -61,12 +63,7 @@ class RowConversations(EmbeddedConversations):
         self._rows = rows
         prefix = _common_prefix(prompts)
         with torch.inference_mode():
-            self._cache = RowCache(
-                rows=len(prompts),
-                prefix_length=len(prefix),
-                prefix=rows.prefix(prefix),
-                lengths=torch.zeros(len(prompts), dtype=torch.long, device=rows.device),
-            )
+            self._cache = RowCache(len(prompts), len(prefix), rows.prefix(prefix))
             self._prefill([tuple(prompt[len(prefix) :]) for prompt in prompts])
 
     def _prefill(self, own: list[tuple[int, ...]]) -> None:
@@ -74,6 +71,7 @@ class RowConversations(EmbeddedConversations):
         source = {ids: row for row, ids in reversed(list(enumerate(own)))}
         first = [source[ids] for ids in own]
         self._pending = {row: list(own[row][:-1]) for row in set(first) if len(own[row]) > 1}
+        self._cache.part([len(ids) - 1 for ids in own])
         if self._pending:
             self._compute(sorted(self._pending))
             self._cache.copy_rows(first)
@@ -86,26 +84,31 @@ class RowConversations(EmbeddedConversations):
         self._pending.setdefault(row, []).extend(ids)
 
     def _logits(self, active: list[int]) -> Tensor:
+        self._cache.part([held + len(self._pending.get(row, ())) for row, held in enumerate(self._cache.lengths)])
         return logits_of(self._rows.model, self._compute(active)).float()
 
     def _compute(self, active: list[int]) -> Tensor:
         """Run the pending tokens of the active rows; return the hidden states (len(active), d) of each row's last token."""
-        pending = [self._pending.pop(row) for row in active]
-        counts = torch.tensor([len(ids) for ids in pending])
-        rows = torch.tensor(active).repeat_interleave(counts)
-        column = torch.cat([torch.arange(count) for count in counts.tolist()])
-        device = self._rows.device
-        place = self._place(rows.to(device), column.to(device), int(counts.max()))
-        flat = torch.tensor([[token for ids in pending for token in ids]], device=device)
-        hidden = self._rows.hidden(flat, self._cache.prefix_length + place.slot, self._cache, place)
-        self._cache.lengths[active] += counts.to(device)
-        return hidden[counts.cumsum(0) - 1]
+        pending = {row: self._pending.pop(row) for row in active}
+        most = max(1, _PASS // len(pending)) if sum(map(len, pending.values())) > _PASS else self._context
+        last = dict[int, Tensor]()
+        while pending:
+            hidden = self._run({row: ids[:most] for row, ids in pending.items()})
+            last |= {row: hidden[place] for place, (row, ids) in enumerate(pending.items()) if len(ids) <= most}
+            pending = {row: ids[most:] for row, ids in pending.items() if len(ids) > most}
+        return torch.stack([last[row] for row in active])
 
-    def _place(self, rows: Tensor, column: Tensor, width: int) -> Placement:
-        held = self._cache.lengths
-        slot = held[rows] + column
-        reach = held[:, None] + torch.arange(width, device=slot.device)
-        return Placement(rows, slot, column, width, int(slot.max()) + 1, reach)
+    def _run(self, new: dict[int, Sequence[int]]) -> Tensor:
+        """Run one pass; return the hidden states (len(new), d) of each row's last new token."""
+        counts = {row: len(ids) for row, ids in new.items()}
+        places = self._cache.places(counts, self._rows.device)
+        held, prefix = self._cache.lengths, self._cache.prefix_length
+        positions = torch.tensor([prefix + held[row] + place for row, count in counts.items() for place in range(count)])
+        flat = torch.tensor([[token for ids in new.values() for token in ids]], device=self._rows.device)
+        hidden = self._rows.hidden(flat, positions, self._cache, places)
+        for row, count in counts.items():
+            held[row] += count
+        return hidden[torch.tensor([*counts.values()]).cumsum(0) - 1]
 
 
 def _common_prefix(prompts: Sequence[Sequence[int]]) -> tuple[int, ...]:

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
-from clawpipe.model.engines.attention import Extras, Held, attend_rows, softmax_weights
+from clawpipe.model.engines.attention import Extras, attend_rows, softmax_weights
+from clawpipe.model.engines.row_cache import Held
 
 NAME = "clawpipe_ragged"
 _GROW = 64  # tokens; a buffer has room for a multiple of this, at least an eighth of what it holds
