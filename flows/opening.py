@@ -26,7 +26,7 @@ from clawpipe.record.nights.forgetting import forgetting_warning
 from clawpipe.record.nights.journal import Journal, watcher
 from clawpipe.record.nights.judges import judges_of
 from clawpipe.record.nights.locks import if_alone, night_held
-from clawpipe.record.nights.machines import held, share_night
+from clawpipe.record.nights.machines import held
 from clawpipe.record.nights.past import earlier_evidence, past_rounds
 from clawpipe.record.nights.record import Incumbent, NightRecord, create_record, new_record, read_record
 from clawpipe.record.nights.status import NightStatus
@@ -62,15 +62,15 @@ def open_night(config: NightConfig, ledger_home: Home | None = None) -> Iterator
     store = open_store(home)
     with ExitStack() as stack:
         stack.enter_context(night_held(home, config.registry.model_name))
-        stack.enter_context(held(home, night_id(config)))
+        share = stack.enter_context(held(home, night_id(config)))
         with if_alone(home, config.registry.model_name) as is_alone:
             if is_alone:  # nights of other models may be reading what is outdated
                 store.sweep()
         clear_leftovers(home, night_id(config))
         _prepare_ledger(_tracking(home, config))
         record = _record(home, config, ledger_home or home)
-        share_night(home, record.night)
-        stack.callback(share_night, home, record.night)
+        share()
+        stack.callback(share)
         journal = Journal(NightStatus(night=record.night, run_dir=str(run_dir(home, record.night))), watcher())
         stack.enter_context(tracked_by(journal, record.resolve(config), _tracking(home, config), store, flow_run.id))
         stack.enter_context(reporting_to(journal))

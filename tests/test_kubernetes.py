@@ -100,11 +100,31 @@ def test_kustomize_builds_what_fits_the_schema():
     for manifest in found:
         kubernetes_validate.validate(manifest, VERSIONS[-1], strict=True)
         assert manifest["kind"] == "Namespace" or manifest["metadata"]["namespace"] == "clawpipe"
-    images = {one["image"] for pod in found if (spec := pod.get("spec", {}).get("template")) for one in spec["spec"]["containers"]}
     default = json.loads((BASE / "night-job.json").read_text())["variables"]["properties"]["image"]["default"]
-    assert images == {default, "postgres:17"}
+    assert images_in(found) == {default, "postgres:17"}
     policies = [one["spec"]["ingress"] for one in found if one["kind"] == "NetworkPolicy"]
     assert len(policies) == 2
+
+
+@pytest.mark.skipif(not shutil.which("kubectl"), reason="kustomize is part of kubectl")
+def test_the_overlay_of_the_page_sets_what_it_names(tmp_path: Path):
+    """Its image had the name that the base had replaced already: every pod kept the example's."""
+    page = (BASE.parents[1] / "docs" / "outgrow.md").read_text()
+    [overlay] = [block for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "../clawpipe/integrations" in block]
+    (tmp_path / "clawpipe").symlink_to(BASE.parents[1])
+    (tmp_path / "overlay").mkdir()
+    (tmp_path / "overlay" / "kustomization.yaml").write_text(overlay)
+    (tmp_path / "overlay" / "night.yaml").write_text("night: mine\n")
+    built = subprocess.run(["kubectl", "kustomize", str(tmp_path / "overlay")], capture_output=True, text=True, check=True).stdout
+    assert images_in(list(yaml.safe_load_all(built))) == {"my-registry/clawpipe:1", "postgres:17"}
+    assert all(
+        line in built for line in ("CLAWPIPE_SHARED: s3://my-bucket/agents/home", "SERVED: my-agent@champion", "night: mine")
+    )
+
+
+def images_in(found: list[Manifest]) -> set[str]:
+    pods = [spec for one in found if (spec := one.get("spec", {}).get("template"))]
+    return {container["image"] for pod in pods for container in pod["spec"]["containers"]}
 
 
 def test_what_a_pod_asks_for_is_there():

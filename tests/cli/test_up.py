@@ -112,7 +112,7 @@ def test_the_rest_stays_up_when_the_worker_dies(up):
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_deployed_night_has_a_run_that_can_be_stopped(up, monkeypatch: pytest.MonkeyPatch):
+def test_a_deployed_night_has_a_run_that_can_be_stopped(up, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """`pending` while it waits for its turn or its next try; once stopped, Prefect calls it Cancelled, and nothing of it runs."""
     monkeypatch.setenv("PREFECT_API_AUTH_STRING", "clawpipe:of-another-server")
     names = [f"{up.prefect}/deployments/name/nightly-retrain/{name}" for name in ("nightly", "on-demand")]
@@ -126,6 +126,11 @@ def test_a_deployed_night_has_a_run_that_can_be_stopped(up, monkeypatch: pytest.
     while not {run.id for run in list_runs(up.home, state="pending")} >= {*runs[1:]}:  # a busy server is not asked twice
         assert time.monotonic() < deadline
         time.sleep(0.2)
+    assert {run.id for run in list_runs(up.home, state="pending", model="clawpipe-tiny")} >= {*runs[1:]}
+    with monkeypatch.context() as shared:
+        shared.setenv("PREFECT_API_URL", up.prefect)
+        shared.setenv("PREFECT_API_AUTH_STRING", up.secret)
+        assert list_runs(Home(tmp_path / "other"), state="pending") == []
     assert stop_run(up.home, runs[2]).state == "stopped"
     assert stop_run(up.home, runs[1]).state == "stopped"  # it waits behind the first: the worker starts them in turn
     deadline = time.monotonic() + 120

@@ -171,6 +171,21 @@ def test_weights_that_vllm_exchanged_since_are_refused(opened, policy):
             wave(engine, 3)
 
 
+@pytest.mark.parametrize("ails", ["other weights", "another key", "no turns"])
+def test_one_that_is_not_what_it_was_is_left_out(opened, policy, ails, caplog):
+    """One of two ended the night, with whose answers nothing was wrong."""
+    expected = wave(open_engine(EngineSpec(), policy, "cpu"))
+    sick, well = (FakeVllm(Path(policy.base), weights="1") for _ in range(2))
+    with serving(sick) as first, serving(well) as second:
+        engine = opened("vllm", (first, second), policy)
+        engine.require(witness_of(policy))
+        sick.weights = "2" if ails == "other weights" else "1"
+        sick.key = "new" if ails == "another key" else ""
+        sick.faults.extend([fake_vllm.short] * (1000 if ails == "no turns" else 0))
+        assert wave(engine) == expected
+        assert f"{first} is left out" in caplog.text
+
+
 class Clock:
     """Time that passes where a test says so."""
 

@@ -123,7 +123,7 @@ def test_nobody_forgets_while_another_machine_is_at_work(machines, file, monkeyp
     with ingesting(one), pytest.raises(BusyError):
         compact_imports(two)
     with ExitStack() as locks:
-        hold_machines(locks)
+        hold_machines(one, locks)
         with pytest.raises(InUseError, match="a removal of data is run by process"):
             forget(two, Subject(user="ann"))
     assert read_tombstones(two).stones == ()

@@ -82,14 +82,14 @@ def test_a_field_of_the_body_goes_before_its_metadata():
     assert attribute({}, chat_of_messages(body), "k", None).session == "s-2"
 
 
-def test_an_unnamed_session_is_key_user_and_beginning():
+def test_an_unnamed_session_is_key_user_model_and_beginning():
     def session(**fields):
         return of(**fields).session
 
     later = [USER, {"role": "assistant", "content": "hi"}, {"role": "user", "content": "and now?"}]
     assert session() == session(messages=later)  # the same conversation, later
     others = [session(key="other"), session(user="ann"), session(messages=[{"role": "user", "content": "bye"}])]
-    assert len({session(), *others}) == 4
+    assert len({session(), session(model="other"), *others}) == 5
     assert of().session_from == "derived"
 
 

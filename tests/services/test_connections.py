@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import signal
 import socket
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -14,6 +17,34 @@ from clawpipe.core.services import connections
 from clawpipe.core.services.connections import AT_ONCE, MOST, BoundedServer, Connection, connections_beside
 from clawpipe.errors import ConfigError
 from clawpipe.serve.serving.access import listen
+
+STOPPED_TWICE = """
+import asyncio, contextlib, socket, sys, uvicorn
+from clawpipe.core.services.connections import BoundedServer
+
+async def app(scope, receive, send):
+    await receive()
+    print("up", flush=True)
+    await send({"type": "lifespan.startup.complete"})
+    await receive()
+    print("stops", flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
+    await send({"type": "lifespan.shutdown.complete"})
+
+listener = socket.create_server(("127.0.0.1", 0))
+with contextlib.suppress(KeyboardInterrupt):
+    BoundedServer(uvicorn.Config(app, lifespan="on", log_level="warning")).run([listener])
+"""
+
+
+def test_a_second_interrupt_is_no_traceback():
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen([sys.executable, "-c", STOPPED_TWICE], text=True, **pipes) as server:
+        for told in ("up", "stops"):
+            assert server.stdout.readline() == f"{told}\n"
+            server.send_signal(signal.SIGINT)
+        assert server.communicate("\n", timeout=120)[1] == ""
+    assert server.returncode == 0
 
 
 def test_a_client_that_reads_nothing_is_cut_off(monkeypatch):

@@ -7,8 +7,10 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx
@@ -80,6 +82,24 @@ def test_server_of_the_same_home_is_found_while_it_answers(prefect_server: str, 
     assert announced_url(copy) is None  # it is the other home's
     announce(home, f"http://127.0.0.1:{free_port()}/api")
     assert announced_url(home) is None
+
+
+class _Busy(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        time.sleep(2.5)
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None: ...
+
+
+def test_a_busy_server_of_the_home_is_there(home: Home):
+    """A night took it for dead, and started another one on the same database."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Busy) as busy:
+        threading.Thread(target=busy.serve_forever, daemon=True).start()
+        announce(home, url := f"http://127.0.0.1:{busy.server_port}/api")
+        assert announced_url(home) == url
+        busy.shutdown()
 
 
 def test_configured_api_keeps_the_users_prefect_settings(prefect_server: str, home: Home, monkeypatch: pytest.MonkeyPatch):

@@ -102,3 +102,11 @@ def test_brackets_in_a_label_or_a_url_are_no_pattern(monkeypatch, tmp_path):
     shared.create("nights/try [1]*-abc/night.json", b"{}")
     assert shared.all_in("nights/try [1]*-abc") == {"night.json": b"{}"}
     assert shared.all_in("nights/none") == {}
+
+
+def test_an_error_names_the_variable_that_was_set(tmp_path, monkeypatch):
+    """It said CLAWPIPE_STORE, which nobody had set."""
+    monkeypatch.setenv(VARIABLE, "s3://me:secret@bucket/home")
+    for ask in (lambda: shared_objects().names("nights"), lambda: open_store(Home(tmp_path)).remote.outdated()):
+        with pytest.raises(ConfigError, match=f"{VARIABLE} holds a password"):
+            ask()

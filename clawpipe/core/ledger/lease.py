@@ -27,8 +27,10 @@ _ASK_SECONDS = 0.5
 
 
 @contextmanager
-def lease(objects: Objects, path: str, what: str = "", waits: Callable[[str], None] | None = None) -> Iterator[None]:
+def lease(objects: Objects, path: str, what: str = "", waits: Callable[[str], None] | None = None) -> Iterator[Callable[[], bool]]:
     """Hold the lock. Without `what`, or with `waits`, wait for it as long as it takes.
+
+    Yields whether it is held still: who was halted for too long may have been taken for dead.
 
     Args:
         what: what the lock is of, to tell who holds it.
@@ -42,7 +44,7 @@ def lease(objects: Objects, path: str, what: str = "", waits: Callable[[str], No
     renewal = threading.Thread(target=_renew, args=(objects, f"{path}/{number:08}.alive", stop), daemon=True)
     renewal.start()
     try:
-        yield
+        yield lambda: not _is_overtaken(objects, path, number)
     finally:
         stop.set()
         renewal.join()
@@ -98,10 +100,14 @@ def _take(objects: Objects, path: str, number: int) -> bool:
     holder = f"{socket.gethostname()} {os.getpid()} {secrets.token_hex(8)}"  # containers may share names and numbers
     if not objects.create_own(mine, holder.encode()):
         return False
-    if any(name.isdigit() and int(name) > number for name in objects.names(path)):
+    if _is_overtaken(objects, path, number):
         objects.drop(mine)
         return False
     return True
+
+
+def _is_overtaken(objects: Objects, path: str, number: int) -> bool:
+    return any(name.isdigit() and int(name) > number for name in objects.names(path))
 
 
 def _renew(objects: Objects, path: str, stop: threading.Event) -> None:

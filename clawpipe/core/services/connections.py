@@ -7,6 +7,7 @@ import logging
 import resource
 import socket
 import time
+from types import FrameType
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -108,6 +109,11 @@ class BoundedServer(uvicorn.Server):
         await super().startup(sockets)
         for listener in sockets or ():
             listener.listen(WAITING)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Stop; a second Ctrl-C on the way would end in a traceback, and no sooner."""
+        if not self.should_exit:
+            super().handle_exit(sig, frame)
 
 
 class FewLines(logging.Filter):

@@ -43,6 +43,7 @@ _RETENTION = {
 }
 _DATABASE = ("PREFECT_SERVER_DATABASE_CONNECTION_URL", "PREFECT_API_DATABASE_CONNECTION_URL")
 _PATIENCE = ("PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT", "PREFECT_API_DATABASE_CONNECTION_TIMEOUT")
+_BUSY_SECONDS = 60.0  # in which the server of `clawpipe up` answers on a busy machine; one that has ended refuses at once
 _POSTGRES_SECONDS = 120  # Prefect's own 5 s end the server where a busy machine takes longer to connect
 # A server that runs for one night must not start what `clawpipe up` has scheduled, and knows nothing of its workers.
 _ONE_NIGHT = {
@@ -239,7 +240,7 @@ def announce(home: Home, url: str, mlflow_url: str = "") -> None:
 def announced_url(home: Home) -> str | None:
     """Return the API that `announce` recorded, if it still answers. In a copy of a home it is ignored."""
     url = announced(home, "api_url")
-    return url if url and answers(f"{url}/health") else None
+    return url if url and answers(f"{url}/health", _BUSY_SECONDS) else None
 
 
 def announced(home: Home, name: str) -> str | None:

@@ -19,7 +19,7 @@ from clawpipe.errors import BusyError
 
 _SECONDS = 10.0
 _POLL_SECONDS = 0.5
-_QUEUE = re.compile(r"nights-[0-9a-f]{12}-(.+)")  # of a home's nights for a model, see flows.deployments
+_QUEUE = re.compile(r"nights-([0-9a-f]{12})-(.+)")  # of a home's nights for a model, see flows.deployments
 _FAILED = ["FAILED", "CRASHED"]
 _ENDED = ["COMPLETED", *_FAILED, "CANCELLED"]
 _RAISED = "Flow run encountered an exception: "  # before the words of an error that ended a run before its night
@@ -39,6 +39,19 @@ class Deployed(NamedTuple):
         due = f"{self.next_run:%Y-%m-%d %H:%M} UTC" if self.next_run else "not scheduled"
         ended = f", last {self.last_state} at {self.last_end:%Y-%m-%d %H:%M} UTC" if self.last_end else ""
         return f"{self.name}: next {due}{ended}{f' ({self.why})' if self.why else ''}"
+
+
+class NightQueue(NamedTuple):
+    """What the name of a work queue says of the nights in it: the id of their home, and their model."""
+
+    home: str
+    model: str
+
+
+def night_queue(name: str | None) -> NightQueue | None:
+    """Return what the name of a work queue says; None if it is no queue of a home's nights."""
+    found = _QUEUE.fullmatch(name or "")
+    return NightQueue(*found.groups()) if found else None
 
 
 def deployed(home: Home, api_url: str) -> list[Deployed]:
@@ -89,7 +102,7 @@ def scheduler_error(log: Path) -> str | None:
 
 
 def _deployed(client: httpx.Client, deployment: JsonObject) -> Deployed:
-    identity, queue = deployment["id"], _QUEUE.fullmatch(deployment.get("work_queue_name") or "")
+    identity, queue = deployment["id"], night_queue(deployment.get("work_queue_name"))
     now = datetime.datetime.now(datetime.UTC).isoformat()  # a run that was due earlier waits for its turn
     waits = _first_run(client, identity, ["SCHEDULED"], "EXPECTED_START_TIME_ASC", expected_start_time={"after_": now})
     ended = _first_run(client, identity, _ENDED, "END_TIME_DESC")
@@ -98,7 +111,7 @@ def _deployed(client: httpx.Client, deployment: JsonObject) -> Deployed:
         _time(waits["expected_start_time"]) if waits else None,
         _time(ended["end_time"]) if ended else None,
         ended["state_name"] if ended else None,
-        queue[1] if queue else None,
+        queue.model if queue else None,
         _why(ended) if ended else None,
     )
 

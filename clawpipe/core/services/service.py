@@ -105,10 +105,10 @@ def rotate(logs: Path, limit: int = LOG_BYTES) -> None:
                 os.truncate(log, 0)
 
 
-def answers(url: str) -> bool:
-    """Return whether a GET of `url` is answered with 200 within 2 seconds."""
+def answers(url: str, within: float = 2.0) -> bool:
+    """Return whether a GET of `url` is answered with 200 within some seconds."""
     try:
-        with urllib.request.urlopen(url, timeout=2.0) as reply:
+        with urllib.request.urlopen(url, timeout=within) as reply:
             return reply.status == 200
     except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError):
         return False

@@ -34,7 +34,7 @@ def shared_objects() -> Objects | None:
         return None
     if not is_conditional(url):
         raise ConfigError("machines share a home in a storage with conditional writes", VARIABLE, "set it to s3:// or file:///")
-    return Objects(url)
+    return Objects(url, VARIABLE)
 
 
 def store_url() -> str | None:

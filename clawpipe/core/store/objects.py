@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import cast
@@ -71,6 +72,17 @@ class Objects(Remote):
             found = cast("dict[str, dict[str, int]]", self._fs.find(self._at(folder), detail=True))
         return {path.rpartition("/")[2]: entry["size"] for path, entry in found.items()}
 
+    def stamps(self, folder: str) -> dict[str, str]:
+        """Return for each object below a folder, by its path relative to it, a text that another write of it would change."""
+        with self._asked():
+            found = cast("dict[str, dict[str, object]]", self._fs.find(self._at(folder), detail=True))
+        return {path.removeprefix(f"{self._at(folder)}/"): _stamp(entry) for path, entry in sorted(found.items())}
+
+    def written(self, path: str) -> float:
+        """Return when an object was written, in seconds since 1970, by the storage's clock."""
+        with self._asked():
+            return self._fs.modified(self._at(path)).timestamp()
+
     def paths(self, folder: str) -> list[str]:
         """Return the paths of the objects below a folder, relative to it, sorted."""
         with self._asked():
@@ -95,3 +107,9 @@ class Objects(Remote):
 
     def _at(self, path: str) -> str:
         return f"{self._root}/{path}"
+
+
+def _stamp(entry: Mapping[str, object]) -> str:
+    """Return what a storage lists of an object that is of one write of it: S3's ETag, a file's time and number."""
+    known = ("size", "ETag", "mtime", "ino", "created")
+    return " ".join(str(entry[name]) for name in known if name in entry)

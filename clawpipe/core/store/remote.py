@@ -41,16 +41,19 @@ _REPAIR = "publish it again where its bytes or its inputs are: that puts whole f
 class Remote:
     """The artifacts below one URL. Backends are imported and opened at the first use.
 
+    Args:
+        variable: the environment's variable that says the URL, for messages.
+
     Every method raises BusyError where the storage does not answer, and ConfigError where it is not there, refuses the
     credentials, or needs a library that is not installed.
     """
 
-    def __init__(self, url: str) -> None:
-        self.url = url.rstrip("/")
+    def __init__(self, url: str, variable: str = VARIABLE) -> None:
+        self.url, self._variable = url.rstrip("/"), variable
 
     @cached_property
     def _place(self) -> tuple[AbstractFileSystem, str]:
-        return storage_at(self.url, VARIABLE, _WHAT)
+        return storage_at(self.url, self._variable, _WHAT)
 
     @property
     def _fs(self) -> AbstractFileSystem:
@@ -245,7 +248,9 @@ class Remote:
         except ClawpipeError:
             raise
         except FileNotFoundError as error:
-            raise ConfigError(f"the shared store is not there: {error}", self.url, f"make the bucket, or set {VARIABLE}") from error
+            raise ConfigError(
+                f"the shared store is not there: {error}", self.url, f"make the bucket, or set {self._variable}"
+            ) from error
         except PermissionError as error:
             fix = "set credentials that may list, read, write and delete there, in the variables that the storage's own tools read"
             raise ConfigError(f"the shared store refuses: {error}", self.url, fix) from error

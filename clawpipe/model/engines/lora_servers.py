@@ -23,7 +23,7 @@ from clawpipe.core.config.quantization import Quantization
 from clawpipe.errors import BusyError, ClawpipeError, ConfigError, DataError
 from clawpipe.model.engines.base import Completion, Sampling
 from clawpipe.model.engines.histories import Histories
-from clawpipe.model.engines.servers import Servers, Where, server_of, told
+from clawpipe.model.engines.servers import RefusedRequestError, Servers, Where, server_of, told
 from clawpipe.model.engines.witness import Witness
 
 _MODELS = "/v1/models"
@@ -67,8 +67,8 @@ class LoraServers(ABC):
         load, unload: its routes for adapters.
         to_load: how a server is started that loads adapters.
 
-    A server that does not answer is left out while others do, and comes back once it answers, holds the adapter, and shows that it
-    computes as the policy does (`require`).
+    A server that does not answer, refuses the key, or answers what is no turn of the policy, is left out while others are there. It
+    comes back once it answers, holds the adapter, and shows that it computes as the policy does (`require`).
 
     Raises:
         ConfigError: a server does not serve the base model by this name, or takes no adapter.
@@ -149,6 +149,9 @@ class LoraServers(ABC):
                 return self._turn(ids, seed, sampling, Where(at))
             except LostError as lost:
                 self._reload(lost.where, begun)
+            except (ConfigError, DataError) as error:
+                if at or isinstance(error, RefusedRequestError) or not self._evict(error):
+                    raise
         return self._turn(ids, seed, sampling, Where(at))
 
     @abstractmethod
@@ -228,6 +231,16 @@ class LoraServers(ABC):
                 if len(self._urls) == 1:
                     raise
                 self._servers.leave_out(url, error.what)
+
+    def _evict(self, error: ClawpipeError) -> bool:
+        """Leave out the server that an error is of. False if there is no other one."""
+        here = self._servers.balance.here()
+        url = next((one for one in self._urls if f"{error.where}/".startswith(f"{one}/")), None)
+        if url is None or not set(here) - {url}:
+            return False
+        if url in here:  # else another thread did
+            self._servers.leave_out(url, error.what)
+        return True
 
     def _compare(self, url: str) -> None:
         if witness := self._witness:

@@ -25,6 +25,7 @@ from clawpipe.errors import DataError, NotFoundError
 from clawpipe.play.recorded.notes import notes_of
 from clawpipe.record.lineage.record import Lineage, Node, read_lineage
 from clawpipe.record.lineage.traced import Dataset, Item, Reviewed, Source, Trace, TracedModel, Training, VersionTrace
+from clawpipe.record.nights.brought import look_for_nights
 from clawpipe.record.nights.files import list_nights, run_dir
 
 _TRAJECTORIES = {"samples": ["trajectory_id"], "preference_pairs": ["chosen_id", "rejected_id"]}  # columns with trajectory ids
@@ -100,6 +101,7 @@ def trace(home: Home, night: str, adapter: str) -> Trace:
         NotFoundError: the night has no lineage, or one without this adapter.
         DataError: a lineage is damaged.
     """
+    look_for_nights(home)
     graph, store = _Graph(home, night), open_store(home)
     made = graph.maker(adapter)
     if made is None:

@@ -27,8 +27,9 @@ from clawpipe.core.config.night import NightConfig
 from clawpipe.core.store.digests import sha256_json
 from clawpipe.core.store.home import Home
 from clawpipe.errors import ClawpipeError, ConfigError, DataError, NotFoundError
+from clawpipe.record.nights.brought import LINEAGE, look_for_nights
 
-LINEAGE, REPORT = "lineage.json", "report.html"
+REPORT = "report.html"
 DATE = "{date}"  # in a label
 _BEGAN = re.compile(rb'\s*\{\s*"began":\s*"([0-9T:.+-]+)"')  # the first field of a record: the rest need not be read
 _LONGEST = 255  # bytes of a file's name
@@ -94,7 +95,12 @@ def clear_leftovers(home: Home, night: str) -> None:
 
 
 def list_nights(home: Home) -> list[str]:
-    """Return the nights of this home in the order in which they began. A night that runs again keeps its place."""
+    """Return the nights of this home in the order in which they began. A night that runs again keeps its place.
+
+    Raises:
+        BusyError, ConfigError: machines share the home, and their storage cannot be reached.
+    """
+    look_for_nights(home)
     nights = [path.parent.name for path in home.runs.glob("*/night.json")]
     return sorted(nights, key=lambda night: (began(home, night), night))
 

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from clawpipe.core.ledger.lease import lease, unended
 from clawpipe.core.ledger.open import own_registry, registry_uri
-from clawpipe.core.store.files import write_atomic
 from clawpipe.core.store.home import Home
 from clawpipe.core.store.machines import VARIABLE, shared_objects
 from clawpipe.core.store.objects import Objects
 from clawpipe.errors import ConfigError
-from clawpipe.record.nights.files import LINEAGE, run_dir
+from clawpipe.record.nights.brought import BEGUN, ENDED, NIGHTS, bring_nights, have_seen
+from clawpipe.record.nights.files import run_dir
 
-_NIGHTS, _LEASES = "nights", "leases"
+_log = logging.getLogger(__name__)
+
+_LEASES = "leases"
 _REMOVAL = "locks/removal"
-_BEGUN = ("config.json", "night.json")  # night.json last: with it, the night is there
-_ENDED = ("status.json", LINEAGE)  # the lineage last: with it, the night has a verdict; a report holds transcripts
 
 
 @contextmanager
-def held(home: Home, night: str) -> Iterator[None]:
+def held(home: Home, night: str) -> Iterator[Callable[[], None]]:
     """Hold a night against the other machines of the home for the length of the block, and know what they know of all nights.
+
+    Yields what lets the other machines find what the night has settled when it began, and how it ended. Where another machine has
+    taken the night over, since this one was halted, it says so in the log, and leaves there what that one writes.
 
     Raises:
         InUseError: another machine runs the night.
@@ -31,18 +35,18 @@ def held(home: Home, night: str) -> Iterator[None]:
     """
     shared = shared_objects()
     if shared is None:
-        yield
+        yield lambda: None
         return
     _require_registry(home)
-    with lease(shared, f"{_LEASES}/{night}", f"the night {night}"):
+    with lease(shared, f"{_LEASES}/{night}", f"the night {night}") as is_held:
         with lease(shared, _REMOVAL):  # whoever removes data looks for nights once it has said so: one of the two sees the other
             pass
         bring_nights(home, shared)
-        yield
+        yield lambda: _share(home, shared, night) if is_held() else _log.warning("another machine has taken over %s", night)
 
 
-def hold_machines(locks: ExitStack) -> None:
-    """Hold a home against the nights of its other machines until `locks` are given back.
+def hold_machines(home: Home, locks: ExitStack) -> None:
+    """Hold a home against the nights of its other machines until `locks` are given back, and know what they know of all nights.
 
     Raises:
         InUseError: another machine runs a night, or removes data.
@@ -52,29 +56,15 @@ def hold_machines(locks: ExitStack) -> None:
         locks.enter_context(lease(shared, _REMOVAL, "a removal of data"))
         for night in unended(shared, _LEASES):
             locks.enter_context(lease(shared, f"{_LEASES}/{night}", f"the night {night}"))
+        bring_nights(home, shared)
 
 
-def bring_nights(home: Home, shared: Objects) -> None:
-    """Copy the records of nights that other machines ran into this home; of a night that both have, what is shared is newer."""
-    for night in shared.folders(_NIGHTS):
-        found = shared.all_in(f"{_NIGHTS}/{night}")
-        for name in (*_BEGUN, *_ENDED):
-            file = run_dir(home, night) / name
-            if name in found and not (file.exists() and file.read_bytes() == found[name]):
-                write_atomic(file, found[name])
-
-
-def share_night(home: Home, night: str) -> None:
-    """Let the other machines of the home find what a night has settled when it began, and how it ended.
-
-    Raises:
-        BusyError: the storage does not answer.
-    """
-    if shared := shared_objects():
-        for name in (*_BEGUN, *_ENDED):
-            file = run_dir(home, night) / name
-            if file.exists():
-                shared.put(f"{_NIGHTS}/{night}/{name}", file.read_bytes())
+def _share(home: Home, shared: Objects, night: str) -> None:
+    for name in (*BEGUN, *ENDED):
+        file = run_dir(home, night) / name
+        if file.exists():
+            shared.put(f"{NIGHTS}/{night}/{name}", file.read_bytes())
+    have_seen(home, shared, night)
 
 
 def _require_registry(home: Home) -> None:

@@ -15,6 +15,7 @@ from clawpipe.core.store.home import Home
 from clawpipe.core.store.refs import Ref, StepResult
 from clawpipe.errors import ClawpipeError, NotFoundError
 from clawpipe.learn.evaluation.rounds import Choice
+from clawpipe.record.nights.brought import look_for_nights
 from clawpipe.record.nights.files import list_nights, model_of, parsed, run_dir
 
 
@@ -163,6 +164,7 @@ def read_status(home: Home, night: str) -> NightStatus:
         NotFoundError: the night never ran here.
         DataError: the file is damaged.
     """
+    look_for_nights(home)
     path = run_dir(home, night) / "status.json"
     if not path.exists():
         raise NotFoundError(f"no night {night!r}", str(home.runs), "`clawpipe status` lists the nights of this home")

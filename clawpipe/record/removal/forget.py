@@ -76,7 +76,7 @@ def forget(home: Home, subject: Subject, *, dry_run: bool = False, today: dateti
     date = (today or datetime.date.today()).isoformat()
     others = [Home(path) for path in sorted(home.root.glob("sweeps/*/home-*")) if path.is_dir()]
     with ExitStack() as locks:
-        hold_machines(locks)
+        hold_machines(home, locks)
         locks.enter_context(no_other_machine_ingests())
         for one in (home, *others):
             lock_home(one, locks)

@@ -6,18 +6,26 @@ Prefect's own client takes seconds to import, more than a list may take; so its 
 from __future__ import annotations
 
 import datetime
+import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import httpx
 
 from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.core.config.load import load_config, shipped
 from clawpipe.core.services.csrf import with_token
 from clawpipe.core.services.prefect_server import announced_url, configured_url
+from clawpipe.core.services.schedules import NightQueue, night_queue
 from clawpipe.core.services.secret import home_secret
 from clawpipe.core.store.home import Home
+from clawpipe.core.store.identity import home_id
+from clawpipe.errors import ClawpipeError
 from clawpipe.record.runs.record import Run
+
+_log = logging.getLogger(__name__)
 
 FLOW = "nightly-retrain"
 _WAITING, _AGAIN = ("SCHEDULED", "PENDING"), "AwaitingRetry"  # types of states, and a name
@@ -26,16 +34,18 @@ _ANSWER_SECONDS = 5.0
 
 
 def waiting_runs(home: Home) -> list[Run]:
-    """Return the runs of nights that Prefect has queued and nobody has started, the one that is due last first.
+    """Return the runs of this home's nights that Prefect has queued and nobody has started, the one that is due last first.
 
     Among them are those that found the home in use and try again later. Runs that a schedule plans for later are no runs yet.
-    A server that does not answer queues nothing.
+    Of a server that does not answer none are known, which is said in the log.
     """
     try:
         with _api(home) as client:
-            return [] if client is None else [_run(found) for found in _queued(client)]
-    except httpx.HTTPError:
+            queued = [] if client is None else [(found, night_queue(found.get("work_queue_name"))) for found in _queued(client)]
+    except httpx.HTTPError as error:
+        _log.warning("the Prefect server does not answer, so runs that wait there are not known: %s", type(error).__name__)
         return []
+    return [_run(found, queue) for found, queue in queued if queue is None or queue.home == home_id(home)]
 
 
 def cancel(home: Home, flow_run: str, message: str) -> bool:
@@ -91,15 +101,24 @@ def _runs(client: httpx.Client, wanted: JsonObject) -> list[JsonObject]:
     return client.post("/flow_runs/filter", json=query).raise_for_status().json()
 
 
-def _run(found: JsonObject) -> Run:
+def _run(found: JsonObject, queue: NightQueue | None) -> Run:
     parameters = found.get("parameters") or {}
+    config, overrides = str(parameters.get("config", "")), [str(word) for word in parameters.get("overrides") or []]
     return Run(
         id=found["id"],
         flow_run=found["id"],
-        config=str(parameters.get("config", "")),
-        overrides=[str(word) for word in parameters.get("overrides") or []],
+        model=_model(config, overrides) or (queue.model if queue else ""),
+        config=config,
+        overrides=overrides,
         started_by="deployment",
         started=str(found["expected_start_time"])[:19] + "+00:00",
         state="pending",
         why=f"{found['name']} waits in Prefect: {found['state']['name']}",
     )
+
+
+def _model(config: str, overrides: list[str]) -> str | None:
+    """Return the model of a run's settings; None if they cannot be read, as on another machine."""
+    with suppress(ClawpipeError):
+        return load_config(shipped(Path(config)), overrides).registry.model_name
+    return None

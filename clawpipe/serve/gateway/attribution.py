@@ -1,8 +1,8 @@
 """Determine the session, user and turn type of a request.
 
-A client says so in headers or in fields of the body. Else the session is derived from the key and the conversation's beginning, so
-two conversations never share one session only because nobody named them; and the turn type from how agents begin turns that no user
-asked for. What a conversation says can only make its turn a side turn, never a main one.
+A client says so in headers or in fields of the body. Else the session is derived from the key, the model that is asked for and the
+conversation's beginning, so two conversations never share one session only because nobody named them; and the turn type from how
+agents begin turns that no user asked for. What a conversation says can only make its turn a side turn, never a main one.
 """
 
 from __future__ import annotations
@@ -88,10 +88,10 @@ def _session(headers: Mapping[str, str], body: JsonObject, key: str, user: str |
 
 def _derived(body: JsonObject, key: str, user: str | None) -> str:
     """Return a session id of the conversation's beginning: all up to the first user message but system prompts, into which agents
-    write the time, and which do not count when turns are compared either."""
+    write the time, and which do not count when turns are compared either. Two agents that begin alike ask for two models."""
     messages = [one for one in body["messages"] if counts(_object(one).get("role"))]
     first = next((place for place, one in enumerate(messages) if _object(one).get("role") == "user"), len(messages))
-    beginning = orjson.dumps([key, user, [_said(one) for one in messages[: first + 1]]])
+    beginning = orjson.dumps([key, user, body.get("model"), [_said(one) for one in messages[: first + 1]]])
     return f"derived-{hashlib.sha256(beginning).hexdigest()[:32]}"
 
 
