@@ -43,7 +43,7 @@ _RETENTION = {
 }
 _DATABASE = ("PREFECT_SERVER_DATABASE_CONNECTION_URL", "PREFECT_API_DATABASE_CONNECTION_URL")
 _PATIENCE = ("PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT", "PREFECT_API_DATABASE_CONNECTION_TIMEOUT")
-_BUSY_SECONDS = 60.0  # in which the server of `clawpipe up` answers on a busy machine; one that has ended refuses at once
+_BUSY_SECONDS = 20.0  # in which the server of `clawpipe up` answers on a busy machine; one that has ended refuses at once
 _POSTGRES_SECONDS = 120  # Prefect's own 5 s end the server where a busy machine takes longer to connect
 # A server that runs for one night must not start what `clawpipe up` has scheduled, and knows nothing of its workers.
 _ONE_NIGHT = {
