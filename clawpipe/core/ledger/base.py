@@ -37,7 +37,7 @@ class Ledger(Protocol):
         """Return a name that no other ledger has; it is drawn on first use."""
         ...
 
-    def lock(self, what: str) -> AbstractContextManager[None]:
+    def lock(self, what: str) -> AbstractContextManager[object]:
         """Hold the lock of this name; wait for it as long as it takes. A killed holder's lock is free again by itself."""
         ...
 

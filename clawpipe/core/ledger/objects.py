@@ -48,7 +48,7 @@ class ObjectLedger(SharedLedger):
     def where(self) -> str:
         return self._objects.url
 
-    def lock(self, what: str) -> AbstractContextManager[None]:
+    def lock(self, what: str) -> AbstractContextManager[object]:
         """Hold a lock file on a disk; elsewhere a lease that its holder renews."""
         if path := self._objects.flock(f"locks/{what}.lock"):
             return disk_lock(path, what)

@@ -151,7 +151,7 @@ def ingesting(home: Home, wait: bool = False, waits: Callable[[str], None] | Non
         yield
 
 
-def no_other_machine_ingests(wait: bool = False, waits: Callable[[str], None] | None = None) -> AbstractContextManager[None]:
+def no_other_machine_ingests(wait: bool = False, waits: Callable[[str], None] | None = None) -> AbstractContextManager[object]:
     """Hold the home's logs against other machines; arguments and errors: see `ingesting`."""
     shared = shared_objects()
     if shared is None:
