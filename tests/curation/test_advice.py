@@ -15,7 +15,7 @@ NO_SETTING = {"duplicate", "trajectory given twice", "pair given twice"}  # the 
 
 
 def test_every_reason_that_curation_gives_has_a_remedy() -> None:
-    reasons = set(re.findall(r"(?:then|else) '([a-z][^']+)'(?! *then)", SQL)) - {"rendered", "completed", "truncated"}
+    reasons = set(re.findall(r"(?:then|else) '([a-z][^']+)'(?! *then)", SQL)) - {"rendered", "text", "completed", "truncated"}
     assert len(reasons) > 30
     unknown = remedy("no reason at all", "grpo")
     assert {reason for reason in reasons if remedy(reason, "grpo") == unknown} <= NO_SETTING

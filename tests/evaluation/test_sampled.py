@@ -154,6 +154,7 @@ def test_compare_rounds_sees_longer_rollouts(store: Store):
         trajectories=[before[0], after[0]],
         scores=[before[1], after[1]],
         items=items(store),
+        method="grpo",
     )
     assert (result.rows_in, result.rows_out, result.filtered) == (17, 16, {"not verified": 1})
     [sign] = result.details["signs"]
