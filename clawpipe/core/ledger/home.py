@@ -31,7 +31,7 @@ class HomeLedger:
     def identity(self) -> str:
         return f"home:{home_id(self._home)}"
 
-    def lock(self, what: str) -> AbstractContextManager[None]:
+    def lock(self, what: str) -> AbstractContextManager[object]:
         return exclusive(self._home.locks / f"{what}.lock", f"the ledger of {what}", wait=True)
 
     def read(self, log: str, kind: type[Entry]) -> Logged[Entry]:
