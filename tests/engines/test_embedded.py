@@ -139,15 +139,15 @@ def test_a_row_that_reads_much_changes_no_turn(engine, monkeypatch, module, name
     batch = [*prompts(6), prompts(1)[0] + [9] * 50, prompts(1)[0]]
     whole = played(engine, batch, 60)
     monkeypatch.setattr(module, name, value)
-    parted = played(engine, batch, 60)
-    assert [ids for ids, _ in parted] == [ids for ids, _ in whole]
-    for (_, first), (_, second) in zip(parted, whole, strict=True):
+    split = played(engine, batch, 60)
+    assert [ids for ids, _ in split] == [ids for ids, _ in whole]
+    for (_, first), (_, second) in zip(split, whole, strict=True):
         assert first == pytest.approx(second, abs=1e-4)
 
 
 def test_rows_of_about_one_length_stay_in_one_group():
-    assert [group.rows for group in Group(range(64)).parted([60 + row for row in range(64)])] == [[*range(64)]]
+    assert [group.rows for group in Group(range(64)).split([60 + row for row in range(64)])] == [[*range(64)]]
     lengths = [2500 if row in (7, 9) else 40000 if row == 20 else 100 for row in range(64)]
-    groups = Group(range(64)).parted(lengths)
+    groups = Group(range(64)).split(lengths)
     assert [group.rows for group in groups] == [[row for row in range(64) if row not in (7, 9, 20)], [7, 9], [20]]
     assert sum(len(group.rows) * max(lengths[row] for row in group.rows) for group in groups) == sum(lengths)

@@ -71,7 +71,7 @@ class RowConversations(EmbeddedConversations):
         source = {ids: row for row, ids in reversed(list(enumerate(own)))}
         first = [source[ids] for ids in own]
         self._pending = {row: list(own[row][:-1]) for row in set(first) if len(own[row]) > 1}
-        self._cache.part([len(ids) - 1 for ids in own])
+        self._cache.split([len(ids) - 1 for ids in own])
         if self._pending:
             self._compute(sorted(self._pending))
             self._cache.copy_rows(first)
@@ -84,13 +84,14 @@ class RowConversations(EmbeddedConversations):
         self._pending.setdefault(row, []).extend(ids)
 
     def _logits(self, active: list[int]) -> Tensor:
-        self._cache.part([held + len(self._pending.get(row, ())) for row, held in enumerate(self._cache.lengths)])
+        self._cache.split([held + len(self._pending.get(row, ())) for row, held in enumerate(self._cache.lengths)])
         return logits_of(self._rows.model, self._compute(active)).float()
 
     def _compute(self, active: list[int]) -> Tensor:
         """Run the pending tokens of the active rows; return the hidden states (len(active), d) of each row's last token."""
         pending = {row: self._pending.pop(row) for row in active}
-        most = max(1, _PASS // len(pending)) if sum(map(len, pending.values())) > _PASS else self._context
+        total = sum(map(len, pending.values()))
+        most = total if total <= _PASS else max(1, _PASS // len(pending))  # of a row, in a pass
         last = dict[int, Tensor]()
         while pending:
             hidden = self._run({row: ids[:most] for row, ids in pending.items()})

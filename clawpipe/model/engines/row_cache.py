@@ -6,8 +6,9 @@ others as long: a group is split where that would waste much.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import NamedTuple
 
 import torch
@@ -53,8 +54,12 @@ class Group:
             for held in layer:
                 held.copy_(held[places])
 
-    def parted(self, lengths: Sequence[int]) -> list[Group]:
-        """Return the group, or several of its rows that waste less if each row holds so many tokens."""
+    def split(self, lengths: Sequence[int]) -> list[Group]:
+        """Return the group itself, or its rows in several groups where these waste less.
+
+        Args:
+            lengths: the tokens that each row of the batch is to hold. Rows of one length stay together.
+        """
         ordered = sorted(self.rows, key=lambda row: (lengths[row], row))
         longest, count = lengths[ordered[-1]], len(ordered)
         cuts = [
@@ -63,13 +68,13 @@ class Group:
         saved, size = max(((size * (longest - needed), size) for size, needed in cuts), default=(0, 0))
         if saved < max(_WASTED, count * longest / 4):
             return [self]
-        low, high = (self._taken(sorted(part)) for part in (ordered[:size], ordered[size:]))
-        return [*low.parted(lengths), *high.parted(lengths)]
+        low, high = (self._subset(sorted(part)) for part in (ordered[:size], ordered[size:]))
+        return [*low.split(lengths), *high.split(lengths)]
 
-    def _taken(self, rows: Sequence[int]) -> Group:
-        taken, places = Group(rows), [self.rows.index(row) for row in rows]
-        taken._own = {layer: Held(held.keys[places], held.values[places]) for layer, held in self._own.items()}
-        return taken
+    def _subset(self, rows: Sequence[int]) -> Group:
+        subset, places = Group(rows), [self.rows.index(row) for row in rows]
+        subset._own = {layer: Held(held.keys[places], held.values[places]) for layer, held in self._own.items()}
+        return subset
 
 
 @dataclass
@@ -120,9 +125,9 @@ class RowCache:
         """The tokens that the rows' buffers have room for."""
         return sum(group.capacity for group in self._groups)
 
-    def part(self, lengths: Sequence[int]) -> None:
-        """Put rows of very different lengths apart, before they hold so many tokens."""
-        self._groups = [part for group in self._groups for part in group.parted(lengths)]
+    def split(self, lengths: Sequence[int]) -> None:
+        """Put rows of very different lengths into groups of their own, before they hold so many tokens."""
+        self._groups = [part for group in self._groups for part in group.split(lengths)]
 
     def copy_rows(self, source: Sequence[int]) -> None:
         """Let row r hold what row `source[r]` holds. Both are in one group, as rows of one length are."""
@@ -131,27 +136,24 @@ class RowCache:
         self.lengths = [self.lengths[row] for row in source]
 
     def places(self, counts: dict[int, int], device: torch.device) -> list[Placement]:
-        """Return where new tokens belong, so many of each row, in the order of `counts`."""
-        ends, end = dict[int, int](), 0
-        for row, count in counts.items():
-            ends[row] = end = end + count
-        return list(self._placed(counts, ends, device))
+        """Return where new tokens belong, by group.
 
-    def _placed(self, counts: dict[int, int], ends: dict[int, int], device: torch.device) -> Iterator[Placement]:
-        for group in self._groups:
-            of_group = [(row, place) for place, row in enumerate(group.rows) if row in counts]
-            if not of_group:
-                continue
-            of_group.sort(key=lambda one: ends[one[0]])
-            rows = [row for row, _ in of_group]
-            number = torch.tensor([counts[row] for row in rows])
-            column = torch.cat([torch.arange(counts[row]) for row in rows])
-            held = torch.tensor([self.lengths[row] for row in group.rows])
-            place = torch.tensor([place for _, place in of_group]).repeat_interleave(number)
-            first = torch.tensor([ends[row] - counts[row] for row in rows]).repeat_interleave(number)
-            slot, width = held[place] + column, int(number.max())
-            reach = held[:, None] + torch.arange(width)
-            yield Placement(
-                group, (first + column).to(device), place.to(device), slot.to(device), column.to(device),
-                width, int(slot.max()) + 1, reach.to(device),
-            )  # fmt: skip
+        Args:
+            counts: how many each row gets, by row in ascending order, in which they follow each other in the flat sequence.
+        """
+        first = dict(zip(counts, accumulate(counts.values(), initial=0), strict=False))
+        return [self._placed(group, counts, first, device) for group in self._groups if not counts.keys().isdisjoint(group.rows)]
+
+    def _placed(self, group: Group, counts: dict[int, int], first: dict[int, int], device: torch.device) -> Placement:
+        """Place a group's new tokens; `first` is where each row's begin in the flat sequence."""
+        number = torch.tensor([counts.get(row, 0) for row in group.rows])
+        held = torch.tensor([self.lengths[row] for row in group.rows])
+        begins = torch.tensor([first.get(row, 0) for row in group.rows])
+        row = torch.arange(len(group.rows)).repeat_interleave(number)
+        column = torch.arange(len(row)) - (number.cumsum(0) - number)[row]
+        slot, width = held[row] + column, int(number.max())
+        reach = held[:, None] + torch.arange(width)
+        return Placement(
+            group, (begins[row] + column).to(device), row.to(device), slot.to(device), column.to(device),
+            width, int(slot.max()) + 1, reach.to(device),
+        )  # fmt: skip
