@@ -3,6 +3,7 @@
 import pytest
 
 from clawpipe.errors import ConfigError, NotFoundError
+from clawpipe.play.environments import module_sources
 from clawpipe.play.environments.discovery import environment_name, list_environments, load_environment, source_digest
 from clawpipe.play.environments.shop import ShopEnvironment
 
@@ -217,3 +218,10 @@ def test_members_may_be_inherited_or_set_in_init(tmp_path):
     assert names == ["Base", "Child", "Named", "Assigned", "Loud", "Whole", "Foreign"]
     assert environment_name(f"{tmp_path}/mine.py:Child") == "base"
     assert environment_name(f"{tmp_path}/mine.py:Named") == "named"
+
+
+def test_a_module_that_is_not_found_in_time_has_no_digest(monkeypatch: pytest.MonkeyPatch):
+    """Without its source in the key, rollouts of a changed module would be taken for those of the old one."""
+    monkeypatch.setattr(module_sources, "_TO_ANSWER", 0.0)
+    with pytest.raises(ConfigError, match="did not say within 0 seconds where the module 'wave' lies"):
+        module_sources.module_digest("wave", None)
