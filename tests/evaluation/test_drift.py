@@ -57,6 +57,16 @@ def test_rollouts_half_as_long_again_are_a_sign(before: Length, after: Length, w
     assert ("rollouts.max_new_tokens" in sign) == ("longer" in sign)
 
 
+def test_fewer_words_with_more_success_are_no_sign():
+    long, short = Length(256, 30.0, 16.0), Length(256, 15.0, 16.0)
+    worse, better = policy(1, calc=[1] * 8), policy(2, calc=[7] * 8)
+    assert signs_between(worse, better, (long, short)) == []
+    assert "longer" in " ".join(signs_between(worse, better, (short, long)))
+    assert "shorter" in " ".join(signs_between(better, worse, (long, short)))
+    mixed = policy(2, calc=[7] * 8, price=[0] * 8)
+    assert "shorter" in " ".join(signs_between(policy(1, calc=[1] * 8, price=[7] * 8), mixed, (long, short)))
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [

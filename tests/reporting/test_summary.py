@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
@@ -89,15 +90,23 @@ def test_reasons_are_wrapped_and_never_cut(lavish: NightStatus) -> None:
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
-def test_no_path_is_broken(night: NightStatus, width: int) -> None:
+def test_no_path_is_broken(night: NightStatus, width: int, tmp_path: Path) -> None:
     """It could not be copied by a double click."""
+    run_dir = tmp_path / ("deep/" * 20)
+    run_dir.mkdir(parents=True)
+    (run_dir / "report.html").write_text("<html>")
     file, page = "/" + "a-folder/" * 12 + "file.yaml", "https://example.test/" + "x" * 90
-    changes = {"run_dir": "/" + "deep/" * 20, "warnings": [f"see {page} about {file}"], "reasons": [f"Lost: {file}."]}
+    changes = {"run_dir": str(run_dir), "warnings": [f"see {page} about {file}"], "reasons": [f"Lost: {file}."]}
     lines = shown(summary(night.model_copy(update=changes)), width)
-    for path in ("/" + "deep/" * 20 + "report.html", page, file, f"{file}."):
+    for path in (str(run_dir / "report.html"), page, file, f"{file}."):
         assert any(path in line for line in lines), path
     failed = night.model_copy(update={"verdict": None, "error": f"{file}: it is damaged\n  -> delete {file}"})
     assert sum(file in line for line in shown(summary(failed), width)) == 2
+
+
+def test_a_report_that_is_not_there_is_not_named(night: NightStatus, tmp_path: Path) -> None:
+    lines = shown(summary(night.model_copy(update={"run_dir": str(tmp_path)})))
+    assert [line.split() for line in lines if "report" in line] == [["report", "none"]]
 
 
 def test_a_night_under_way_has_no_verdict(night: NightStatus) -> None:

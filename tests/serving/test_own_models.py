@@ -183,11 +183,11 @@ def test_further_models_answer_to_their_own_names(adapters, shared, champions, v
     with serving(shared, champions, believes_clients=True, others=others) as (url, _):
         found = {name: ask(url, model=name) for name in ("agent", "coder", "writer")}
         listed = httpx.get(f"{url}/models", headers=KEY).json()["data"]
-        one = httpx.get(f"{url}/models/coder", headers=KEY).json()
+        one, none = (httpx.get(f"{url}/models/{name}", headers=KEY) for name in ("coder", "idle"))
         refused = [httpx.post(f"{url}/chat/completions", json=ASKED | {"model": name}, headers=KEY) for name in ("idle", "foreign")]
     assert [version for version, _ in found.values()] == ["3", "1", "2"]
     assert len({text for _, text in found.values()}) == 3
-    assert [card["id"] for card in listed] == ["agent", "coder", "writer", "idle"]
-    assert one["id"] == "coder"
+    assert [card["id"] for card in listed] == ["agent", "coder", "writer"]  # what a client may ask for
+    assert (one.json()["id"], none.status_code) == ("coder", 404)
     assert [reply.status_code for reply in refused] == [404, 404]
     assert "no version in service on the base of 'agent'" in refused[0].text

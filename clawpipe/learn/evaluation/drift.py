@@ -5,7 +5,7 @@ A sign changes nothing by itself: it is a sentence that says what was seen and w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import sqrt
 
 from clawpipe.core.config.methods import METHODS, MethodName
@@ -26,22 +26,27 @@ def signs_between(before: Measured, after: Measured, lengths: tuple[Length | Non
         lengths: of both rounds' rollouts; None where they are not known.
         method: by which the round was trained.
     """
-    return [*_falls(before, after, method), *_drifts(*lengths)]
+    falls = fallen_slices(before, after, ALPHA)
+    learned = bool(fallen_slices(after, before, ALPHA)) and not falls
+    return [*_falls(falls, after.round, method), *_drifts(*lengths, learned)]
 
 
-def _falls(before: Measured, after: Measured, method: MethodName) -> Iterator[str]:
-    for name, (was, now) in fallen_slices(before, after, ALPHA).items():
+def _falls(falls: Mapping[str, tuple[float, float]], trained: int, method: MethodName) -> Iterator[str]:
+    for name, (was, now) in falls.items():
         yield (
-            f"Slice {name!r} fell from {was:.3f} to {now:.3f} of its rollouts with the training of round {after.round}: "
+            f"Slice {name!r} fell from {was:.3f} to {now:.3f} of its rollouts with the training of round {trained}: "
             f"halve train.learning_rate, or {METHODS[method].stays_near} to stay near the start."
         )
 
 
-def _drifts(before: Length | None, after: Length | None) -> Iterator[str]:
+def _drifts(before: Length | None, after: Length | None, learned: bool) -> Iterator[str]:
+    """Yield the sign of another length. A policy that `learned` may well need fewer words, as after demonstrations."""
     if not before or not after or not before.mean or not after.mean:
         return
     ratio = after.mean / before.mean
     error = sqrt(before.variance / before.n + after.variance / after.n)
+    if learned and ratio < 1:
+        return
     if not 1 / DRIFT < ratio < DRIFT and abs(after.mean - before.mean) > ERRORS * error:
         longer = ratio > 1
         fix = "rollouts that are cut fail: raise rollouts.max_new_tokens, or " if longer else ""

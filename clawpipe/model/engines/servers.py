@@ -13,12 +13,12 @@ from typing import Any, NamedTuple, Self, TypeVar
 import httpx
 
 from clawpipe.core.basics.words import without_secret
+from clawpipe.core.services.requests import LONGEST_WAIT, asked_to_wait
 from clawpipe.errors import BusyError, ClawpipeError, ConfigError
 from clawpipe.model.engines.balance import Balance, Replica
 
 _LATER = (408, 409, 425, 429, 500, 502, 503, 504)  # worth another try
 _THIS_ONE = (400, 413, 422)  # statuses about one request: it is too long, say
-_LONGEST_WAIT = 60.0  # seconds between two tries
 _CONNECT_SECONDS = 10.0
 _REST = 1.0  # seconds of a server that is full, and does not say how long
 _FULL = 429  # a status: more requests at a time than the server takes
@@ -147,7 +147,7 @@ class Servers:
                 if found.status_code in allowed or found.status_code not in _LATER:
                     return found if found.status_code in allowed else self.accepted(found)
                 found = _Failed(f"it answers {found.status_code}", server_of(found), found)
-            failed, wait = found or failed, random.uniform(0.5, 1) * min(0.5 * 2**number, _LONGEST_WAIT)
+            failed, wait = found or failed, random.uniform(0.5, 1) * min(0.5 * 2**number, LONGEST_WAIT)
             wait = _asked_to_wait(failed.answer, wait)
             number = 0 if failed.is_full and self.balance.answered != answered else number + 1
         raise BusyError(f"{failed.why}, {most} times", failed.url, "start it, or try again later: what was answered is kept")
@@ -227,5 +227,5 @@ def told(answer: httpx.Response, length: int = 300) -> str:
 
 def _asked_to_wait(answer: httpx.Response | None, otherwise: float) -> float:
     """Return the seconds that an overloaded server asks to wait."""
-    asked = answer.headers.get("retry-after", "") if answer is not None else ""
-    return min(float(asked), _LONGEST_WAIT) if asked.isdigit() else otherwise
+    asked = asked_to_wait(answer.headers) if answer is not None else None
+    return otherwise if asked is None else asked

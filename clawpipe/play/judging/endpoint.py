@@ -15,6 +15,7 @@ import httpx
 
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.conversation.messages import Message
+from clawpipe.core.services.requests import LONGEST_WAIT, asked_to_wait
 from clawpipe.data.importers.message import write_chat
 from clawpipe.errors import BusyError, ConfigError
 from clawpipe.model.engines.servers import RefusedRequestError
@@ -23,7 +24,6 @@ from clawpipe.play.judging.said import Said, read_said, unreadable
 from clawpipe.play.judging.spending import Budget, Ledger, Tokens, estimated
 
 TRIES = 6  # of one question
-_LONGEST_WAIT = 60.0  # seconds between two tries
 _BUSY = (408, 409, 425, 429, 503, 529)  # statuses of an endpoint that will answer later, as any other failure of a server
 _THIS_ONE = (400, 413, 422, 501)  # of one request: it is too long, say, or has a field that is not known there
 _FLAGGED = 403  # of one request where others were answered: its content is not allowed; else the key is wrong
@@ -143,7 +143,7 @@ class Endpoint:
         for number in range(TRIES):
             await anyio.sleep(wait)
             self._breaker.require()
-            wait = random.uniform(0.5, 1) * min(0.5 * 2**number, _LONGEST_WAIT)
+            wait = random.uniform(0.5, 1) * min(0.5 * 2**number, LONGEST_WAIT)
             answer = await self._paid(body)
             if isinstance(answer, Said):
                 return answer
@@ -185,7 +185,7 @@ class Endpoint:
             return read_said(raw, data)
         what = f"it answers {status}: {' '.join(raw[:300].decode(errors='replace').split())}"
         if status in _BUSY or (status >= 500 and status not in _THIS_ONE):
-            return _Failure(f"it answers {status}", busy=status in _BUSY, wait=_asked_to_wait(headers))
+            return _Failure(f"it answers {status}", busy=status in _BUSY, wait=asked_to_wait(headers) or 0.0)
         is_this_one = status in _THIS_ONE or (status == _FLAGGED and self._breaker.was_heard)
         kind = RefusedRequestError if is_this_one else ConfigError
         if status in _ELSEWHERE:
@@ -277,9 +277,3 @@ def spent_error(ledger: Ledger, judge: str, most: Tokens, budget: Budget) -> Bus
 
 def _response_format(form: JsonObject) -> JsonObject:
     return {"type": "json_schema", "json_schema": {"name": "answer", "schema": form}}
-
-
-def _asked_to_wait(headers: httpx.Headers) -> float:
-    """Return the seconds that an overloaded endpoint asks to wait; 0: it does not."""
-    asked = headers.get("retry-after", "")
-    return min(float(asked), _LONGEST_WAIT) if asked.isdigit() else 0.0

@@ -131,12 +131,13 @@ def _verdict_word(verdict: str | None) -> Text:
 
 
 def _details(status: NightStatus) -> Group:
+    report = Path(status.run_dir) / REPORT
     entries = {
         **({"candidate": elided(candidate(status.choice), WIDTH - _DETAIL_INDENT).plain} if status.choice else {}),
         "model": model_title(status.model) if status.model else "none registered",
         "policy version": status.policy_version or "-",
         **({"evidence left": status.evidence_left.sentence()} if status.evidence_left else {}),
-        "report": _short_path(Path(status.run_dir) / REPORT),
+        "report": _short_path(report) if report.exists() else "none",
         "total time": duration(status.seconds),
         **({"last run": rerun(status.rerun_seconds)} if status.rerun_seconds is not None else {}),
     }

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import hmac
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -75,7 +75,7 @@ def create_app(
     app.add_exception_handler(Exception, _refuse)
     metrics, answering = Metrics(versions), Answering(versions, believes_clients, own_models, others)
     _add_health(app, versions)
-    _add_models(app, versions, key, answering, others.names if others else ())
+    _add_models(app, versions, key, answering, others or OtherModels())
     _add_metrics(app, metrics, key)
     _add_answers(app, versions, key, answering)
     return Identity(app, versions, metrics)
@@ -127,20 +127,23 @@ def _add_health(app: FastAPI, versions: Versions[Live]) -> None:
         return {"status": "ok", "model": served.name, **_identity(served)}
 
 
-def _add_models(app: FastAPI, versions: Versions[Live], key: str, answering: Answering, others: Sequence[str]) -> None:
+def _add_models(app: FastAPI, versions: Versions[Live], key: str, answering: Answering, others: OtherModels) -> None:
     created = int(time.time())
-
-    def card(name: str) -> JsonObject:
-        return _named_card(name, created) if name in others else _model_card(versions.current.policy, created)
 
     @app.get("/v1/models", dependencies=[_key_needed(key)])
     async def models(http: Request) -> JsonObject:
-        return in_form({"object": "list", "data": [card(""), *map(card, others)]}, http.headers)
+        policy = versions.current.policy
+        cards = [_model_card(policy, created), *(_named_card(name, created) for name in await others.in_service(policy))]
+        return in_form({"object": "list", "data": cards}, http.headers)
 
     @app.get("/v1/models/{name:path}", dependencies=[_key_needed(key)])
     async def model(http: Request, name: str) -> JsonObject:
         answering.check_model(name)
-        return in_form(card(name), http.headers)
+        policy = versions.current.policy
+        if name not in others.names:
+            return in_form(_model_card(policy, created), http.headers)
+        await others.of(name, policy)
+        return in_form(_named_card(name, created), http.headers)
 
 
 def _add_metrics(app: FastAPI, metrics: Metrics, key: str) -> None:

@@ -21,14 +21,20 @@ class OtherModels:
         self.names = tuple(dict.fromkeys(names))
         self._models = OwnModels(champion) if champion else None
 
+    async def in_service(self, policy: ServedPolicy) -> list[str]:
+        """Return the names of the models that have a version which answers."""
+        return [name for name in self.names if await self._found(name, policy)]
+
     async def of(self, name: str, policy: ServedPolicy) -> OwnModel:
         """Return the version of a model that is in service.
 
         Raises:
             ApiError: 404 if there is none on the base of the first model; another model does not answer in its place.
         """
-        found = await self._models.of(name, policy) if self._models and name in self.names else None
-        if found is None:
+        if (found := await self._found(name, policy)) is None:
             what = f"the model {name!r} has no version in service on the base of {policy.served.name!r}"
             raise ApiError(404, what, "model", "model_not_found")
         return found
+
+    async def _found(self, name: str, policy: ServedPolicy) -> OwnModel | None:
+        return await self._models.of(name, policy) if self._models and name in self.names else None
