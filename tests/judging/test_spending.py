@@ -30,7 +30,7 @@ USAGE = {"prompt_tokens": 400, "completion_tokens": 10}
 @pytest.fixture(autouse=True)
 def _quick(home: Home, monkeypatch: pytest.MonkeyPatch):
     """Votes are kept below a home of the test's own, and nothing waits between tries."""
-    monkeypatch.setattr("clawpipe.play.judging.endpoint._LONGEST_WAIT", 0.0)
+    monkeypatch.setattr("clawpipe.play.judging.endpoint.LONGEST_WAIT", 0.0)
 
 
 def spent(home: Home, night: str) -> dict[str, Any]:

@@ -132,15 +132,23 @@ def test_the_schedule_runs_over_the_nights_steps(two_rounds, here, train, expect
     assert not (later / "optimizer").exists()  # no round follows
 
 
+def test_a_longer_round_does_not_raise_the_rate_again(two_rounds, here):
+    falls = {"lr_scheduler_type": "linear", "optimizer_steps": 2}
+    outcome, second = two_rounds(falls)
+    later = here(second("second", train=STEADY | falls | {"optimizer_steps": 4}, optimizer=str(outcome / "optimizer")))
+    expected = [1, 3 / 4, *(1 / 2 - step / 8 for step in range(4))]
+    assert [*rates_of(outcome), *rates_of(later)] == pytest.approx([1e-3 * factor for factor in expected])
+
+
 def test_a_round_without_rows_shortens_the_schedule_only(two_rounds, here):
-    """Of three rounds the second gives no rows: the third goes on where the first ended, and ends at the schedule's end."""
+    """Of three rounds the second gives no rows: the third ends at the schedule's end."""
     night = Course(seed=1, start="s", rounds=3)
     outcome, second = two_rounds({"lr_scheduler_type": "linear"}, course=night)
     third = second("third", optimizer=str(outcome / "optimizer")).model_copy(
         update={"course": night.model_copy(update={"number": 2})}
     )
     assert rates_of(outcome) == pytest.approx([1e-3 * (1 - step / 9) for step in range(3)])
-    assert rates_of(here(third)) == pytest.approx([1e-3 * (1 - step / 6) for step in range(3, 6)])
+    assert rates_of(here(third)) == pytest.approx([1e-3 * (1 - step / 9) for step in range(6, 9)])
 
 
 def test_a_run_that_stands_alone_leaves_no_moments(request_for, here):

@@ -130,7 +130,7 @@ def test_a_cut_at_every_call_loses_nothing_and_pays_little(job, at, fake, monkey
 @pytest.mark.long
 @pytest.mark.parametrize("fault", [(0, False), (0, True), (-1, True), (429, False), (500, True)])
 def test_lost_answers_as_a_model_is_made_make_no_second_one(job, at, fake, monkeypatch, fault):
-    monkeypatch.setattr("clawpipe.model.engines.servers._LONGEST_WAIT", 0.0)
+    monkeypatch.setattr("clawpipe.model.engines.servers.LONGEST_WAIT", 0.0)
     status, late = fault
     for number in range(1, 20):
         fake.requests.clear()
@@ -144,7 +144,7 @@ def test_lost_answers_as_a_model_is_made_make_no_second_one(job, at, fake, monke
 
 @pytest.mark.parametrize(("status", "kind"), [(401, ConfigError), (402, ConfigError), (0, BusyError), (500, BusyError)])
 def test_what_stays_wrong_as_a_model_is_made_goes_on_later(job, at, fake, monkeypatch, status, kind):
-    monkeypatch.setattr("clawpipe.model.engines.servers._LONGEST_WAIT", 0.0)
+    monkeypatch.setattr("clawpipe.model.engines.servers.LONGEST_WAIT", 0.0)
     fake.faults = [Fault("", status, last=10**6)]
     request = job("stuck", SHORT)
     with pytest.raises(kind) as caught:

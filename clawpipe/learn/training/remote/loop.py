@@ -32,7 +32,7 @@ from clawpipe.learn.training.run import job_of
 from clawpipe.learn.training.trainers.accumulator import Accumulator
 from clawpipe.learn.training.trainers.early_stopping import Limits, stop_reason
 from clawpipe.learn.training.trainers.job import TrainingJob
-from clawpipe.learn.training.trainers.schedule import rate_factor, stretch_of, warmup_steps
+from clawpipe.learn.training.trainers.schedule import stretch_of, warmup_steps
 
 _STATE = "remote.json"  # in the outcome's optimizer directory: where the night's next round goes on
 Rows = Sequence[Sample]
@@ -138,8 +138,8 @@ class _Training:
 
     def _rate(self, number: int, steps: int) -> float:
         config, stretch = self._request.config, stretch_of(self._request)
-        whole = stretch.before + steps * stretch.rounds
-        factor = rate_factor(stretch.before + number - 1, config.lr_scheduler_type, warmup_steps(config, whole), whole)
+        warmup = warmup_steps(config, steps * stretch.rounds)
+        factor = stretch.rate_factor(number - 1, steps, config.lr_scheduler_type, warmup)
         return rate_of(config, width_of(self._request.base)) * factor
 
     def _keep(self, number: int) -> None:

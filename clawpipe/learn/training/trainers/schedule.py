@@ -39,19 +39,31 @@ def warmup_steps(config: Train, steps: int) -> int:
 class Stretch(NamedTuple):
     """The part of a night's training that one round is.
 
+    Each round has an equal share of the schedule, however many steps it takes: rounds find different numbers of rows, and a rate
+    that falls along the night must not rise again because a later round is longer.
+
     Attributes:
         before: optimizer steps that the night's earlier rounds took.
-        rounds: rounds from this one on, which are planned to take as many steps each.
+        number: earlier rounds.
+        rounds: planned rounds of the night.
         moments: directory of the optimizer's state after the earlier rounds; None: it starts with none.
     """
 
     before: int = 0
+    number: int = 0
     rounds: int = 1
     moments: Path | None = None
 
+    def rate_factor(self, step: int, steps: int, kind: str, warmup: int) -> float:
+        """Return `rate_factor` of a step, counted from 0, of the `steps` of this round. Warm-up counts steps that were taken."""
+        if (taken := self.before + step) < warmup:
+            return rate_factor(taken, kind, warmup, warmup)
+        return rate_factor(max(warmup, self.number * steps + step), kind, warmup, self.rounds * steps)
+
 
 def stretch_of(request: TrainRequest) -> Stretch:
-    return Stretch(request.steps_before, request.course.rounds_left if request.course else 1, request.moments)
+    number, rounds = (request.course.number, request.course.rounds) if request.course else (0, 1)
+    return Stretch(request.steps_before, number, rounds, request.moments)
 
 
 class TakesOver(TrainerCallback):
@@ -82,13 +94,9 @@ class InANight(Trainer):
 
     def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LRScheduler:
         if self.lr_scheduler is None:
-            steps = self.stretch.before + num_training_steps * self.stretch.rounds
-            kind, warmup = SchedulerType(self.args.lr_scheduler_type).value, self.args.get_warmup_steps(steps)
+            warmup = self.args.get_warmup_steps(num_training_steps * self.stretch.rounds)
+            settings = {"steps": num_training_steps, "kind": SchedulerType(self.args.lr_scheduler_type).value, "warmup": warmup}
             steps_on: Any = optimizer or self.optimizer
-            self.lr_scheduler = LambdaLR(steps_on, partial(_rate_factor_after, self.stretch.before, kind, warmup, steps))
+            self.lr_scheduler = LambdaLR(steps_on, partial(self.stretch.rate_factor, **settings))
             self._created_lr_scheduler = True
         return self.lr_scheduler
-
-
-def _rate_factor_after(before: int, kind: str, warmup: int, steps: int, step: int) -> float:
-    return rate_factor(before + step, kind, warmup, steps)
