@@ -4,7 +4,7 @@ import pytest
 
 from clawpipe.errors import ConfigError, NotFoundError
 from clawpipe.play.environments import module_sources
-from clawpipe.play.environments.discovery import environment_name, list_environments, load_environment, source_digest
+from clawpipe.play.environments.discovery import environment_name, inputs_digest, list_environments, load_environment, source_digest
 from clawpipe.play.environments.shop import ShopEnvironment
 
 OWN = '''
@@ -225,3 +225,39 @@ def test_a_module_that_is_not_found_in_time_has_no_digest(monkeypatch: pytest.Mo
     monkeypatch.setattr(module_sources, "_TO_ANSWER", 0.0)
     with pytest.raises(ConfigError, match="did not say within 0 seconds where the module 'wave' lies"):
         module_sources.module_digest("wave", None)
+
+
+def test_folders_of_the_sandbox_are_inputs(tmp_path):
+    """An agent is made of them: prompts and scripts beside the one that the command names."""
+    agent = tmp_path / "an agent"
+    (agent / "prompts").mkdir(parents=True)
+    (agent / "index.js").write_text("ask()")
+    (agent / "prompts" / "system.yaml").write_text("be brief")
+    options = {"command": ["in-the-image"], "sandbox_options": {"paths": [str(agent)]}}
+    first = inputs_digest("agent", options)
+    (agent / "__pycache__").mkdir()
+    (agent / "__pycache__" / "x.pyc").write_text("made by running it")
+    assert inputs_digest("agent", options) == first
+    (agent / "prompts" / "system.yaml").write_text("be long!")
+    second = inputs_digest("agent", options)
+    (agent / "lib.js").symlink_to("index.js")
+    third = inputs_digest("agent", options)
+    (agent / "large.bin").write_bytes(bytes(3 << 20))
+    assert len({first, second, third, inputs_digest("agent", options)}) == 4
+    moved = agent.rename(tmp_path / "elsewhere")
+    there = {"command": ["in-the-image"], "sandbox_options": {"paths": [str(moved), "/not/there"]}}
+    (moved / "large.bin").unlink()
+    assert inputs_digest("agent", there) == third
+
+
+def test_an_environment_of_python_is_its_packages(tmp_path):
+    packages = tmp_path / "venv" / "lib" / "python3.11" / "site-packages"
+    (packages / "rich-14.0.dist-info").mkdir(parents=True)
+    (tmp_path / "venv" / "pyvenv.cfg").write_text("home = /usr/bin")
+    (packages / "rich.py").write_text("print()")
+    options = {"sandbox_options": {"paths": [str(tmp_path / "venv")]}}
+    first = inputs_digest("terminal", options)
+    (packages / "rich.py").write_text("print(1)")
+    assert inputs_digest("terminal", options) == first
+    (packages / "rich-14.0.dist-info").rename(packages / "rich-14.1.dist-info")
+    assert inputs_digest("terminal", options) != first

@@ -21,6 +21,7 @@ from clawpipe.play.environments.base import KINDS, Environment
 from clawpipe.play.environments.interpreter import interpreter
 from clawpipe.play.environments.libraries.naming import LIBRARIES, file_in, installed_version, module_in, name_of
 from clawpipe.play.environments.module_sources import module_digest
+from clawpipe.play.environments.named_files import folders_digest
 from clawpipe.play.environments.options import Option, config_model, config_of, described_options
 from clawpipe.play.environments.source_classes import classes_of
 
@@ -171,12 +172,16 @@ def source_digest(name: str, python: str | None = None) -> str:
 
 
 def inputs_digest(name: str, options: Options) -> str:
-    """Return the digest of what the options of a built-in environment that starts programs name: task folders, an image.
+    """Return the digest of what the options of a built-in environment that starts programs name: task folders, an image, folders
+    that the sandbox shows.
 
     Raises:
         NotFoundError, DataError, ConfigError: it is not there.
     """
-    return ENVIRONMENTS.load(name).inputs_digest(options) if name in _NAMES_INPUTS else ""
+    if name not in _NAMES_INPUTS:
+        return ""
+    own, shown = ENVIRONMENTS.load(name).inputs_digest(options), folders_digest(options)
+    return sha256_plain([own, shown]) if shown else own
 
 
 def _version(package: str) -> str:

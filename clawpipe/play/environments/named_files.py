@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from clawpipe.core.store.plain_digests import sha256_once
+from clawpipe.core.store.plain_digests import sha256_once, sha256_plain
 from clawpipe.core.user_code.extensions import file_of
 from clawpipe.play.environments.local_tools import files_of_tools, is_tool_file
+
+_MOST_FILES, _LARGEST = 20_000, 1 << 20  # of a folder, in order of their names; and bytes of one that is read
+_NOT_READ = {"__pycache__", ".git", ".hg", ".svn"}
 
 
 def digests_named(options: Any) -> Iterator[str]:
@@ -35,3 +41,41 @@ def _texts(options: Any) -> Iterator[str]:
     elif isinstance(options, dict | list | tuple):
         inner = options.values() if isinstance(options, dict) else options
         yield from (text for one in inner for text in _texts(one))
+
+
+def folders_digest(options: Mapping[str, Any]) -> str:
+    """Return the digest of the folders that a sandbox shows, `sandbox_options.paths`: an agent may be made of them; "" of none.
+
+    It holds what files hold, but of large ones their size alone, and of a virtual environment its packages with their versions. Of
+    tens of thousands of files the first count. A folder's place is no part of it.
+    """
+    given = options.get("sandbox_options")
+    paths = given.get("paths") if isinstance(given, Mapping) else None
+    named = [Path(path).expanduser() for path in paths if isinstance(path, str)] if isinstance(paths, list | tuple) else []
+    folders = [folder for folder in named if folder.is_dir()]
+    return sha256_plain([list(_contents(folder)) for folder in folders]) if folders else ""
+
+
+def _contents(folder: Path) -> Iterator[list[str | int]]:
+    """Yield what stands for each file of a folder, in order."""
+    for file in islice(_walked(folder), _MOST_FILES):
+        told: list[str | int] = [file.relative_to(folder).as_posix()]
+        try:
+            found = file.lstat()
+            if stat.S_ISLNK(found.st_mode):
+                told.append(os.readlink(file))
+            elif stat.S_ISREG(found.st_mode):
+                told.append(sha256_once(file) if found.st_size <= _LARGEST else found.st_size)
+        except OSError:  # gone meanwhile, or not for this user to read
+            pass
+        yield told
+
+
+def _walked(folder: Path) -> Iterator[Path]:
+    for root, folders, files in os.walk(folder):
+        if "pyvenv.cfg" in files:
+            folders.clear()
+            yield from sorted(Path(root).glob("lib*/python*/site-packages/*.dist-info"))
+            continue
+        folders[:] = sorted(set(folders) - _NOT_READ)
+        yield from (Path(root, name) for name in sorted(files))
