@@ -1,5 +1,7 @@
 """Finding environments without importing them, and loading the one that is asked for."""
 
+import os
+
 import pytest
 
 from clawpipe.errors import ConfigError, NotFoundError
@@ -241,6 +243,7 @@ def test_folders_of_the_sandbox_are_inputs(tmp_path):
     (agent / "prompts" / "system.yaml").write_text("be long!")
     second = inputs_digest("agent", options)
     (agent / "lib.js").symlink_to("index.js")
+    (agent / os.fsdecode(b"\xe9.txt")).write_text("no UTF-8")
     third = inputs_digest("agent", options)
     (agent / "large.bin").write_bytes(bytes(3 << 20))
     assert len({first, second, third, inputs_digest("agent", options)}) == 4

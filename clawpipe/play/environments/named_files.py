@@ -59,16 +59,21 @@ def folders_digest(options: Mapping[str, Any]) -> str:
 def _contents(folder: Path) -> Iterator[list[str | int]]:
     """Yield what stands for each file of a folder, in order."""
     for file in islice(_walked(folder), _MOST_FILES):
-        told: list[str | int] = [file.relative_to(folder).as_posix()]
+        told: list[str | int] = [_plain(file.relative_to(folder).as_posix())]
         try:
             found = file.lstat()
             if stat.S_ISLNK(found.st_mode):
-                told.append(os.readlink(file))
+                told.append(_plain(os.readlink(file)))
             elif stat.S_ISREG(found.st_mode):
                 told.append(sha256_once(file) if found.st_size <= _LARGEST else found.st_size)
         except OSError:  # gone meanwhile, or not for this user to read
             pass
         yield told
+
+
+def _plain(name: str) -> str:
+    """Return a name, in which bytes that are no UTF-8 are escaped."""
+    return os.fsencode(name).decode(errors="backslashreplace")
 
 
 def _walked(folder: Path) -> Iterator[Path]:
