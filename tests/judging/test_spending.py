@@ -349,6 +349,7 @@ def test_a_thought_that_was_cut_off_is_no_answer():
         ("max_tokens", 400, "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."),
         ("seed", 422, '{"loc": ["body", "seed"], "msg": "Extra inputs are not permitted"}'),
         ("response_format", 501, "not implemented"),
+        ("response_format", 500, "failed to parse grammar"),
     ],
 )
 def test_a_field_that_an_endpoint_refuses_is_not_sent_again(field: str, status: int, says: str):

@@ -30,6 +30,7 @@ _FLAGGED = 403  # of one request where others were answered: its content is not 
 _ELSEWHERE = (301, 302, 303, 307, 308)
 _LIMIT, _NEWER_LIMIT = "max_tokens", "max_completion_tokens"  # OpenAI's newer models refuse the older name
 _SEED = re.compile(r"\bseed\b")
+_FORM = re.compile(r"response_format|schema|grammar|guided", re.IGNORECASE)  # how servers name what they cannot compile
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _LARGEST = 8 << 20  # bytes of an answer
 _TEMPLATE = 32  # tokens that a chat template adds to two messages
@@ -184,9 +185,10 @@ class Endpoint:
         if 200 <= status < 300:
             return read_said(raw, data)
         what = f"it answers {status}: {' '.join(raw[:300].decode(errors='replace').split())}"
-        if status in _BUSY or (status >= 500 and status not in _THIS_ONE):
+        is_form = status >= 500 and self._formatted is None and bool(_FORM.search(what))
+        if status in _BUSY or (status >= 500 and status not in _THIS_ONE and not is_form):
             return _Failure(f"it answers {status}", busy=status in _BUSY, wait=asked_to_wait(headers) or 0.0)
-        is_this_one = status in _THIS_ONE or (status == _FLAGGED and self._breaker.was_heard)
+        is_this_one = is_form or status in _THIS_ONE or (status == _FLAGGED and self._breaker.was_heard)
         kind = RefusedRequestError if is_this_one else ConfigError
         if status in _ELSEWHERE:
             what, fix = f"it answers {status}, and sends whoever asks elsewhere", f"name the URL at {headers.get('location', '')!r}"
