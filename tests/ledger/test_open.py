@@ -68,6 +68,8 @@ def test_registries_that_share_a_store_have_ledgers_of_their_own(home, monkeypat
         (HTTP, "database", "not in a database"),
         (HTTP, "store", "CLAWPIPE_STORE is not set"),
         (HTTP, "postgres", "'postgres' is no ledger"),
+        (HTTP, "home:", "'home:' is no ledger"),
+        (HTTP, "home:another/home", "'home:another/home' is no ledger"),
         (HTTP, "gs://bucket/prefix", "conditional writes"),
     ],
 )
@@ -122,3 +124,22 @@ def test_what_homes_bring_along_is_in_the_order_of_its_time(home, tmp_path, monk
     for name in "BAB":
         ledger = open_ledger(Home(tmp_path / name), HTTP)
     assert [row.name for row in sorted(ledger.rows("promotions"), key=lambda row: row.carried)] == ["A1", "B2", "A3", "B4"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "named"),
+    [
+        ({"CLAWPIPE_LEDGER": "file://data/team", "CLAWPIPE_STORE": "file:///there"}, "CLAWPIPE_LEDGER"),
+        ({"CLAWPIPE_LEDGER": "store", "CLAWPIPE_STORE": "file://there", "CLAWPIPE_SHARED": "file:///team"}, "CLAWPIPE_STORE"),
+        ({"CLAWPIPE_LEDGER": "store", "CLAWPIPE_SHARED": "file://team"}, "CLAWPIPE_SHARED"),
+        ({"CLAWPIPE_SHARED": "file://team", "CLAWPIPE_STORE": "file:///there"}, "CLAWPIPE_SHARED"),
+        ({"CLAWPIPE_STORE": "file://there"}, "CLAWPIPE_STORE"),
+    ],
+)
+def test_an_error_names_the_variable_that_says_where(tmp_path, monkeypatch, variables, named):
+    for name in ("CLAWPIPE_LEDGER", "CLAWPIPE_STORE", "CLAWPIPE_SHARED"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match=f"{named} is no absolute path"):
+        open_ledger(Home(tmp_path), HTTP).identity()

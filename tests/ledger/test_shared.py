@@ -37,7 +37,7 @@ def storage(request, tmp_path):
         return lambda: DatabaseLedger(f"sqlite:///{tmp_path}/mlflow.db")
     url = {"file": f"file://{tmp_path}/share", "memory": f"memory://{tmp_path.name}"}.get(request.param)
     url = url or f"s3://{request.getfixturevalue('bucket')}/prefix"
-    return lambda: ObjectLedger(url)
+    return lambda: ObjectLedger(url, "CLAWPIPE_LEDGER")
 
 
 def texts(ledger, log="notes"):

@@ -89,7 +89,7 @@ def test_what_is_written_though_the_answer_was_lost_counts_once(machines, monkey
     file.write(b"one")
     file.write(b"two")
     assert HomeFile(machines[1], "forgotten.json").read() == b"two"
-    ledger = ObjectLedger(f"{shared_objects().url}/ledger")
+    ledger = ObjectLedger(f"{shared_objects().url}/ledger", VARIABLE)
     ledger.begin("moves", "agent", "first", StepResult(rows_in=1), after=0)
     ledger.append("moves", StepResult(rows_in=2))
     assert [len(part) for part in (ledger.read("moves", StepResult).pending, ledger.read("moves", StepResult).entries)] == [1, 1]
@@ -110,3 +110,12 @@ def test_an_error_names_the_variable_that_was_set(tmp_path, monkeypatch):
     for ask in (lambda: shared_objects().names("nights"), lambda: open_store(Home(tmp_path)).remote.outdated()):
         with pytest.raises(ConfigError, match=f"{VARIABLE} holds a password"):
             ask()
+
+
+@pytest.mark.parametrize("url", ["file://data/team", "file://localhost/team", "s3:///team", "s3://"])
+def test_a_url_that_names_no_place_is_refused(monkeypatch, url):
+    """Two slashes made a directory of wherever the command was started."""
+    monkeypatch.setenv(VARIABLE, url)
+    with pytest.raises(ConfigError, match=VARIABLE) as refused:
+        shared_objects().names("nights")
+    assert "file:///directory" in refused.value.fix

@@ -31,18 +31,21 @@ class _Stored(BaseModel):
 class ObjectLedger(SharedLedger):
     """Objects below a URL.
 
+    Args:
+        variable: the environment's variable that says where, for messages.
+
     Raises:
         ConfigError: nobody knows whether the storage keeps the first of two writers' objects.
     """
 
     kind = "store"
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, variable: str) -> None:
         if not is_conditional(url):
             raise ConfigError(
                 "a ledger needs a storage with conditional writes", url, "use s3:// or file://, a database, or the home"
             )
-        self._objects = Objects(url)
+        self._objects = Objects(url, variable)
 
     @property
     def where(self) -> str:

@@ -46,7 +46,7 @@ def open_ledger(home: Home, uri: str) -> Ledger:
     if place.startswith(_HOME):
         holder = Home(Path(place.removeprefix(_HOME)))
         return HomeLedger(holder, shared=holder.root != home.root)  # a home that locked its own file twice would wait for ever
-    ledger = DatabaseLedger(place, registry=place == uri) if place.startswith(SCHEMES) else ObjectLedger(place)
+    ledger = DatabaseLedger(place, registry=place == uri) if place.startswith(SCHEMES) else ObjectLedger(place, _named_in())
     carry_over(ledger, home, promotions=uri == own_registry(home) or not (home.mlflow / "mlflow.db").exists())
     return ledger
 
@@ -62,9 +62,18 @@ def ledger_place(home: Home, uri: str) -> str:
         if not (store := store_url()):
             raise ConfigError(f"there is no shared store for the ledger: {STORE} is not set", f"{VARIABLE}={wanted}", _FORMS)
         return f"{store.rstrip('/')}/.ledger/{_key(uri)}"
-    if wanted != "home" and not wanted.startswith(_HOME) and "://" not in wanted:
+    is_home = wanted == "home" or (wanted.startswith(_HOME) and Path(wanted.removeprefix(_HOME)).is_absolute())
+    if not is_home and "://" not in wanted:
         raise ConfigError(f"{wanted!r} is no ledger", VARIABLE, _FORMS)
     return wanted
+
+
+def _named_in() -> str:
+    """Return the variable that says where a ledger of objects is."""
+    own = os.environ.get(VARIABLE, "")
+    if own not in ("", "store"):
+        return VARIABLE
+    return SHARED if os.environ.get(SHARED) and (not own or not os.environ.get(STORE)) else STORE
 
 
 def place_for_others(home: Home, uri: str) -> str:

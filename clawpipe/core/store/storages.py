@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 LOCAL_TROUBLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}  # errors of the local disk, where waiting does not help
 _EXTRAS = {"s3": "clawpipe[s3]", "s3a": "clawpipe[s3]"}
 
+_FORMS = "write it as s3://bucket/prefix or file:///directory"
+_ON_DISK, _BUCKETS = ("file", "local"), ("s3", "s3a", "gs", "gcs")
+
 
 def storage_at(url: str, called: str, what: str) -> tuple[AbstractFileSystem, str]:
     """Return the file system of a URL, and the path in it. Backends are imported only here.
@@ -31,7 +34,11 @@ def storage_at(url: str, called: str, what: str) -> tuple[AbstractFileSystem, st
     except ValueError:  # its message may hold the password
         parts = urlsplit("")
     if not parts.scheme or "://" not in url or "::" in url:
-        raise ConfigError(f"{called} is no URL of a storage", fix="write it as s3://bucket/prefix or file:///directory")
+        raise ConfigError(f"{called} is no URL of a storage", fix=_FORMS)
+    if parts.scheme in _ON_DISK and parts.netloc:  # it would be a directory of wherever the command was started
+        raise ConfigError(f"{called} is no absolute path: two slashes are one too few", fix=_FORMS)
+    if parts.scheme in _BUCKETS and not parts.netloc:
+        raise ConfigError(f"{called} names no bucket", fix=_FORMS)
     if parts.password:
         raise ConfigError(f"{called} holds a password", fix="give credentials in the variables that the storage's own tools read")
     import fsspec
