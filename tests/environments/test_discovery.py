@@ -193,6 +193,9 @@ class Partly(w.somewhere.Else):
     name, kind = "partly", "chat"
     def verify(self, item, messages): ...
 
+class Strange(w.World):
+    name, kind = "strange", "web"
+
 class Circle(Circle):
     name, kind = "circle", "chat"
 """
@@ -215,9 +218,12 @@ def test_members_may_be_inherited_or_set_in_init(tmp_path):
         ("loud", "chat"),
         ("whole", "chat"),
         ("foreign", "chat"),
+        ("strange", "web"),  # which says why it cannot be played
     }
     names = [info.reference.rpartition(":")[2] for info in list_environments([tmp_path]) if ":" in info.reference]
-    assert names == ["Base", "Child", "Named", "Assigned", "Loud", "Whole", "Foreign"]
+    assert names == ["Base", "Child", "Named", "Assigned", "Loud", "Whole", "Foreign", "Strange"]
+    [strange] = [info for info in list_environments([tmp_path]) if info.name == "strange"]
+    assert strange.summary.startswith("cannot be played: its kind is none of tool-call, ")
     assert environment_name(f"{tmp_path}/mine.py:Child") == "base"
     assert environment_name(f"{tmp_path}/mine.py:Named") == "named"
 

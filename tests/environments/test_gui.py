@@ -200,6 +200,15 @@ def test_a_new_window_that_never_loads_ends_the_episode(run, tmp_path):
             assert run(environment).click("Window").startswith(f"The task has ended. the page opened a new window: {place}")
 
 
+def test_half_a_character_of_a_page_ends_no_episode(run, tmp_path):
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app" / "index.html").write_text(
+        r"""<p>1<p>2<p>3<button onclick="this.textContent = 'Half \ud83d'">Whole</button>"""
+    )
+    with opened(tmp_path / "app") as environment:
+        assert 'button "Half \ufffd"' in run(environment).click("Whole")
+
+
 def test_an_app_is_worked_on_and_its_check_says_the_reward(run, shop):
     running = run(shop)
     box = next(line.split()[0] for line in running.item.messages[0].content.splitlines() if "textbox" in line)
@@ -317,23 +326,29 @@ def test_options_that_cannot_be_are_refused_in_a_line(options, what):
         ),
         ('{"task": "a"}', "it needs a `check`"),
         ('{"task": 1, "check": "true"}', "`task` is no text"),
+        ('{"task": "a", "check": "true", "path": "/gone.html"}', "the app has no page /gone.html"),
+        ('{"task": "a", "check": "true", "path": "/%00"}', "the app has no page /%00"),
+        ('{"task": "a", "check": "true", "path": "//example.com/"}', "its `path` //example.com/ leaves the app"),
     ],
 )
 def test_a_line_that_is_no_task_is_set_aside_and_told(kept, line, why):
     file = kept / "some.jsonl"
+    (kept / "index.html").touch()
     file.write_text(f'{{"task": "a", "check": "true"}}\n{line}\n')
-    read = read_tasks(file, has_check=False)
+    read = read_tasks(file, has_check=False, site=str(kept))
     assert (len(read.tasks), read.rejected) == (1, {2: why})
     file.write_text(line)
     with pytest.raises(ConfigError, match="no line is a task"):
-        read_tasks(file, has_check=False)
+        read_tasks(file, has_check=False, site=str(kept))
 
 
 def test_a_task_that_was_read_before_is_set_aside(kept):
     """A separator of lines inside of a text ends no line."""
     file = kept / "twice.jsonl"
+    for name in ("index.html", "b.html"):
+        (kept / name).touch()
     file.write_text('{"task": "a\u2028b", "check": "true"}\n' * 2 + '{"task": "a", "path": "/b.html", "check": "true"}\n')
-    read = read_tasks(file, has_check=False)
+    read = read_tasks(file, has_check=False, site=str(kept))
     assert (len(read.tasks), read.rejected) == (2, {2: "an earlier line is the same task"})
 
 

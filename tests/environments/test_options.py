@@ -117,6 +117,18 @@ def test_options_are_shown_with_all_that_is_known(own):
     ]
 
 
+def test_an_option_that_is_a_class_names_no_place_of_its_schema(tmp_path):
+    kinds = "class Mode(Enum):\n    EASY = 'easy'\n\nclass Inner(BaseModel):\n    level: int = 1\n\n"
+    fields = "        mode: Mode = Mode.EASY\n        inner: Inner = Inner()\n"
+    config = f"class Classes(LettersEnvironment):\n    class Config(BaseModel):\n{fields}"
+    (tmp_path / "own.py").write_text(f"from enum import Enum\n{OWN.partition('class Settings')[0]}{kinds}{config}")
+    options = show_environment(f"{tmp_path}/own.py:Classes")[1]
+    assert [(one.name, one.type, one.default, one.limits) for one in options] == [
+        ("mode", "'easy'", "easy", {}),
+        ("inner", "object", {"level": 1}, {}),
+    ]
+
+
 def test_the_command_shows_options_to_people_and_programs(own):
     shown = CliRunner().invoke(app, ["env", "show", f"{own}:Taking"])
     assert shown.exit_code == 0, shown.output

@@ -34,6 +34,7 @@ def tag(title):
 def everything(): return notes
 def add(a, b): return a + b
 def clock(): return str(uuid.uuid4())
+def count(calls=[]): return calls.append(0) or len(calls)
 """
 TEXT, NUMBER = {"type": "string"}, {"type": "integer", "minimum": 10, "maximum": 12}
 
@@ -50,6 +51,7 @@ DELETE, TAG, READ = (
     tool("everything", "List notes."),
 )
 ADD, CLOCK = tool("add", "Add two numbers.", a=NUMBER, b=NUMBER), tool("clock", "Tell the time.")
+COUNT = tool("count", "Count the calls.")
 
 
 @pytest.fixture
@@ -92,9 +94,12 @@ def test_tools_that_only_compute_are_asked_for_their_result(server_of):
         assert all(10 <= number <= 12 for number in numbers)
 
 
-def test_what_differs_each_time_is_no_state(server_of):
-    with pytest.raises(DataError):
-        made_tasks(server_of(WRITE, CLOCK), 2)
+@pytest.mark.parametrize("strange", [CLOCK, COUNT])
+def test_what_differs_each_time_is_no_state(server_of, strange):
+    """And it keeps no task from being made of the others."""
+    for task in made_tasks(server_of(strange, WRITE, READ), 3):
+        assert ([one["name"] for one in task["answer"]], task["check"]) == (["everything"], "state")
+    assert {task["check"] for task in made_tasks(server_of(ADD, strange), 3)} == {"contains"}
 
 
 def test_a_running_server_is_left_alone():

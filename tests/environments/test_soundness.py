@@ -108,6 +108,20 @@ def test_a_verify_that_counts_its_calls_is_impure(written):
     assert "verify said two things of one record" in fault.what
 
 
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("raise ValueError('no hint')", "hindsight: ValueError: no hint (my_task.py, line "),
+        ("return Hindsight('Write it.')", "hindsight: TypeError: the hints of a Hindsight are a tuple of texts, not 'Write it.'"),
+        ("return 'Write it.'", "hindsight: TypeError: hindsight returns a Hindsight or None, not 'Write it.'"),
+    ],
+)
+def test_a_hindsight_that_fails_is_a_fault(written, body, why):
+    name = broken(written, f"    def hindsight(self, item, messages): {body}\n")
+    [fault] = [one for one in check_environment(name, {}, 1, 30.0).findings if one.status == "fault"]
+    assert fault.what.startswith(f"2 of 6; a policy that shows the demonstration: {why}")
+
+
 def test_an_environment_without_items_is_told(written):
     name = broken(written, "    def items(self, split, count, seed): return []\n")
     assert faults(name) == {"it makes items"}

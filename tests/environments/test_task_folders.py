@@ -20,6 +20,7 @@ from clawpipe.play.environments.discovery import load_environment
 from clawpipe.play.environments.ending import outcome_of
 from clawpipe.play.environments.terminal import folder_tasks
 from clawpipe.play.environments.terminal.dockerfile import NotPlainError, read_dockerfile
+from clawpipe.play.environments.terminal.environment import TerminalEnvironment
 from clawpipe.play.environments.terminal.task_folders import read_task_folders
 from tests.sandbox.test_providers import SETTINGS
 
@@ -148,7 +149,7 @@ def test_marks_of_bytes_and_empty_folders_are_read(tmp_path):
         ({"tests__test_sh": "uvx -p 3.13 pytest /tests\n"}, "its tests run uvx"),
         ({"environment__docker-compose_yaml": "services: {}\n"}, "it needs several containers"),
         ({"environment__Dockerfile": "FROM debian\nRUN apt-get install -y gcc\n"}, "its Dockerfile runs 'apt-get install -y gcc'"),
-        ({"environment__Dockerfile": "FROM debian\nCOPY a /usr/bin/a\n", "environment__a": "x"}, "no place to write to"),
+        ({"environment__Dockerfile": "FROM debian\nCOPY a /usr/bin/a\n", "environment__a": "x"}, "its Dockerfile writes into /usr"),
         ({"task_toml": "[environment]\ndocker_image = 'clawpipe-test-nothing:1'\n"}, "no such image|no program 'podman'"),
     ],
 )
@@ -208,6 +209,37 @@ def test_a_link_out_of_a_task_folder_is_refused(tmp_path):
     (tmp_path / "secret").write_text("key")
     os.symlink(tmp_path / "secret", tmp_path / "tasks/add/environment/data/link")
     assert read_task_folders(make(tmp_path / "tasks", "good"))[1] == {"add": "its environment/data/link leads out of it"}
+
+
+def test_odd_names_and_links_cost_their_own_task_alone(tmp_path):
+    for name in ("add", "loop", "bytes", os.fsdecode(b"lat\xe9")):
+        make(tmp_path, name, instruction_md=f"Do {len(name)}.")
+    os.symlink("round", tmp_path / "loop/environment/round")
+    (tmp_path / "bytes/environment" / os.fsdecode(b"\xe9.txt")).write_text("x")
+    (tmp_path / "add/solution/solve.sh").write_bytes(b"echo 7 > sum.txt # \xe9")
+    assert TerminalEnvironment.inputs_digest({"folder": str(tmp_path)})
+    [task], aside = read_task_folders(tmp_path)
+    assert (task.name, task.solution) == ("add", None)
+    assert aside == {
+        "bytes": r"its \xe9.txt has a name that is no text in UTF-8",
+        r"lat\xe9": r"its lat\xe9 has a name that is no text in UTF-8",
+        "loop": "its environment/round leads out of it",
+    }
+
+
+def test_a_file_that_cannot_be_read_costs_its_task_alone(tmp_path, monkeypatch):
+    make(tmp_path, "good")
+    make(tmp_path, "other", instruction_md="Do it.")
+    real = Path.read_bytes
+
+    def closed(path: Path) -> bytes:
+        if path == tmp_path / "other/tests/test.sh":
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path)
+
+    monkeypatch.setattr(Path, "read_bytes", closed)
+    tasks, aside = read_task_folders(tmp_path)
+    assert ([task.name for task in tasks], "Permission denied" in aside["other"]) == (["good"], True)
 
 
 def test_a_task_that_has_changed_is_not_played(tmp_path):

@@ -126,6 +126,9 @@ def test_an_environment_that_shows_nothing_is_refused() -> None:
     nothing: Any = Silent({SHOP.items("train", 1, 0)[0].item_id: Hindsight(("Call stock.",))})
     with pytest.raises(ConfigError, match="demonstrates nothing"):
         require_demonstrations(OpenEnvironments({"shop": nothing}))
+    raising: Any = Raising({})
+    with pytest.raises(ConfigError, match="its hindsight raised RaisesError"):
+        require_demonstrations(OpenEnvironments({"shop": raising}))
 
 
 def test_without_rollouts_there_is_nothing_to_demonstrate() -> None:

@@ -60,6 +60,11 @@ def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
     opened.close()
 
 
+@pytest.mark.parametrize("seconds", [1e300, float("inf")])
+def test_a_command_may_have_all_the_time(sandbox, seconds):
+    assert sandbox.exec("echo done", seconds=seconds).text == "done\n"
+
+
 def test_programs_scripts_and_codes(sandbox: Sandbox):
     assert sandbox.exec(["/usr/bin/printf", "%s|", "a b", "$HOME", ";"]).stdout == b"a b|$HOME|;|"
     assert sandbox.exec("echo a; echo b >&2; exit 3") == Result(3, b"a\n", b"b\n")

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from clawpipe.core.conversation.messages import Message
+from clawpipe.core.user_code.extensions import in_one_line
 from clawpipe.errors import ConfigError
 from clawpipe.play.environments.base import TaskItem
 from clawpipe.play.environments.ending import Ending, Judges, hindsight_of
 from clawpipe.play.environments.play import Play, Plays
-from clawpipe.play.environments.several import OpenEnvironments
+from clawpipe.play.environments.several import OpenEnvironments, World
 
 _SEED = 7
 
@@ -51,12 +52,21 @@ def require_demonstrations(environments: OpenEnvironments) -> None:
     """Raise if one of the environments does not demonstrate its first train item.
 
     Raises:
-        ConfigError: it has no `hindsight`, or that shows nothing.
+        ConfigError: it has no `hindsight`, or that shows nothing, or raises.
     """
     for environment in environments:
-        if not any(solution_of(environment, item) for item in environment.items("train", 1, 0)):
+        if not _demonstrates(environment):
             raise ConfigError(
                 f"the environment {environment.name} demonstrates nothing: its `hindsight` shows none of its first item",
                 "curation.demonstrations",
                 "set share to 0, or give `hindsight` a demonstration (docs/environments.md)",
             )
+
+
+def _demonstrates(environment: World) -> bool:
+    items = environment.items("train", 1, 0)
+    try:
+        return any(solution_of(environment, item) for item in items)
+    except Exception as error:  # of a user's code
+        what = f"its hindsight raised {in_one_line(error)}"
+        raise ConfigError(what, environment.name, "fix it: clawpipe env check plays its demonstrations") from error

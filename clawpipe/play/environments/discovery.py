@@ -260,5 +260,6 @@ def _read(file: Path) -> Iterator[EnvironmentInfo]:
     for found in classes_of(file):
         wanted = _METHODS if found.whole else _DERIVED
         name, kind = found.constants.get("name"), found.constants.get("kind", "")
-        if wanted <= found.members and not found.abstract and name and kind in KINDS:
-            yield EnvironmentInfo(name, kind, f"{file}:{found.name}", found.summary)
+        if wanted <= found.members and not found.abstract and name:
+            summary = found.summary if kind in KINDS else f"cannot be played: its kind is none of {', '.join(KINDS)}"
+            yield EnvironmentInfo(name, kind, f"{file}:{found.name}", summary)

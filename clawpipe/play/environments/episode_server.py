@@ -26,7 +26,7 @@ from clawpipe.errors import ClawpipeError
 from clawpipe.play.environments.base import Environment, Finishes, TaskItem, Verdict, WithHindsight, WithWarnings, distinct_items
 from clawpipe.play.environments.calling import called
 from clawpipe.play.environments.ending import checked, messages_of
-from clawpipe.play.environments.made import answer_of, items_of, verdict_of
+from clawpipe.play.environments.made import answer_of, hindsight_of, items_of, verdict_of
 from clawpipe.play.environments.process_tree import running_children
 
 _MOMENT = 0.2  # seconds
@@ -109,7 +109,7 @@ class EpisodeServer:
                 return [float(outcome.value), bool(outcome.success), outcome.reason, outcome.evidence]
             case {"call": "hindsight"} if isinstance(self._environment, WithHindsight):
                 item, messages, verdict = _recorded(request)
-                known = self._settled(called(self._environment.hindsight, item, messages, verdict=verdict))
+                known = hindsight_of(self._settled(called(self._environment.hindsight, item, messages, verdict=verdict)))
                 return known and [list(known.hints), [message.as_dict() for message in known.demonstration]]
             case {"call": "items", "start": start, "split": split, "count": count, "seed": seed}:
                 return _page(self._made(split, count, seed)[start : start + _PAGE])

@@ -85,12 +85,10 @@ class GuiEnvironment:
         self._limits: JsonObject = {"seconds": seconds, "characters": characters, "screenshots": kept}
         self._check, self._site = check, site
         self._judge: Callable[..., Any] | None = CHECKS.load(check) if is_reference(check) else None
-        self._tasks = sites.read_tasks(Path(tasks).expanduser(), bool(check)) if tasks else None
+        self._tasks = sites.read_tasks(Path(tasks).expanduser(), bool(check), site) if tasks else None
         self._pages = () if tasks else _chosen(pages)
         for name in self._pages:
             miniwob.scene_of(name)
-        if tasks:
-            sites.scene_of(site, "/")
         self.browser = Browser(program)
 
     def tools(self) -> list[ToolSpec]:

@@ -1,4 +1,4 @@
-"""What a user's environment has made: its items, its answers to a turn, and its verdict, checked before they are used.
+"""What a user's environment has made: its items, its answers to a turn, verdict and hindsight, checked before they are used.
 
 What is wrong is said here, where it is known who made it. Later it would end a night, or be stored and never be scored.
 """
@@ -14,7 +14,7 @@ from typing import Any, get_args
 
 from clawpipe.core.conversation.messages import Message, Role, ToolCall
 from clawpipe.errors import ConfigError, DataError
-from clawpipe.play.environments.base import Answer, Environment, TaskItem, Verdict
+from clawpipe.play.environments.base import Answer, Environment, Hindsight, TaskItem, Verdict
 from clawpipe.play.environments.ending import written
 
 _ROLES = get_args(Role)
@@ -69,6 +69,28 @@ def verdict_of(said: Any) -> Verdict | None:
     if said is not None and not isinstance(said, Verdict):
         raise TypeError(f"finish returns a Verdict or None, not {said!r:.80}")
     return Verdict(json.loads(written(said))) if said is not None else None  # as it will be read, a tuple as a list
+
+
+def hindsight_of(said: Any) -> Hindsight | None:
+    """Return what `hindsight` has returned; None if it is None.
+
+    Raises:
+        TypeError, ValueError: it is none, or UTF-8 cannot express it.
+    """
+    if said is None:
+        return None
+    if not isinstance(said, Hindsight):
+        raise TypeError(f"hindsight returns a Hindsight or None, not {said!r:.80}")
+    hints: Any = said.hints
+    if not isinstance(hints, list | tuple) or not all(isinstance(hint, str) for hint in hints):  # a text alone is its letters
+        raise TypeError(f"the hints of a Hindsight are a tuple of texts, not {hints!r:.80}")
+    shown: Any = said.demonstration
+    if not isinstance(shown, list | tuple) or not all(isinstance(message, Message) for message in shown):
+        raise TypeError(f"the demonstration of a Hindsight is a tuple of messages, not {shown!r:.80}")
+    for message in said.demonstration:
+        _require_message(message)
+    "".join(said.hints).encode()
+    return said
 
 
 def _why_not(item: Any, name: str, split: str) -> str:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 _SIMPLE = {"integer": (int,), "number": (int, float), "boolean": (bool,), "string": (str,), "null": (type(None),)}
-_SHOWN = ("title", "default", "description", "unit", "locked")  # of a schema, as fields of their own
+_SHOWN = ("title", "default", "description", "unit", "locked", "type", "$ref")  # of a schema, as fields of their own
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def _schema_of(maker: Callable[..., Any], name: str) -> JsonObject:
 
 def _option(name: str, shown: JsonObject, required: bool, definitions: JsonObject) -> Option:
     unit, locked, text = str(shown.get("unit", "")), shown.get("locked"), str(shown.get("description", ""))
-    limits = {key: value for key, value in shown.items() if key not in (*_SHOWN, "type")}
+    limits = {key: value for key, value in shown.items() if key not in _SHOWN}
     kind, default, harmless = _type(shown, definitions), shown.get("default"), locked is False
     return Option(name, kind, default, required, bool(locked), unit, text, limits, harmless)
 

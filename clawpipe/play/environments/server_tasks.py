@@ -72,7 +72,8 @@ class _Maker(ExitStack):
         self._tools = {tool.name: tool for tool in self._running.tools}
         self._readers = [name for name, tool in self._tools.items() if not tool.parameters.get("required")]
         self._drawn_from = [tool for name, tool in self._tools.items() if name not in self._readers] or [*self._tools.values()]
-        self._before = self._said()
+        self._before = self._steady()
+        self._readers = [*self._before]
         self._repeated: dict[str, bool] = {}
 
     def task(self, lot: random.Random) -> JsonObject | None:
@@ -110,6 +111,12 @@ class _Maker(ExitStack):
         if name not in self._repeated:
             self._repeated[name] = self._tried(calls) == tried
         return self._repeated[name]
+
+    def _steady(self) -> dict[str, str]:
+        """Return what readers say of a new server; those that say something else when asked again, as a clock does, are none."""
+        first, again = self._said(), self._said()
+        self._renew()
+        return {name: said for name, said in self._said().items() if first[name] == again[name] == said}
 
     def _said(self) -> dict[str, str]:
         return {name: self._running.call(name, {}) for name in self._readers}

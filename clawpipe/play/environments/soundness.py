@@ -105,11 +105,16 @@ def _played(
 
 
 class Script(NamedTuple):
-    """A policy that says these messages, one a turn, and then is silent, or begins again."""
+    """A policy that says these messages, one a turn, and then is silent, or begins again.
+
+    Attributes:
+        error: what was raised where the messages were asked for; such a policy cannot play.
+    """
 
     policy: str
     says: Sequence[Message]
     repeats: bool = True
+    error: str = ""
 
     def turn(self, number: int) -> Message | None:
         """Return the message of a turn, from 0; None after the last one."""
@@ -124,11 +129,17 @@ def _scripts(hosted: HostedEnvironment, item: TaskItem) -> Iterator[Script]:
     for tool in hosted.tools()[:1]:
         calls = ToolCall("c", tool.name, "{", malformed=True), ToolCall("c", tool.name, "{}"), ToolCall("c", "no_such_tool", "{}")
         yield Script("calls wrongly", [Message("assistant", "", (call,)) for call in calls])
-    if replies := solution_of(hosted, item):
-        yield Script(_SHOWS, replies, repeats=False)
+    try:
+        replies, error = solution_of(hosted, item), ""
+    except Exception as raised:  # of a user's code
+        replies, error = [], f"hindsight: {in_one_line(raised)}"
+    if replies or error:
+        yield Script(_SHOWS, replies, repeats=False, error=error)
 
 
 def _tried(hosted: HostedEnvironment, item: TaskItem, script: Script) -> Tried:
+    if script.error:
+        return Tried(script.policy, item, [], Ending(), error=script.error)
     messages, ending = play_out(hosted, item, script.turn, _MOST_TURNS)
     return _verified(hosted, Tried(script.policy, item, messages, ending))
 

@@ -28,6 +28,7 @@ from clawpipe.play.sandbox.running import UMASK, Programs, close_pipes, exports,
 from clawpipe.play.sandbox.usage import excess_of
 
 _START_SECONDS = 30.0
+_MOST_SECONDS = 1e9  # of the processor, that prlimit reads; a clock keeps what was asked for
 _USER = 1000  # inside
 _FIRST_USER, _USERS = (
     1_600_000_000,
@@ -196,7 +197,7 @@ def _rlimits(limits: Limits, seconds: float) -> list[str]:
     """Limits of each process; those of all together are looked at from outside."""
     return [
         "/usr/bin/prlimit", f"--nproc={limits.processes}", f"--data={limits.memory_bytes}", f"--fsize={limits.disk_bytes}",
-        f"--cpu={math.ceil(seconds) + 1}", "--nofile=1024", "--core=0", "--memlock=65536", "--msgqueue=0", "--",
+        f"--cpu={math.ceil(min(seconds, _MOST_SECONDS)) + 1}", "--nofile=1024", "--core=0", "--memlock=65536", "--msgqueue=0", "--",
     ]  # fmt: skip
 
 

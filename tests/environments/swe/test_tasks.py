@@ -11,7 +11,7 @@ import pytest
 
 from clawpipe.errors import DataError, NotFoundError
 from clawpipe.play.environments.swe.patches import paths_of
-from clawpipe.play.environments.swe.tasks import read_tasks, task_of
+from clawpipe.play.environments.swe.tasks import about, read_tasks, task_of
 from tests.environments.swe.conftest import FAILING, PASSING, PATCH, row, write_rows
 
 SHA = "a" * 40
@@ -132,3 +132,8 @@ def test_paths_of_what_has_no_lines_are_found():
         'diff --git "a/t/\\303\\251\\".py" "b/t/\\303\\251\\".py"\n--- "a/t/\\303\\251\\".py"\n+++ "b/t/\\303\\251\\".py"\n'
     )
     assert paths_of(patch) == {"old.py", "new.py", "x y.png", "run.sh", 't/é".py'}
+
+
+def test_reasons_of_refused_rows_add_up():
+    assert about(["no repo", "no patch", "no repo"]) == "2 x no repo, 1 x no patch"
+    assert about([*"aaabbcdd", "e"]) == "3 x a, 2 x b, 2 x d, 2 x another reason"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from playwright.async_api import Error, Route
 
-from clawpipe.play.environments.browser.scene import Scene
+from clawpipe.play.environments.browser.scene import Scene, file_of, origin_of
 
 _LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 
@@ -27,16 +27,8 @@ async def serve(route: Route, scene: Scene) -> None:
             await route.abort("blockedbyclient")
 
 
-def origin_of(url: str) -> str:
-    """Return scheme, host and port of a URL."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc}"
-
-
 async def _serve_file(route: Route, folder: Path) -> None:
-    file = (folder / unquote(urlsplit(route.request.url).path).lstrip("/")).resolve()
-    file = file / "index.html" if file.is_dir() else file
-    if file.is_relative_to(folder.resolve()) and file.is_file():
+    if file := file_of(folder, route.request.url):
         await route.fulfill(path=file)
     else:
         await route.fulfill(status=404, body="not found")

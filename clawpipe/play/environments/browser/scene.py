@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from clawpipe.core.basics.json_types import JsonObject
 
@@ -42,6 +44,22 @@ class Scene:
 
     def as_dict(self) -> JsonObject:
         return asdict(self)
+
+
+def origin_of(url: str) -> str:
+    """Return scheme, host and port of a URL."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def file_of(folder: Path, url: str) -> Path | None:
+    """Return the file of a folder that a URL of its origin names; None if it has none there."""
+    try:
+        file = (folder / unquote(urlsplit(url).path).lstrip("/")).resolve()
+        file = file / "index.html" if file.is_dir() else file
+        return file if file.is_relative_to(folder.resolve()) and file.is_file() else None
+    except (OSError, ValueError):  # a name that is too long, or has a NUL
+        return None
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 from clawpipe.errors import ConfigError, NotFoundError
-from clawpipe.play.environments.browser.scene import Scene
+from clawpipe.play.environments.browser.scene import Scene, file_of, origin_of
 
 _ORIGIN = "http://site.localhost"
 _FIELDS = {"task": "", "path": "/", "check": "", "slice": "all", "identity": ""}
@@ -40,16 +40,18 @@ class SiteTasks:
     rejected: dict[int, str] = field(default_factory=dict[int, str])
 
 
-def read_tasks(file: Path, has_check: bool) -> SiteTasks:
+def read_tasks(file: Path, has_check: bool, site: str) -> SiteTasks:
     """Read a file of tasks; a line that is none is set aside with its reason.
 
     Args:
         has_check: whether lines may leave their check out.
+        site: the app, a folder or a URL.
 
     Raises:
         NotFoundError: no such file.
-        ConfigError: no line is a task.
+        ConfigError: no line is a task, or there is no such app.
     """
+    app = scene_of(site, "/")
     if not file.is_file():
         raise NotFoundError("no such file", str(file), "environment.options.tasks names a file of tasks")
     tasks, rejected = list[SiteTask](), dict[int, str]()
@@ -57,6 +59,7 @@ def read_tasks(file: Path, has_check: bool) -> SiteTasks:
         if line.strip():
             try:
                 task = _task(json.loads(line.decode(errors="replace")), has_check)
+                _require_page(app, task.path)
                 if any((task.identity, task.path, task.task) == (one.identity, one.path, one.task) for one in tasks):
                     raise ValueError("an earlier line is the same task")
                 tasks.append(task)
@@ -81,6 +84,15 @@ def _task(given: Any, has_check: bool) -> SiteTask:
     if not read["check"].strip() and not has_check:
         raise ValueError("it needs a `check`")
     return SiteTask(**read | {"identity": read["identity"] or f"{read['path']} {read['task']}"})
+
+
+def _require_page(app: Scene, path: str) -> None:
+    """Raise ValueError where a task's page is not in the app."""
+    url = urljoin(app.url, path)
+    if origin_of(url) != origin_of(app.url):
+        raise ValueError(f"its `path` {path} leaves the app")
+    if app.folder and not file_of(Path(app.folder), url):
+        raise ValueError(f"the app has no page {path}")
 
 
 def scene_of(site: str, path: str) -> Scene:

@@ -20,9 +20,9 @@ from playwright.async_api import Browser, BrowserContext, Dialog, Download, Erro
 from playwright.async_api import TimeoutError as TooSlowError
 
 from clawpipe.core.basics.json_types import JsonObject
-from clawpipe.play.environments.browser.network import origin_of, serve
+from clawpipe.play.environments.browser.network import serve
 from clawpipe.play.environments.browser.outline import Outline
-from clawpipe.play.environments.browser.scene import PageError, Scene, View
+from clawpipe.play.environments.browser.scene import PageError, Scene, View, origin_of
 
 T = TypeVar("T")
 _BEGIN = 1704099600000  # 2024-01-01 09:00 UTC, in ms

@@ -116,8 +116,10 @@ def read_tasks(file: Path) -> Tasks:
 
 
 def about(reasons: Iterable[str]) -> str:
-    """Return the commonest reasons with their numbers."""
-    return ", ".join(f"{count} x {reason}" for reason, count in Counter(reasons).most_common(_SHOWN))
+    """Return the commonest reasons with their numbers, which add up with those of the others."""
+    counted = Counter(reasons).most_common()
+    others = sum(count for _, count in counted[_SHOWN:])
+    return ", ".join(f"{count} x {reason}" for reason, count in [*counted[:_SHOWN], *[("another reason", others)] * bool(others)])
 
 
 def task_of(row: Any) -> Task:

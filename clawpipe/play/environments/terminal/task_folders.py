@@ -5,10 +5,12 @@ A folder that cannot be played here is set aside with its reason, and the others
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import tomllib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,6 +19,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from clawpipe.core.store.plain_digests import sha256_once, sha256_plain
+from clawpipe.core.user_code.extensions import in_one_line
 from clawpipe.errors import ConfigError, DataError, NotFoundError
 from clawpipe.play.environments.terminal.dockerfile import NotPlainError, Plain, read_dockerfile
 from clawpipe.play.sandbox.base import own_folder
@@ -112,9 +115,11 @@ class TaskFolder:
 
     @property
     def solution(self) -> str | None:
-        """The script that does the task; None where there is none, or it needs files that the policy has not."""
+        """The script that does the task; None where there is none, it needs files that the policy has not, or is no UTF-8."""
         files = _files(self.path / "solution") if (self.path / "solution").is_dir() else []
-        return files[0].read_text(encoding="utf-8") if [file.name for file in files] == ["solve.sh"] else None
+        with suppress(UnicodeDecodeError):
+            return files[0].read_text(encoding="utf-8") if [file.name for file in files] == ["solve.sh"] else None
+        return None
 
 
 def read_task_folders(root: Path, program: Program = "podman") -> tuple[list[TaskFolder], dict[str, str]]:
@@ -137,7 +142,9 @@ def read_task_folders(root: Path, program: Program = "podman") -> tuple[list[Tas
                 raise _aside(path, f"it asks the same as {first}")
             tasks.append(task)
         except (DataError, ConfigError) as error:
-            aside[path.name] = error.what
+            aside[_named(path)] = error.what
+        except OSError as error:  # a file of it may not be read
+            aside[_named(path)] = in_one_line(error)
     if not tasks:
         reason = next((f"{name}: {why}" for name, why in aside.items()), "it holds no folder")
         raise DataError(f"no task of it can be played: {reason}", str(root), "see docs/terminal.md, task folders")
@@ -220,7 +227,7 @@ def _world(path: Path, environment: _Environment, program: Program) -> Plain | I
     try:
         plain = read_dockerfile(path / "environment" / "Dockerfile")
         for top in plain.tops:
-            own_folder(top)
+            _require_own(top)
         if (not (script := _script(path)) or _PYTEST.search(script)) and not _has_pytest():
             raise NotPlainError("its tests need pytest for /usr/bin/python3 (apt-get install python3-pytest)")
     except NotPlainError as error:
@@ -228,6 +235,13 @@ def _world(path: Path, environment: _Environment, program: Program) -> Plain | I
     except UnicodeDecodeError:
         raise _aside(path, "its Dockerfile is no text in UTF-8") from None
     return plain
+
+
+def _require_own(top: str) -> None:
+    try:
+        own_folder(top)
+    except ConfigError:
+        raise NotPlainError(f"its Dockerfile writes into {top}, which is the system's here") from None
 
 
 @cache
@@ -257,12 +271,26 @@ def _files(path: Path) -> list[Path]:
 
 
 def _inner(path: Path) -> Iterator[Path]:
-    """Yield the files below a folder; a link that leads out of it is refused."""
-    for file in path.rglob("*"):
-        if file.is_symlink() and not file.resolve().is_relative_to(path.resolve()):
+    """Yield the files below a folder; a link that leads out of it or to itself is refused, and a name that is no UTF-8."""
+    for file in (path, *path.rglob("*")):
+        if _named(file) != file.name:
+            raise _aside(path, f"its {_named(file)} has a name that is no text in UTF-8")
+        if file.is_symlink() and not _is_inside(file, path):
             raise _aside(path, f"its {file.relative_to(path)} leads out of it")
         if file.is_file():
             yield file
+
+
+def _is_inside(link: Path, folder: Path) -> bool:
+    try:
+        return link.resolve().is_relative_to(folder.resolve())
+    except RuntimeError:  # links that lead to each other
+        return False
+
+
+def _named(path: Path) -> str:
+    """Return the name of a file, in which bytes that are no UTF-8 are escaped."""
+    return os.fsencode(path.name).decode(errors="backslashreplace")
 
 
 def _aside(path: Path, why: str) -> DataError:
