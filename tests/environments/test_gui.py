@@ -200,6 +200,14 @@ def test_a_new_window_that_never_loads_ends_the_episode(run, tmp_path):
             assert run(environment).click("Window").startswith(f"The task has ended. the page opened a new window: {place}")
 
 
+def test_half_a_character_of_a_page_ends_no_episode(run, tmp_path):
+    (tmp_path / "app").mkdir()
+    page = r"""<p>1<p>2<p>3<button onclick="this.textContent = 'Half \ud83d'">Whole</button>"""
+    (tmp_path / "app" / "index.html").write_text(page)
+    with opened(tmp_path / "app") as environment:
+        assert 'button "Half \ufffd"' in run(environment).click("Whole")
+
+
 def test_an_app_is_worked_on_and_its_check_says_the_reward(run, shop):
     running = run(shop)
     box = next(line.split()[0] for line in running.item.messages[0].content.splitlines() if "textbox" in line)

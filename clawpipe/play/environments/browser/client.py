@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any, Self
 
 from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.core.basics.words import whole_characters
 from clawpipe.play.environments.browser.keeper import END, TAB, fork_keeper
 from clawpipe.play.environments.browser.scene import PageError, Scene, View
 from clawpipe.play.environments.calling import CallTimeoutError, EndedError
@@ -91,7 +92,8 @@ class BrowserTab:
         self._lines.close()
 
     def _seen(self, call: str, seconds: float, **arguments: Any) -> View:
-        return View(**self._asked(call, seconds, **arguments))
+        told = self._asked(call, seconds, **arguments)  # a page's script may write half a character, which could not be stored
+        return View(**{name: whole_characters(one) if isinstance(one, str) else one for name, one in told.items()})
 
     def _asked(self, call: str, seconds: float, **arguments: Any) -> Any:
         try:
