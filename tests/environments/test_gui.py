@@ -202,9 +202,8 @@ def test_a_new_window_that_never_loads_ends_the_episode(run, tmp_path):
 
 def test_half_a_character_of_a_page_ends_no_episode(run, tmp_path):
     (tmp_path / "app").mkdir()
-    (tmp_path / "app" / "index.html").write_text(
-        r"""<p>1<p>2<p>3<button onclick="this.textContent = 'Half \ud83d'">Whole</button>"""
-    )
+    page = r"""<p>1<p>2<p>3<button onclick="this.textContent = 'Half \ud83d'">Whole</button>"""
+    (tmp_path / "app" / "index.html").write_text(page)
     with opened(tmp_path / "app") as environment:
         assert 'button "Half \ufffd"' in run(environment).click("Whole")
 
