@@ -97,8 +97,9 @@ def _scored(rows: Sequence[Row], engine: Engine) -> list[Row]:
     if not isinstance(engine, Scores):
         return list(rows)
     score = engine.score_rest if isinstance(engine, EmbeddedEngine) else engine.score
-    alike = sorted(range(len(rows)), key=lambda place: rows[place]["token_ids"][: rows[place]["prompt_tokens"]])
-    found = {place: _alone(rows[place], score) for place in alike if rows[place]["tokens"] == "recorded"}
+    recorded = [place for place, row in enumerate(rows) if row["tokens"] == "recorded"]
+    alike = sorted(recorded, key=lambda place: rows[place]["token_ids"][: rows[place]["prompt_tokens"]])
+    found = {place: _alone(rows[place], score) for place in alike}
     return [found.get(place, row) for place, row in enumerate(rows)]
 
 
