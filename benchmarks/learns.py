@@ -9,6 +9,9 @@ Claim: of each task and seed, the candidate's held-out success is above the base
 letters    the thirty lines of examples/agent/loop.py play, with a model of random weights: right is a reply that begins with a
            letter, so it shows that what programs leave can be learnt from, and nothing of what an agent can become
 shop       the thirty lines of learns_loop.py play, with SmolLM2: four tools behind HTTP, one of which has what a question asks for
+mini-swe-agent
+           a program that others wrote does tasks in a shell, with SmolLM2; it has an environment of its own, made below the homes
+           or named by --mini
 stories    SmolLM2 computes sums that are told as stories, in one step
 gui        SmolLM2 works on four pages of MiniWoB in Chromium
 
@@ -24,11 +27,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 
 from demo_seeds import slices
+from learns_mini import options as mini_options
+from learns_mini import packages
 from learns_shop import shop, write_tasks
 
 from clawpipe.core.basics.json_types import JsonObject
@@ -38,23 +43,40 @@ ROOT = Path(__file__).parents[1]
 CONFIGS = {
     "letters": "examples/agent/night.yaml",
     "shop": "benchmarks/learns_shop.yaml",
+    "mini-swe-agent": "benchmarks/learns_mini.yaml",
     "stories": "configs/reasoning.yaml",
     "gui": "configs/gui.yaml",
 }
-ENVIRONMENTS = {"letters": "agent", "shop": "agent", "stories": "stories", "gui": "gui"}
+ENVIRONMENTS = {"letters": "agent", "shop": "agent", "mini-swe-agent": "agent", "stories": "stories", "gui": "gui"}
 PORT = 18711  # of the shop: a night that is gone on with finds it where it was
 GAIN = 0.2
 
 
+def made_settings(options: JsonObject) -> list[str]:
+    """Return options of an environment as settings of a night."""
+    return [f"environment.options.{name}={json.dumps(value)}" for name, value in options.items()]
+
+
 @contextmanager
-def playing(homes: Path) -> Iterator[list[str]]:
+def playing(task: str, homes: Path, mini: Path | None) -> Iterator[list[str]]:
+    """Give the settings of this machine that a task's nights have, while what it needs is there."""
+    if task == "shop":
+        with selling(homes) as made:
+            yield made
+    elif task == "mini-swe-agent":
+        yield made_settings(mini_options(packages(mini or homes.resolve() / "mini-swe-agent-env")))
+    else:
+        yield []
+
+
+@contextmanager
+def selling(homes: Path) -> Iterator[list[str]]:
     """Give the settings of the shop's nights, while its tools can be asked."""
     homes.mkdir(parents=True, exist_ok=True)
     files = write_tasks(homes.resolve())
     command = ["python3", "benchmarks/learns_loop.py", files["shown"]]
     with shop(PORT) as url:
-        options = {"command": command, "tasks": files["tasks"], "variables": {"SHOP_URL": url}}
-        yield [f"environment.options.{name}={json.dumps(value)}" for name, value in options.items()]
+        yield made_settings({"command": command, "tasks": files["tasks"], "variables": {"SHOP_URL": url}})
 
 
 def night(task: str, seed: int, homes: Path, options: Sequence[str], made: Sequence[str]) -> JsonObject:
@@ -102,7 +124,7 @@ def table(lines: Sequence[JsonObject]) -> str:
 
 def play(wanted: argparse.Namespace) -> None:
     for task, seed in list(missing(read(wanted.out), wanted.tasks, wanted.seeds)):
-        with playing(wanted.homes) if task == "shop" else nullcontext([]) as made:
+        with playing(task, wanted.homes, wanted.mini) as made:
             line = night(task, seed, wanted.homes, wanted.options, made)
         with wanted.out.open("a") as file:
             file.write(f"{json.dumps(line)}\n")
@@ -112,6 +134,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="JSON Lines, one a night")
     parser.add_argument("--homes", type=Path, default=Path(".benchmark-homes"), help="where the nights' homes lie")
+    parser.add_argument("--mini", type=Path, help="an environment that has mini-swe-agent; without it one is made below --homes")
     parser.add_argument("--tasks", nargs="+", choices=CONFIGS, default=[*CONFIGS])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--table", action="store_true", help="run nothing, print what is there")

@@ -56,6 +56,21 @@ def test_score_agrees_with_transformers(engine, base):
     assert engine.score(ids, 2) == pytest.approx(reference(base, ids, 2, 1.0), abs=1e-5)
 
 
+def test_rows_that_begin_alike_are_scored_by_their_rest(engine, base, monkeypatch):
+    ran: list[int] = []
+    hidden = RowModel.hidden
+    monkeypatch.setattr(RowModel, "hidden", lambda self, tokens, *rest: ran.append(tokens.shape[1]) or hidden(self, tokens, *rest))
+    begin = [random.Random(1).randrange(256) for _ in range(90)]
+    rows = [[*begin, *(random.Random(seed).randrange(256) for _ in range(7))] for seed in (2, 3)]
+    found = [engine.score_rest(row, 90, temperature=0.7) for row in rows]
+    assert ran == [89, 8, 8]
+    for row, one in zip(rows, found, strict=True):
+        assert one == pytest.approx(engine.score(row, 90, temperature=0.7), abs=1e-4)
+    other = EmbeddedEngine(base, None, device="cpu")
+    assert other.score_rest(rows[1], 90, temperature=0.7) == found[1]  # whatever was scored before
+    assert engine.score_rest(rows[0], 5) == engine.score(rows[0], 5)
+
+
 def test_the_same_batch_gives_the_same_bits_whatever_ran_before(engine):
     sampling = Sampling(1.0, 8, (STOP,))
     first = engine.begin(prompts(4)).sample(dict(enumerate(range(4))), sampling)

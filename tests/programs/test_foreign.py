@@ -18,6 +18,7 @@ from clawpipe.model.policy.base import resolve_base
 from clawpipe.model.policy.spec import PolicySpec
 from clawpipe.model.policy.vocabulary import load_tokenizer
 from clawpipe.play.environments.agent import AgentEnvironment
+from clawpipe.play.environments.base import Verdict
 from clawpipe.play.workers.request import ShardRequest
 from clawpipe.play.workers.worker import Worker
 from tests.environments.swe.conftest import needs_bubblewrap, row, write_repository, write_rows  # noqa: F401  (a fixture)
@@ -171,6 +172,25 @@ def test_mini_swe_agent_with_a_policy_that_draws(play, base):
     rows = play(mini(*MINI["text"][0]), variables=QUIET, max_new_tokens=16)
     assert [len(row["turns"]) for row in rows] == [1] * (3 * TOGETHER)
     assert len({tuple(row["token_ids"]) for row in rows}) == 3 * TOGETHER
+    require_log_probs(rows, base)
+
+
+def test_mini_swe_agent_of_the_benchmark_does_a_task_in_one_row(play, base, needs_bubblewrap):  # noqa: F811
+    """As in benchmarks/learns.py: its prompts, its class of models, a task of `terminal`."""
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    from learns_mini import options, packages  # pyright: ignore[reportMissingImports]
+
+    program_of("mini-swe-agent", "mini")
+    given = options(packages(PLACE / "mini-swe-agent"))
+    [item] = AgentEnvironment(**given).items("train", 1, 0)
+    [(file, entry)] = json.loads(item.truth)["wanted"].items()
+    said = [f"```bash\n{command}\n```" for command in (f"echo {entry['text']} > {file}", WORK[-1])]
+    before = ["no command"] * 5  # which it is shown, and the script counts
+    rows = play(**given, replies=[*before, *said], tasks="", sandbox="bubblewrap")
+    solved = [row for row in rows if row["item_id"] == item.item_id]
+    assert kinds(solved) == [["main"] * 2] * (TOGETHER // 2)
+    environment = AgentEnvironment(**given)
+    assert all(environment.verify(item, [], Verdict(json.loads(row["verdict"]))).success for row in solved)
     require_log_probs(rows, base)
 
 

@@ -6,10 +6,15 @@ import json
 import sys
 from pathlib import Path
 
+import pytest
+import yaml
+
 from clawpipe.core.basics.json_types import Row
 from clawpipe.play.environments.agent import AgentEnvironment
 from clawpipe.play.environments.base import Verdict
 from clawpipe.play.environments.ending import messages_of
+from clawpipe.play.environments.terminal.families import FIRST, SECOND
+from tests.environments.swe.conftest import needs_bubblewrap  # noqa: F401  (a fixture)
 from tests.programs.conftest import Play, scripted
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -33,6 +38,19 @@ def test_what_an_agent_looks_up_in_the_shop_is_judged(play: Play, tmp_path: Path
     judged = [environment.verify(item, messages_of(row), Verdict(json.loads(row["verdict"]))).success for row in (right, wrong)]
     assert ([row["error"] for row in (right, wrong)], judged) == ([None, None], [True, False])
     assert [_result(row) for row in (right, wrong)] == ["42", "error: not an expression"]
+
+
+@pytest.mark.usefixtures("needs_bubblewrap")
+def test_mini_swe_agents_tasks_lie_on_both_sides_and_none_is_shown(tmp_path: Path):
+    from learns_mini import FAMILIES, HERE, options  # pyright: ignore[reportMissingImports]
+
+    environment = AgentEnvironment(**options(tmp_path))
+    sides = [environment.items(split, 64, 0) for split in ("train", "heldout")]
+    assert [{item.slice for item in items} for items in sides] == [set(FAMILIES)] * 2
+    agent = yaml.safe_load((HERE / "learns_mini_agent.yaml").read_text())
+    shown = " ".join(turn["content"] for turn in agent["model"]["shown"])
+    subjects = {json.loads(item.truth)["number"] // len(SECOND) for items in sides for item in items}
+    assert not [FIRST[number] for number in subjects if f"{FIRST[number]}-" in shown]
 
 
 def _result(row: Row) -> str:

@@ -181,6 +181,7 @@ class EmbeddedEngine:
         if self.layout == "packed":
             replace_attention(self.model, NAME)
         self._rows = RowModel(self.model) if self.layout == "packed" else None
+        self._begun = RowModel(self.model) if self.layout == "packed" else None  # holds what the row scored last begins with
 
     @cached_property
     def adapters(self) -> SideBySide:
@@ -208,6 +209,20 @@ class EmbeddedEngine:
         likely = self.distributions(ids, range(start, len(ids)), temperature)
         targets = torch.tensor(ids[start:], device=self.device)
         return likely.gather(-1, targets[:, None]).squeeze(-1).tolist()
+
+    @torch.inference_mode()
+    def score_rest(self, ids: Sequence[int], start: int, temperature: float = 1.0) -> list[float]:
+        """Return what `score` returns, but for rounding, which depends on this row alone. For rows that begin with the same `start`
+        tokens, one after the other, these are computed once."""
+        begin, rest = tuple(ids[: start - 1]), list(ids[start - 1 :])
+        if self._begun is None or len(begin) < len(rest):  # little would be saved
+            return self.score(ids, start, temperature)
+        cache = RowCache(1, len(begin), self._begun.prefix(begin))
+        places = cache.places({0: len(rest)}, self.device)
+        tokens = torch.tensor([rest], device=self.device)
+        hidden = self._begun.hidden(tokens, torch.arange(len(begin), len(ids)), cache, places)[:-1]
+        likely = (logits_of(self.model, hidden).float() / temperature).log_softmax(-1)
+        return likely.gather(-1, tokens[0, 1:, None]).squeeze(-1).tolist()
 
     @torch.inference_mode()
     def distributions(self, ids: Sequence[int], positions: Sequence[int], temperature: float = 1.0) -> Tensor:

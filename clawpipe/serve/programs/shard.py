@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -94,10 +94,16 @@ def _sampler(request: ShardRequest, engine: Engine) -> Iterator[Sampler]:
 def _scored(rows: Sequence[Row], engine: Engine) -> list[Row]:
     """Return rows with the log-probs of a pass of each row alone, where the engine computes them: those of a shared pass are the
     same but for rounding, which depends on who shared it. So equal episodes are equal rows."""
-    return [_alone(row, engine) if isinstance(engine, Scores) and row["tokens"] == "recorded" else row for row in rows]
+    if not isinstance(engine, Scores):
+        return list(rows)
+    score = engine.score_rest if isinstance(engine, EmbeddedEngine) else engine.score
+    recorded = [place for place, row in enumerate(rows) if row["tokens"] == "recorded"]
+    alike = sorted(recorded, key=lambda place: rows[place]["token_ids"][: rows[place]["prompt_tokens"]])
+    found = {place: _alone(rows[place], score) for place in alike}
+    return [found.get(place, row) for place, row in enumerate(rows)]
 
 
-def _alone(row: Row, engine: Scores) -> Row:
+def _alone(row: Row, score: Callable[[list[int], int, float], list[float]]) -> Row:
     mask, start = row["loss_mask"], row["prompt_tokens"]
-    found = [0.0] * start + engine.score(row["token_ids"], start, row["temperature"] or 1.0)
+    found = [0.0] * start + score(row["token_ids"], start, row["temperature"] or 1.0)
     return row | {"logprobs": [value if sampled else 0.0 for value, sampled in zip(found, mask, strict=True)]}
