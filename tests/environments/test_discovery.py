@@ -259,12 +259,14 @@ def test_folders_of_the_sandbox_are_inputs(tmp_path):
     assert inputs_digest("agent", there) == third
 
 
-def test_an_environment_of_python_is_its_packages(tmp_path):
+@pytest.mark.parametrize("shown", ["venv", "venv/lib/python3.11/site-packages"])
+def test_an_environment_of_python_is_its_packages(tmp_path, shown):
+    shown = tmp_path / shown
     packages = tmp_path / "venv" / "lib" / "python3.11" / "site-packages"
     (packages / "rich-14.0.dist-info").mkdir(parents=True)
     (tmp_path / "venv" / "pyvenv.cfg").write_text("home = /usr/bin")
     (packages / "rich.py").write_text("print()")
-    options = {"sandbox_options": {"paths": [str(tmp_path / "venv")]}}
+    options = {"sandbox_options": {"paths": [str(shown)]}}
     first = inputs_digest("terminal", options)
     (packages / "rich.py").write_text("print(1)")
     assert inputs_digest("terminal", options) == first

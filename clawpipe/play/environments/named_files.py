@@ -46,8 +46,8 @@ def _texts(options: Any) -> Iterator[str]:
 def folders_digest(options: Mapping[str, Any]) -> str:
     """Return the digest of the folders that a sandbox shows, `sandbox_options.paths`: an agent may be made of them; "" of none.
 
-    It holds what files hold, but of large ones their size alone, and of a virtual environment its packages with their versions. Of
-    tens of thousands of files the first count. A folder's place is no part of it.
+    It holds what files hold, but of large ones their size alone, and where packages of Python are installed, their names and
+    versions. Of tens of thousands of files the first count. A folder's place is no part of it.
     """
     given = options.get("sandbox_options")
     paths = given.get("paths") if isinstance(given, Mapping) else None
@@ -78,9 +78,11 @@ def _plain(name: str) -> str:
 
 def _walked(folder: Path) -> Iterator[Path]:
     for root, folders, files in os.walk(folder):
-        if "pyvenv.cfg" in files:
+        if packages := sorted(
+            Path(root).glob("lib*/python*/site-packages/*.dist-info" if "pyvenv.cfg" in files else "*.dist-info")
+        ):
             folders.clear()
-            yield from sorted(Path(root).glob("lib*/python*/site-packages/*.dist-info"))
+            yield from packages
             continue
         folders[:] = sorted(set(folders) - _NOT_READ)
         yield from (Path(root, name) for name in sorted(files))
