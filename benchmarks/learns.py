@@ -24,6 +24,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -86,6 +87,8 @@ def night(task: str, seed: int, homes: Path, options: Sequence[str], made: Seque
     command = [sys.executable, "-m", "clawpipe", "run", "--config", CONFIGS[task], *words, "--json"]
     env = os.environ | {"CLAWPIPE_HOME": str(homes / f"{task}-{seed}"), "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True)
+    if done.returncode in (128 + signal.SIGINT, 128 + signal.SIGTERM) or done.returncode < 0:
+        raise SystemExit("the night was stopped; the same command goes on with it")
     line: JsonObject = {"task": task, "seed": seed, "options": list(options), "source": source_digest(ENVIRONMENTS[task])}
     if done.returncode not in (0, 1):
         return line | {"code": done.returncode, "ended": json.loads(done.stdout or "{}").get("what", "nothing said")}
