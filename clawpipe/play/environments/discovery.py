@@ -21,7 +21,6 @@ from clawpipe.play.environments.base import KINDS, Environment
 from clawpipe.play.environments.interpreter import interpreter
 from clawpipe.play.environments.libraries.naming import LIBRARIES, file_in, installed_version, module_in, name_of
 from clawpipe.play.environments.module_sources import module_digest
-from clawpipe.play.environments.named_files import folders_digest
 from clawpipe.play.environments.options import Option, config_model, config_of, described_options
 from clawpipe.play.environments.source_classes import classes_of
 
@@ -180,6 +179,8 @@ def inputs_digest(name: str, options: Options) -> str:
     """
     if name not in _NAMES_INPUTS:
         return ""
+    from clawpipe.play.environments.named_files import folders_digest  # which a user's Python need not have
+
     own, shown = ENVIRONMENTS.load(name).inputs_digest(options), folders_digest(options)
     return sha256_plain([own, shown]) if shown else own
 
