@@ -92,8 +92,10 @@ class BrowserTab:
         self._lines.close()
 
     def _seen(self, call: str, seconds: float, **arguments: Any) -> View:
-        told = self._asked(call, seconds, **arguments)  # a page's script may write half a character, which could not be stored
-        return View(**{name: whole_characters(one) if isinstance(one, str) else one for name, one in told.items()})
+        told: JsonObject = self._asked(call, seconds, **arguments)
+        for name, one in told.items():  # a page's script may write half a character, which could not be stored
+            told[name] = whole_characters(one) if isinstance(one, str) else one
+        return View(**told)
 
     def _asked(self, call: str, seconds: float, **arguments: Any) -> Any:
         try:
