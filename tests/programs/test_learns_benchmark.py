@@ -41,7 +41,7 @@ def test_what_an_agent_looks_up_in_the_shop_is_judged(play: Play, tmp_path: Path
 
 
 @pytest.mark.usefixtures("needs_bubblewrap")
-def test_mini_swe_agents_tasks_lie_on_both_sides_and_none_is_shown(tmp_path: Path):
+def test_mini_swe_agents_tasks_lie_on_both_sides_none_is_shown(tmp_path: Path):
     from learns_mini import FAMILIES, HERE, options  # pyright: ignore[reportMissingImports]
 
     environment = AgentEnvironment(**options(tmp_path))

@@ -1,19 +1,14 @@
-"""What HTTP requests share: at clawpipe's model servers a compressed body and an id, at others an answer that asks to wait."""
+"""What every HTTP request to clawpipe's model servers may have: a compressed body, and an id of its own."""
 
 from __future__ import annotations
 
 import re
 import uuid
 import zlib
-from collections.abc import Mapping
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 
 REQUEST_ID = "x-request-id"
 ANTHROPIC_ID = "request-id"  # the same, as Anthropic's clients read it
 ENCODINGS = ("gzip", "deflate")
-LONGEST_WAIT = 60.0  # seconds between two tries, whatever an overloaded server asks for
-_SECONDS = re.compile(r"[0-9]+(\.[0-9]+)?")
 _OWN_ID = re.compile(r"[!-~]{1,128}")
 _ANY_HEADER = 32 + zlib.MAX_WBITS  # zlib's word for: gzip's or its own header
 
@@ -83,25 +78,3 @@ def id_headers(path: str, of_request: str) -> dict[str, str]:
     """Return the headers of an answer that carry the id of its request, by the names of the interface that was asked."""
     names = (REQUEST_ID, ANTHROPIC_ID) if path.startswith("/v1/messages") else (REQUEST_ID,)
     return dict.fromkeys(names, of_request)
-
-
-def asked_to_wait(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that an overloaded server asks to wait, at most `LONGEST_WAIT`; None if it names none.
-
-    `Retry-After` is a number of seconds or a date (RFC 9110, section 10.2.3); `retry-after-ms`, which OpenAI's servers send beside
-    it, is more exact.
-
-    Args:
-        headers: an answer's, with names in lower case or of any case.
-    """
-    exact, asked = headers.get("retry-after-ms", "").strip(), headers.get("retry-after", "").strip()
-    if _SECONDS.fullmatch(exact):
-        return min(float(exact) / 1000, LONGEST_WAIT)
-    if _SECONDS.fullmatch(asked):
-        return min(float(asked), LONGEST_WAIT)
-    try:
-        until = parsedate_to_datetime(asked)
-    except ValueError:
-        return None
-    left = (until.replace(tzinfo=until.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
-    return min(max(left, 0.0), LONGEST_WAIT)

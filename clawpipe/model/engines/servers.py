@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 import httpx
 
+from clawpipe.core.basics.retry_after import LONGEST_WAIT, asked_to_wait
 from clawpipe.core.basics.words import without_secret
-from clawpipe.core.services.requests import LONGEST_WAIT, asked_to_wait
 from clawpipe.errors import BusyError, ClawpipeError, ConfigError
 from clawpipe.model.engines.balance import Balance, Replica
 

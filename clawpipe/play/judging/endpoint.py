@@ -14,8 +14,8 @@ import anyio
 import httpx
 
 from clawpipe.core.basics.json_types import JsonObject
+from clawpipe.core.basics.retry_after import LONGEST_WAIT, asked_to_wait
 from clawpipe.core.conversation.messages import Message
-from clawpipe.core.services.requests import LONGEST_WAIT, asked_to_wait
 from clawpipe.data.importers.message import write_chat
 from clawpipe.errors import BusyError, ConfigError
 from clawpipe.model.engines.servers import RefusedRequestError

@@ -8,7 +8,7 @@ from email.utils import format_datetime
 import httpx
 import pytest
 
-from clawpipe.core.services.requests import LONGEST_WAIT, asked_to_wait
+from clawpipe.core.basics.retry_after import LONGEST_WAIT, asked_to_wait
 
 
 @pytest.mark.parametrize(
