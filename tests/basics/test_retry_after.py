@@ -22,6 +22,7 @@ from clawpipe.core.basics.retry_after import LONGEST_WAIT, asked_to_wait
         ({"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}, 0.0),
         ({"Retry-After": "Fri, 31 Dec 9999 23:59:59 GMT"}, LONGEST_WAIT),
         ({"Retry-After": "soon"}, None),
+        ({"Retry-After": "Wed, 21 Oct 99999999999999999999 07:28:00 GMT"}, None),
         ({"Retry-After": "-3"}, None),
         ({"Retry-After": "\u00b2"}, None),
         ({}, None),

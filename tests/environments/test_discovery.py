@@ -254,7 +254,7 @@ def test_folders_of_the_sandbox_are_inputs(tmp_path):
     (agent / "large.bin").write_bytes(bytes(3 << 20))
     assert len({first, second, third, inputs_digest("agent", options)}) == 4
     moved = agent.rename(tmp_path / "elsewhere")
-    there = {"command": ["in-the-image"], "sandbox_options": {"paths": [str(moved), "/not/there"]}}
+    there = {"command": ["in-the-image"], "sandbox_options": {"paths": [str(moved), "/not/there", "~nobody-of-this-name/x", 3]}}
     (moved / "large.bin").unlink()
     assert inputs_digest("agent", there) == third
 

@@ -27,7 +27,7 @@ def asked_to_wait(headers: Mapping[str, str]) -> float | None:
         return min(float(asked), LONGEST_WAIT)
     try:
         until = parsedate_to_datetime(asked)
-    except ValueError:
+    except (ValueError, OverflowError):  # of a year with twenty digits
         return None
     left = (until.replace(tzinfo=until.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
     return min(max(left, 0.0), LONGEST_WAIT)

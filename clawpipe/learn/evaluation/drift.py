@@ -44,9 +44,9 @@ def _drifts(before: Length | None, after: Length | None, learned: bool) -> Itera
     if not before or not after or not before.mean or not after.mean:
         return
     ratio = after.mean / before.mean
-    error = sqrt(before.variance / before.n + after.variance / after.n)
     if learned and ratio < 1:
         return
+    error = sqrt(before.variance / before.n + after.variance / after.n)
     if not 1 / DRIFT < ratio < DRIFT and abs(after.mean - before.mean) > ERRORS * error:
         longer = ratio > 1
         fix = "rollouts that are cut fail: raise rollouts.max_new_tokens, or " if longer else ""

@@ -51,9 +51,18 @@ def folders_digest(options: Mapping[str, Any]) -> str:
     """
     given = options.get("sandbox_options")
     paths = given.get("paths") if isinstance(given, Mapping) else None
-    named = [Path(path).expanduser() for path in paths if isinstance(path, str)] if isinstance(paths, list | tuple) else []
-    folders = [folder for folder in named if folder.is_dir()]
+    named = [path for path in paths if isinstance(path, str)] if isinstance(paths, list | tuple) else []
+    folders = [folder for path in named if (folder := _folder_at(path))]
     return sha256_plain([list(_contents(folder)) for folder in folders]) if folders else ""
+
+
+def _folder_at(path: str) -> Path | None:
+    """Return the folder at a path; None where this user finds none, which the sandbox says."""
+    try:
+        folder = Path(path).expanduser()
+        return folder if folder.is_dir() else None
+    except (OSError, RuntimeError):
+        return None
 
 
 def _contents(folder: Path) -> Iterator[list[str | int]]:
@@ -77,10 +86,10 @@ def _plain(name: str) -> str:
 
 
 def _walked(folder: Path) -> Iterator[Path]:
+    """Yield the files below a folder in order; in place of a virtual environment or of `site-packages` what names its packages."""
     for root, folders, files in os.walk(folder):
-        if packages := sorted(
-            Path(root).glob("lib*/python*/site-packages/*.dist-info" if "pyvenv.cfg" in files else "*.dist-info")
-        ):
+        pattern = "lib*/python*/site-packages/*.dist-info" if "pyvenv.cfg" in files else "*.dist-info"
+        if packages := sorted(Path(root).glob(pattern)):
             folders.clear()
             yield from packages
             continue
