@@ -184,7 +184,7 @@ def _with_own_tokens(this: Round, one: Past) -> DatasetRef:
 def _demonstrations(this: Round, rollouts: list[DatasetRef], scores: list[DatasetRef]) -> Judged | None:
     """Return the environment's demonstrations of items that the round's rollouts did not solve, if the settings ask for them."""
     environment = this.config.drawn
-    if not this.config.curation.demonstrations.share:
+    if not this.config.curation.demonstrations.share or not rollouts:
         return None
     played = demonstrate(trajectories=rollouts, scores=scores, items=this.items, environment=environment)
     shown = render.named("render_demonstrations")(

@@ -39,7 +39,7 @@ from clawpipe.record.tracking.attach import tracked_by
 from flows.datasets import datasets_of, named_datasets, waiting_rows
 from flows.night import Night, OpenNight, Past
 from flows.policies import bring_policies, teacher_of, untrained
-from flows.refusals import require_loadable, require_settings
+from flows.refusals import require_loadable, require_settings, undemonstrated
 from tasks.cluster import on_cluster
 
 
@@ -85,6 +85,8 @@ def open_night(config: NightConfig, ledger_home: Home | None = None) -> Iterator
             journal.status.compared = night.compared
             if ledger_home is None and (idle := idle_note(config)):  # of a sweep's trials each would say it
                 journal.warn(idle)
+            if silent := undemonstrated(config):
+                journal.warn(silent)
             if waits := waiting_rows(home, config):
                 journal.warn(f"{waits} new rows wait for a person's approval and are not used: see `clawpipe review`")
             if config.curation.sampling.replay_nights and not night.past:

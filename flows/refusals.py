@@ -18,7 +18,7 @@ from clawpipe.model.planning.plan import distributed_by
 from clawpipe.model.planning.targets import require_targets
 from clawpipe.model.policy.base import require_base
 from clawpipe.model.policy.quantization import require
-from clawpipe.play.environments.demonstration import require_demonstrations
+from clawpipe.play.environments.demonstration import demonstration_note
 from clawpipe.play.environments.discovery import ENVIRONMENTS
 from clawpipe.play.environments.several import open_environments
 from flows.datasets import NothingNewError, named_datasets
@@ -52,9 +52,8 @@ def require_settings(config: NightConfig) -> None:
 
 def require_loadable(config: NightConfig) -> None:
     """Raise ConfigError for settings that no machine can run."""
-    with open_environments(config.drawn) as environments:  # they can be made, those of the user's in processes of their own
-        if config.curation.demonstrations.share:
-            require_demonstrations(environments)
+    with open_environments(config.drawn):  # they can be made, those of the user's in processes of their own
+        pass
     for point, name in extensions_of(config):
         if point is not ENVIRONMENTS:
             point.load(name) if is_reference(name) else point.place(name)
@@ -63,6 +62,18 @@ def require_loadable(config: NightConfig) -> None:
         distributed_by(config.runtime.accelerate)  # it can be read; the trainer comes after the rollouts
     if config.train.adapter == "lora" and config.train.backend.is_local:
         require_targets(config.model.base, config.train.lora)
+
+
+def undemonstrated(config: NightConfig) -> str | None:
+    """Return one line about environments that show none of the demonstrations that the settings ask for.
+
+    Raises:
+        ConfigError, NotFoundError: an environment cannot be made, or its `hindsight` raises.
+    """
+    if not (config.rollouts and config.curation.demonstrations.share):
+        return None
+    with open_environments(config.drawn) as environments:
+        return demonstration_note(environments)
 
 
 def _require_tokens(home: Home, config: NightConfig) -> None:

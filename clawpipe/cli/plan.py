@@ -55,11 +55,18 @@ def plan(
     with no_api():  # even importing Prefect would create a directory
         from flows.labels import labelled
         from flows.planning import plan_night
+        from flows.refusals import undemonstrated
 
         settings = labelled(Home.from_env(), settings)
         steps = plan_night(settings)
     rate = rate_of_night(settings)
-    told = [idle_note(settings), router_note(settings.model.base), shares_note(settings), *rate_notes(settings.train, rate)]
+    told = [
+        idle_note(settings),
+        undemonstrated(settings),
+        router_note(settings.model.base),
+        shares_note(settings),
+        *rate_notes(settings.train, rate),
+    ]
     told += [_OF_USERS] if settings.registry.per else []
     notes = [note for note in told if note]
     plan = {"night": night_id(settings), "config": settings.model_dump(mode="json"), "steps": steps, "notes": notes}

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from clawpipe.core.config.idle import idle_note
 from clawpipe.core.config.night import NightConfig
 from clawpipe.core.contracts.schema import schema_of
 from clawpipe.core.contracts.validate import validate
@@ -18,7 +19,7 @@ from clawpipe.core.store.refs import DatasetRef
 from clawpipe.errors import ConfigError
 from clawpipe.learn.evaluation.heldout.draw import publish_items
 from clawpipe.play.environments.base import Hindsight, TaskItem
-from clawpipe.play.environments.demonstration import require_demonstrations
+from clawpipe.play.environments.demonstration import demonstration_note
 from clawpipe.play.environments.discovery import load_environment
 from clawpipe.play.environments.ending import messages_of
 from clawpipe.play.environments.several import OpenEnvironments
@@ -121,18 +122,17 @@ def test_items_without_a_demonstration_are_counted(store: Store) -> None:
     assert shown(store, Raising({}), (ITEMS[0], [False]))[0].filtered == {"hindsight raised": 1}
 
 
-def test_an_environment_that_shows_nothing_is_refused() -> None:
-    require_demonstrations(OpenEnvironments({"shop": SHOP}))
+def test_an_environment_that_shows_nothing_is_named() -> None:
+    assert demonstration_note(OpenEnvironments({"shop": SHOP})) is None
     nothing: Any = Silent({SHOP.items("train", 1, 0)[0].item_id: Hindsight(("Call stock.",))})
-    with pytest.raises(ConfigError, match="demonstrates nothing"):
-        require_demonstrations(OpenEnvironments({"shop": nothing}))
+    assert f"nothing to show of {nothing.name}" in str(demonstration_note(OpenEnvironments({"shop": SHOP, "silent": nothing})))
     raising: Any = Raising({})
     with pytest.raises(ConfigError, match="its hindsight raised RaisesError"):
-        require_demonstrations(OpenEnvironments({"shop": raising}))
+        demonstration_note(OpenEnvironments({"shop": raising}))
 
 
 def test_without_rollouts_there_is_nothing_to_demonstrate() -> None:
-    with pytest.raises(ValueError, match="`rollouts` is null"):
-        NightConfig.model_validate(
-            {"rollouts": None, "trajectories": ["a"], "curation": {"demonstrations": {"share": 0.2}}, "train": {"method": "sft"}}
-        )
+    night = NightConfig.model_validate(
+        {"rollouts": None, "trajectories": ["a"], "curation": {"demonstrations": {"share": 0.2}}, "train": {"method": "sft"}}
+    )
+    assert "curation.demonstrations.share (`rollouts` is null" in str(idle_note(night))

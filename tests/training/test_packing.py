@@ -15,7 +15,7 @@ from clawpipe.learn.training.data.samples import Sample
 from clawpipe.learn.training.losses.policy import policy_loss
 from clawpipe.learn.training.model.adapter import attach_trainable
 from clawpipe.learn.training.model.scoring_head import install_scoring_head, score_pack
-from clawpipe.learn.training.model.tree_attention import BLOCKS, blocks, blocks_work, tree_of, use_packs, visible
+from clawpipe.learn.training.model.tree_attention import BLOCKS, PackTree, blocks, blocks_work, tree_of, use_packs, visible
 from clawpipe.learn.training.run import job_of
 
 OF_TORCH = "ignore:.torch.jit.script_method. is deprecated:DeprecationWarning"  # as its compiler loads
@@ -67,6 +67,21 @@ def test_block_masks_equal_the_dense_mask_of_a_window(shapes, window):
         part = shown[query * 128 : (query + 1) * 128, key * 128 : (key + 1) * 128]
         assert part.all() or not whole[query, key]
         assert not part.any() or whole[query, key] or listed(made.kv_num_blocks, made.kv_indices)[query, key]
+
+
+@given(st.lists(st.tuples(st.integers(0, 300), st.integers(1, 300)), min_size=1, max_size=4), st.none() | st.integers(1, 400))
+@settings(deadline=None, max_examples=40)
+def test_blocks_of_tokens_see_what_the_dense_mask_shows(shapes, window):
+    """Rows of up to 600 tokens, against the dense mask: each key that a token sees is there, and no other."""
+    stem, generator = [0] * 300, np.random.default_rng(len(shapes))
+    tree = TokenTree()
+    for row in sorted(stem[:shared] + generator.integers(1, 5, own).tolist() for shared, own in shapes):
+        tree.add(row)
+    pack = PackTree(torch.from_numpy(tree.ends()), torch.tensor(tree.depths), torch.float32, by_blocks=False)
+    found = torch.full((len(tree.tokens),) * 2, -torch.inf)
+    for seen in pack.seen(window):
+        found[seen.start : seen.stop, seen.keys] = seen.mask[0, 0]
+    assert torch.equal(found, pack.mask(window)[0, 0])
 
 
 def listed(counts, numbers):
@@ -228,8 +243,8 @@ def test_packed_rows_equal_rows_one_by_one(scoring_model, rollouts):
 
 
 def test_sharing_keeps_log_probs_and_gradients_in_float32(tiny_llama, rollouts):
-    """Shared prefixes against rows that share nothing, in the precision that runs use."""
-    base, samples = tiny_llama(), rollouts(groups=3, each=4, temperature=0.75)
+    """Shared prefixes against rows that share nothing, in the precision that runs use; trees of several blocks of 128 tokens."""
+    base, samples = tiny_llama(), rollouts(groups=9, each=4, temperature=0.75)
     use_packs(base, torch.device("cpu"))
     model = attach_trainable(base, Lora(rank=4, alpha=8))
     install_scoring_head(model)
@@ -239,7 +254,7 @@ def test_sharing_keeps_log_probs_and_gradients_in_float32(tiny_llama, rollouts):
         loss, _ = policy_loss(logprobs, pack["behaviour"], pack["advantages"], pack["rows"], Loss())
         results[share] = pack, logprobs, _gradients(model, loss.sum())
     (shared, one, gradient), (whole, other, expected) = results[True], results[False]
-    assert whole["input_ids"].numel() == sum(len(inputs_of(sample)) for sample in samples) > 2 * shared["input_ids"].numel()
+    assert whole["input_ids"].numel() == sum(len(inputs_of(sample)) for sample in samples) > 2 * shared["input_ids"].numel() > 512
     assert len(whole["targets"]) == len(whole["score"])  # nothing is asked for two rows at once
     torch.testing.assert_close(one, other, rtol=0, atol=5e-5)
     assert (gradient - expected).norm() / expected.norm() < 1e-5

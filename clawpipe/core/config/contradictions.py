@@ -110,15 +110,6 @@ def _compressed_and_compared(night: NightFields) -> str | None:
     return None
 
 
-def _nothing_to_demonstrate(night: NightFields) -> str | None:
-    if night.curation.demonstrations.share and night.rollouts is None:
-        return (
-            "curation.demonstrations shows the items that the night's rollouts did not solve, and `rollouts` is null: set its "
-            "share to 0, or set `rollouts`"
-        )
-    return None
-
-
 def _nothing_to_replay(night: NightFields) -> str | None:
     if night.curation.sampling.replay_nights and (night.rollouts is None or not night.train.spec.learns_from_scores):
         why = "`rollouts` is null" if night.rollouts is None else f"{night.train.method} learns from hints to tonight's items alone"
@@ -205,7 +196,6 @@ _KINDS = (
     _nothing_to_compare,
     _turns_that_weigh_nothing,
     _compressed_and_compared,
-    _nothing_to_demonstrate,
     _nothing_to_replay,
     _bits_that_cannot_be_had,
     _engine_that_cannot_sample_it,

@@ -48,19 +48,19 @@ def play_solution(environment: Plays, item: TaskItem, says: Sequence[Message]) -
     return play_out(environment, item, lambda number: says[number] if number < len(says) else None, len(says))
 
 
-def require_demonstrations(environments: OpenEnvironments) -> None:
-    """Raise if one of the environments does not demonstrate its first train item.
+def demonstration_note(environments: OpenEnvironments) -> str | None:
+    """Return one line about environments that do not demonstrate their first train item; None if all do.
 
     Raises:
-        ConfigError: it has no `hindsight`, or that shows nothing, or raises.
+        ConfigError: the `hindsight` of one raises.
     """
-    for environment in environments:
-        if not _demonstrates(environment):
-            raise ConfigError(
-                f"the environment {environment.name} demonstrates nothing: its `hindsight` shows none of its first item",
-                "curation.demonstrations",
-                "set share to 0, or give `hindsight` a demonstration (docs/environments.md)",
-            )
+    silent = [environment.name for environment in environments if not _demonstrates(environment)]
+    if not silent:
+        return None
+    return (
+        f"curation.demonstrations has nothing to show of {' and '.join(silent)}, whose `hindsight` has none for the first "
+        "item: see docs/environments.md"
+    )
 
 
 def _demonstrates(environment: World) -> bool:

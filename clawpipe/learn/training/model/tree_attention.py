@@ -1,7 +1,8 @@
 """Attention within a pack: each token attends to itself and to its ancestors in the token tree.
 
 A tree of one branch is an ordinary row, whose causal attention needs no mask. Other trees get a dense mask, or on CUDA a
-block mask, with which FlexAttention skips blocks of tokens that do not see each other.
+block mask, with which FlexAttention skips blocks of tokens that do not see each other. On a CPU, which has no such kernel, each
+block of tokens attends with the keys that one of them sees: a few hundred of a pack's thousands.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import logging
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +31,15 @@ _BLOCK = 128  # tokens; FlexAttention's default
 _log = logging.getLogger(__name__)
 
 
+class Seen(NamedTuple):
+    """What a block of tokens sees: those from `start` to `stop`, indices of the K tokens that one of them sees, and their mask."""
+
+    start: int
+    stop: int
+    keys: Tensor  # int [K]
+    mask: Tensor  # [1, 1, stop - start, K]: 0 where a token sees a key, else -inf
+
+
 @dataclass
 class PackTree:
     """The mask of a pack, built once for each window size.
@@ -42,16 +52,33 @@ class PackTree:
     dtype: torch.dtype
     by_blocks: bool
     _masks: dict[int | None, Tensor | BlockMask] = field(default_factory=dict)
+    _seen: dict[int | None, list[Seen]] = field(default_factory=dict)
 
     def mask(self, window: int | None) -> Tensor | BlockMask:
-        if window is not None and int(self.depths.max()) < window:
-            window = None
+        window = self._felt(window)
         if window not in self._masks:
-            self._masks[window] = blocks(self.ends, self.depths, window) if self.by_blocks else self._dense(window)
+            shown = blocks(self.ends, self.depths, window) if self.by_blocks else visible(self.ends, self.depths, window)
+            self._masks[window] = self._added(shown) if isinstance(shown, Tensor) else shown
         return self._masks[window]
 
-    def _dense(self, window: int | None) -> Tensor:
-        shown = visible(self.ends, self.depths, window)
+    def seen(self, window: int | None) -> list[Seen]:
+        """Return what each block of tokens sees, in their order."""
+        window = self._felt(window)
+        if window not in self._seen:
+            self._seen[window] = [self._block(start, window) for start in range(0, len(self.ends), _BLOCK)]
+        return self._seen[window]
+
+    def _felt(self, window: int | None) -> int | None:
+        """Return None for a window that no row is as long as."""
+        return None if window is not None and int(self.depths.max()) < window else window
+
+    def _block(self, start: int, window: int | None) -> Seen:
+        stop = min(start + _BLOCK, len(self.ends))
+        keys = (self.ends[:stop] > start).nonzero()[:, 0]  # the block's own tokens, and ancestors of one of them
+        shown = visible(self.ends, self.depths, window, slice(start, stop))[..., keys]
+        return Seen(start, stop, keys, self._added(shown))
+
+    def _added(self, shown: Tensor) -> Tensor:
         return torch.zeros(shown.shape, dtype=self.dtype, device=shown.device).masked_fill_(~shown, -torch.inf)
 
 
@@ -68,12 +95,38 @@ def _attention(original: Callable[..., Any]) -> Callable[..., Any]:
         pack_tree: PackTree | None = None,
         **kwargs: Any,
     ) -> tuple[Tensor, Tensor | None]:
+        biased = kwargs.get("position_bias") is not None  # which is a square over all tokens
+        if pack_tree is not None and query.device.type == "cpu" and not pack_tree.by_blocks and not biased:
+            forward = _grouped if original is sdpa_attention_forward else original
+            parts = [_of_block(seen, query, key, value) for seen in pack_tree.seen(sliding_window)]
+            return torch.cat([forward(module, *part, **kwargs)[0] for part in parts], dim=1), None
         if pack_tree is not None and sliding_window is not None:
             attention_mask = pack_tree.mask(sliding_window)
-        forward: Any = flex_attention_forward if isinstance(attention_mask, BlockMask) else original
-        return forward(module, query, key, value, attention_mask, **kwargs)
+        whole: Any = flex_attention_forward if isinstance(attention_mask, BlockMask) else original
+        return whole(module, query, key, value, attention_mask, **kwargs)
 
     return attend
+
+
+def _of_block(seen: Seen, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return queries, keys, values and mask of a block. Queries are [1, H, T, D], keys and values the same of fewer heads."""
+    keys, values = (stream.index_select(2, seen.keys) for stream in (key, value))
+    return query[:, :, seen.start : seen.stop], keys, values, seen.mask
+
+
+def _grouped(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """PyTorch's attention [1, T, H, D]. transformers' call of it repeats keys and values for each head, and keeps them so."""
+    out = nn.functional.scaled_dot_product_attention(query, key, value, attention_mask, dropout, scale=scaling, enable_gqa=True)
+    return out.transpose(1, 2), None
 
 
 def _eager(module: nn.Module, *arguments: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
@@ -150,12 +203,14 @@ def blocks_work(model: Any, device: torch.device) -> bool:
     return True
 
 
-def visible(ends: Tensor, depths: Tensor, window: int | None = None) -> Tensor:
-    """Return bool [1, 1, T, T] from a pack's `ends` and `depths` [T]: row i shows node i and its last `window` ancestors."""
+def visible(ends: Tensor, depths: Tensor, window: int | None = None, rows: slice = slice(None)) -> Tensor:
+    """Return bool [1, 1, T, T] from a pack's `ends` and `depths` [T]: row i shows node i and its last `window` ancestors. `rows`
+    are the ones wanted."""
     node = torch.arange(len(ends), device=ends.device)
-    shown = (node <= node[:, None]) & (node[:, None] < ends)
+    row = node[rows, None]
+    shown = (node <= row) & (row < ends)
     if window is not None:
-        shown &= depths[:, None] - depths < window
+        shown &= depths[rows, None] - depths < window
     return shown[None, None]
 
 
