@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from clawpipe.core.basics.json_types import JsonObject
 from clawpipe.core.config.generation import Difficulty
 from clawpipe.core.config.night import Generation, Played, Runtime
+from clawpipe.core.contracts.sampled import PART
 from clawpipe.core.store.artifacts import Store
 from clawpipe.core.store.datasets import dataset_batches, dataset_files, publish_files
 from clawpipe.core.store.home import Home
@@ -19,6 +20,7 @@ from clawpipe.core.store.open import open_store
 from clawpipe.core.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.model.policy.spec import policy_spec
 from clawpipe.model.policy.vocabulary import load_tokenizer
+from clawpipe.play.environments.agent import failed_with
 from clawpipe.play.environments.several import open_environments
 from clawpipe.play.rollouts.demonstrations import demonstrate as play_demonstrations
 from clawpipe.play.rollouts.draw import draw_items as draw
@@ -89,7 +91,7 @@ def collect_rollouts(chunks: list[DatasetRef]) -> StepResult:
     store = open_store(Home.from_env())
     files = [file for chunk in chunks for file in dataset_files(store, chunk)]
     output = publish_files(store, "trajectories", files, parents=[parent for chunk in chunks for parent in chunk.parents])
-    details = _sampled_by(store, output) | _sampled_tokens(store, output)
+    details = _sampled_by(store, output) | _sampled_tokens(store, output) | _failed_programs(store, output)
     return StepResult(output=output, rows_in=sum(chunk.rows for chunk in chunks), rows_out=output.rows, details=details)
 
 
@@ -108,3 +110,20 @@ def _sampled_tokens(store: Store, rollouts: DatasetRef) -> JsonObject:
     masks = (batch["loss_mask"] for batch in dataset_batches(store, rollouts, ["loss_mask"]))
     sampled = sum(pc.sum(pc.list_flatten(mask)).as_py() or 0 for mask in masks)  # pyright: ignore[reportAttributeAccessIssue]  # made at run time
     return {"sampled_tokens": sampled} if sampled else {}
+
+
+def _failed_programs(store: Store, rollouts: DatasetRef) -> JsonObject:
+    """Return a warning about programs that played, and failed by themselves after they were answered; nothing if none did."""
+    episodes, codes = 0, Counter[int]()
+    for batch in dataset_batches(store, rollouts, ["verdict", "extra"]):
+        for row in batch.to_pylist():
+            if row["extra"] and PART in json.loads(row["extra"]):
+                continue  # a further row of an episode
+            episodes += 1
+            codes.update(filter(None, [failed_with(row)]))
+    listed = ", ".join(f"{count} x exit code {code}" for code, count in codes.most_common())
+    told = (
+        f"the program failed by itself in {codes.total()} of {episodes} episodes, which are judged as they are ({listed}); "
+        "worker-*.log in the night's logs says what it wrote last"
+    )
+    return {"warnings": [told]} if codes else {}

@@ -12,12 +12,18 @@ import typer
 from clawpipe.cli.output import JsonFlag, options_of, print_json
 
 if TYPE_CHECKING:
+    from clawpipe.core.config.environment import EnvironmentSpec
     from clawpipe.play.environments.options import Option
     from clawpipe.play.rollouts.trial import Trial
 
 app = typer.Typer(help="Environments for rollouts.", no_args_is_help=True)
 
 PythonOption = Annotated[str | None, typer.Option("--python", metavar="FILE", help="Python with the environment's own packages.")]
+NameArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="[NAME]", help="Built-in name, or path/to/file.py:ClassName; with --config, one of its environments."),
+]
+NightOption = Annotated[Path | None, typer.Option("--config", "-c", help="YAML file of the night whose environment it is.")]
 FoldersOption = Annotated[list[Path], typer.Option("--dir", "-d", help="A directory with your environments; repeatable.")]
 
 
@@ -96,8 +102,9 @@ def init(
 
 @app.command("check")
 def check(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Built-in name, or path/to/file.py:ClassName.")],
+    name: NameArgument = None,
     options: Annotated[list[str], typer.Option("--option", metavar="NAME=VALUE", help="Option of the environment.")] = [],  # noqa: B006
+    config: NightOption = None,
     items: Annotated[int, typer.Option(min=1, help="Task items of each side.")] = 4,
     timeout: Annotated[float, typer.Option(min=0.1, help="Most seconds of one call.")] = 30.0,
     python: PythonOption = None,
@@ -111,10 +118,11 @@ def check(
     """
     from clawpipe.play.environments.soundness import check_environment
 
-    done = check_environment(name, options_of(options), items, timeout, python)
+    chosen = _chosen(name, options, python, config)
+    done = check_environment(chosen.name, chosen.options, items, timeout, chosen.python)
     if json_output:
         facts = {"sound": done.sound, "episodes": done.episodes, "episodes_per_second": done.per_second}
-        print_json({"environment": name, **facts, "findings": [one._asdict() for one in done.findings]})
+        print_json({"environment": chosen.name, **facts, "findings": [one._asdict() for one in done.findings]})
     else:
         for one in done.findings:
             typer.echo(f"{one.status:5}  {one.check}" + (f": {one.what}" if one.what else ""))
@@ -125,8 +133,9 @@ def check(
 
 @app.command("test")
 def try_(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Built-in name, or path/to/file.py:ClassName.")],
+    name: NameArgument = None,
     options: Annotated[list[str], typer.Option("--option", metavar="NAME=VALUE", help="Option of the environment.")] = [],  # noqa: B006
+    config: NightOption = None,
     models: Annotated[
         list[str], typer.Option("--model", "-m", metavar="NAME[@URL]", help="Base model, or a model at an endpoint; repeatable.")
     ] = ["smollm2-135m-instruct"],  # noqa: B006
@@ -145,24 +154,52 @@ def try_(
     For each model: the share of episodes without a malformed call, the share that succeeded, the mean value, and the errors of
     the verifier. Nothing is trained or stored. A key for endpoints is taken from OPENAI_API_KEY.
     """
-    from clawpipe.core.config.environment import EnvironmentSpec
     from clawpipe.core.store.files import require_place
     from clawpipe.play.rollouts.trial import Limits, file_for, try_environment
     from clawpipe.record.reporting.terminal import waiting
 
     limits = Limits(steps, samples, max_turns, max_tokens)
-    environment = EnvironmentSpec(name=name, options=options_of(options), python=python)
+    environment = _chosen(name, options, python, config)
     files = [file_for(output, model) if output else None for model in models]
     for file in filter(None, files):
         require_place(file)
-    with waiting(f"playing {steps} items of {name} {samples} times with {', '.join(models)}", quiet=json_output):
+    with waiting(f"playing {steps} items of {environment.name} {samples} times with {', '.join(models)}", quiet=json_output):
         trials = [try_environment(environment, model, limits, file) for model, file in zip(models, files, strict=True)]
     if json_output:
-        print_json({"environment": name, "models": [asdict(trial) for trial in trials]})
+        print_json({"environment": environment.name, "models": [asdict(trial) for trial in trials]})
         return
     from rich.console import Console
 
     Console().print(_trials(trials))
+
+
+def _chosen(name: str | None, options: list[str], python: str | None, config: Path | None) -> EnvironmentSpec:
+    """Return the environment that is named, or that of a night, with its options and Python; the command's own come first.
+
+    Raises:
+        ConfigError: none is named, or the night has none of this name, or several.
+    """
+    from clawpipe.core.config import load_config
+    from clawpipe.core.config.environment import EnvironmentSpec
+    from clawpipe.errors import ConfigError
+    from clawpipe.play.environments.several import named
+
+    given = options_of(options)
+    if config is None:
+        if name is None:
+            raise ConfigError("no environment is named", "NAME", "write one, or the settings of a night: --config night.yaml")
+        return EnvironmentSpec(name=name, options=given, python=python)
+    there = named(load_config(config, []).drawn)
+    labelled = [one.spec for one in there if name == one.label]
+    found = labelled or [one.spec for one in there if name in (None, one.spec.name)]
+    if len(found) != 1:
+        labels = " or ".join(one.label for one in there)
+        what = f"it has {len(found) or 'no'} environments" + (f" called {name}" if name else "")
+        raise ConfigError(what, str(config), f"name one: {labels}")
+    [spec] = found
+    return EnvironmentSpec(
+        name=spec.name, options={**spec.options, **given}, call_timeout=spec.call_timeout, python=python or spec.python
+    )
 
 
 def _trials(trials: list[Trial]) -> object:

@@ -41,6 +41,15 @@ def test_rows_whose_verifier_raised_are_counted_once() -> None:
     assert "verify.log" in error.fix
 
 
+def test_episodes_that_failed_without_a_token_are_counted_once() -> None:
+    failed = StepResult(filtered={"scorer verifier/agent: FailedEpisodeError": 6})
+    error = nothing_to_learn(
+        [failed, StepResult(filtered={"tokens not recorded": 4, "no verifier score": 2, "too long": 1})], "grpo"
+    )
+    assert "7 rows" in error.what
+    assert "episodes" in error.fix
+
+
 def test_a_night_with_too_few_rows_says_how_many_there_were() -> None:
     few = StepResult(output=DatasetRef(name="samples", digest="s", rows=3), rows_in=9, rows_out=3, filtered={"too long": 6})
     error = nothing_to_learn([few], "grpo", least=10)

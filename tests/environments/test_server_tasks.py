@@ -102,6 +102,17 @@ def test_what_differs_each_time_is_no_state(server_of, strange):
     assert {task["check"] for task in made_tasks(server_of(ADD, strange), 3)} == {"contains"}
 
 
+def test_a_state_that_outlives_its_server_makes_no_tasks(server_of, tmp_path):
+    """Each answer would hold what earlier tasks have written."""
+    kept = f"import json, pathlib\nfile = pathlib.Path({str(tmp_path / 'kept.json')!r})\n"
+    kept += "def everything(): return json.loads(file.read_text()) if file.exists() else {}\n"
+    kept += "def write(title, text): return str(file.write_text(json.dumps({**everything(), title: text})))\n"
+    server = server_of(WRITE, READ)
+    (tmp_path / "functions.py").write_text(kept)
+    with pytest.raises(DataError, match="as everything says: its state lies outside of it"):
+        made_tasks(server, 4)
+
+
 def test_a_running_server_is_left_alone():
     with pytest.raises(ConfigError, match="would change a running server"):
         made_tasks("http://127.0.0.1:1/mcp", 2)

@@ -141,6 +141,24 @@ def test_the_commands_write_and_check(tmp_path):
     assert (told.exit_code, json.loads(told.stdout)["sound"]) == (65, False)
 
 
+def test_the_commands_take_a_nights_environment(tmp_path, monkeypatch):
+    run, file = CliRunner(), write_environment(tmp_path / "two_words.py").partition(":")[0]
+    monkeypatch.chdir(tmp_path)
+    night = tmp_path / "night.yaml"
+    night.write_text(f"environment: {{name: '{file}:TwoWords', options: {{copies: 3}}}}\n")
+    checked = run.invoke(app, ["env", "check", "-c", "night.yaml", "--items", "1", "--json"])
+    assert json.loads(checked.stdout)["environment"] == f"{file}:TwoWords"
+    wrong = run.invoke(app, ["env", "test", "-c", "night.yaml", "--option", "no=1", "-m", "random"]).exception
+    assert isinstance(wrong, ConfigError), "the command's option is added to the night's"
+    assert isinstance(run.invoke(app, ["env", "check"]).exception, ConfigError)
+    night.write_text(f"environments: [letters, {{name: '{file}:TwoWords', label: words}}]\n")
+    assert json.loads(run.invoke(app, ["env", "check", "words", "-c", "night.yaml", "--items", "1", "--json"]).stdout)["sound"]
+    for words in ([], ["shop"]):
+        told = run.invoke(app, ["env", "check", *words, "-c", "night.yaml"]).exception
+        assert isinstance(told, ConfigError)
+        assert told.fix == "name one: letters or words"
+
+
 def broken_loud(file: Path) -> str:
     body = "    def verify(self, item, messages, verdict): return replace(super().verify(item, messages, verdict), value=9.0)\n"
     file.write_text(f"{file.read_text()}\nfrom dataclasses import replace\n\n\nclass Broken(TwoWords):\n{body}")

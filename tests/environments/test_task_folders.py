@@ -57,6 +57,14 @@ def play(environment, *commands: str):
 
 
 @needs_bubblewrap
+def test_tests_may_print_more_than_a_command(tmp_path):
+    script = "yes | head -c 3000000\necho the end\necho 1 > /logs/verifier/reward.txt\n"
+    _, ending, outcome = play(terminal(make(tmp_path, tests__test_sh=script)))
+    assert (outcome.success, ending.verdict.evidence["ended"]) == (True, None)
+    assert ending.verdict.evidence["output"].endswith("y\nthe end\n")
+
+
+@needs_bubblewrap
 def test_a_plain_task_is_solved_by_its_solution(tmp_path):
     environment = terminal(make(tmp_path))
     [item] = environment.items("train", 1, 0)

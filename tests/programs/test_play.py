@@ -13,9 +13,15 @@ from clawpipe.core.basics.json_types import Row
 from clawpipe.errors import ConfigError
 from clawpipe.model.engines.embedded import EmbeddedEngine
 from clawpipe.model.policy.spec import PolicySpec
-from clawpipe.play.environments.agent import AgentEnvironment
+from clawpipe.play.environments.agent import AgentEnvironment, failed_with
 from clawpipe.play.environments.base import TaskItem
 from clawpipe.play.environments.ending import Ending, FailedEpisodeError, messages_of, outcome_of
+from clawpipe.play.sandbox.base import Result
+from clawpipe.play.workers.episodes import EpisodeLimits
+from clawpipe.serve.programs.episode import Episode
+from clawpipe.serve.programs.rows import ending_of
+from clawpipe.serve.programs.run import Ran
+from clawpipe.serve.serving.errors import cancelled_error
 from tests.programs.conftest import Play, scripted
 
 ASK = """
@@ -104,6 +110,35 @@ def test_a_program_that_asks_nothing_is_set_aside(play: Play, tasks: Path, comma
     environment = AgentEnvironment(["true"], tasks=str(tasks))
     with pytest.raises(FailedEpisodeError):
         outcome_of(environment, _item(row), messages_of(row), Ending.from_row(row))
+
+
+def test_one_that_waits_when_its_time_is_over_says_so():
+    """Its request was given up with it, as those of a server that stops."""
+    item = TaskItem("i", "i", "agent", "tool-call", "train", "all", (), "{}", 0)
+    episode = Episode(item, 0, 7, EpisodeLimits(1.0, 6, 8, 1024), 100, ())
+    episode.asked = 1
+    episode.refused(cancelled_error())
+    ending = ending_of(episode, Ran(Result(None, b"", b"", "timeout")))
+    assert (ending.reason, ending.error) == (
+        "timeout",
+        "its program took too long before it was answered: it still waited for an answer",
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "failed"),
+    [
+        ('ask([user("Hi.")]); raise KeyError("text")', True),
+        ('ask([user("Hi.")]); ask([]).raise_for_status()', True),
+        ('[ask([user("Hi.")]).raise_for_status() for _ in range(3)]', False),  # it was told that it is over
+        ('ask([user("Hi.")])', False),
+    ],
+)
+def test_a_program_that_breaks_after_an_answer_is_told(play: Play, program, capfd, code: str, failed: bool):
+    row = play(program(code), max_turns=2)[0]
+    assert json.loads(row["verdict"]).get("failed") == (True if failed else None)
+    assert ("its program ended with exit code 1: " in capfd.readouterr().err) == failed
+    assert failed_with(row) == (1 if failed else None)
 
 
 def test_one_that_fails_disturbs_no_other(play: Play, program, tmp_path: Path):

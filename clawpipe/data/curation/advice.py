@@ -18,13 +18,14 @@ _VARY = "vary the rollouts more (rollouts.temperature, rollouts.group_size), or 
 _FILTERS, _PAIRS, _DRAWS = (f"loosen what curation.{block} asks for" for block in ("filters", "pairs", "sampling"))
 _HELDOUT = "these are questions that the night keeps for its verdict: learn from others, or ask others (environment.seed)"
 _UNJUDGED = ("no verifier score", "no score")
+_FAILED = (*_UNJUDGED, "tokens not recorded")
 _TRAINED_ON = ("samples", "preference_pairs")
 _ANY = "see why in docs/curation.md, and the rows with `clawpipe contract check DIGEST`"
 
 # The prefix of a reason, and the setting that keeps such rows; the longest prefix applies.
 _REMEDIES: Mapping[str, str] = {
     **dict.fromkeys(_UNJUDGED, _JUDGE),
-    "scorer ": f"the environment's `verify` raised: logs/{LOG} in the home has message, traceback and row",
+    "scorer ": f"episodes or the environment's `verify` failed: logs/{LOG} in the home has message, traceback and row",
     "replayed without success": "set curation.sampling.replay_nights to 0, or give the environment's outcomes `success`",
     "demonstration without success": "`clawpipe env check NAME` plays the environment's demonstrations: each has to succeed",
     "no success": "set curation.imitate to chosen, or curation.filters.success_only to false; or give rows that succeeded",
@@ -93,8 +94,10 @@ def nothing_to_learn(results: Sequence[StepResult], method: str, least: int = 1)
             what, "curation", "wait for more data, which stay new until a night uses them; or lower curation.min_samples"
         )
     filtered = sum((Counter(result.filtered) for result in results), Counter())
-    for reason in _UNJUDGED:  # no score because the scorer raised, which is counted already
-        filtered[reason] -= sum(count for name, count in filtered.items() if name.startswith("scorer "))
+    counted = sum(count for name, count in filtered.items() if name.startswith("scorer "))
+    for reason in _FAILED:  # for which curation filters what the scorer raised on, too
+        again = min(counted, filtered[reason])
+        counted, filtered[reason] = counted - again, filtered[reason] - again
     filtered = +filtered
     reasons = ", ".join(f"{count} x {reason}" for reason, count in filtered.most_common())
     if not reasons:

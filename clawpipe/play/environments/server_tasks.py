@@ -38,7 +38,7 @@ def made_tasks(server: str, count: int, seed: int = 0) -> list[JsonObject]:
 
     Raises:
         ConfigError: it does not start, or is a running one, which the calls would change.
-        DataError: no task can be made of its tools.
+        DataError: no task can be made of its tools, or its state outlives it.
     """
     if server.startswith("http"):
         raise ConfigError("tasks are made by calls, which would change a running server", server, "give the command that starts it")
@@ -103,7 +103,14 @@ class _Maker(ExitStack):
         after = self._said()
         if after != self._before:
             self._renew()
+            self._require_as_before()
         return _Tried(results, after)
+
+    def _require_as_before(self) -> None:
+        """Raise a DataError if a new server knows what an earlier one was told: an answer would hold what other tasks have done."""
+        if left := [name for name, said in self._said().items() if said != self._before[name]]:
+            what = f"a new start of it knows what was done before, as {left[0]} says: its state lies outside of it"
+            raise DataError(what, self._server, "give a command that starts it with the same state each time")
 
     def _repeats(self, calls: Sequence[Call], tried: _Tried) -> bool:
         """Whether calls do the same again. It is tried once for the last call's tool."""

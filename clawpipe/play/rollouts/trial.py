@@ -117,6 +117,7 @@ def _with_engine(environment: EnvironmentSpec, items: Sequence[TaskItem], model:
         policy=untrained_spec(Model(base=model)),
         environment=environment.name,
         options=environment.options,
+        call_timeout=environment.call_timeout,
         python=environment.python,
         items=[item.as_row() for item in items],
         group_size=limits.samples,

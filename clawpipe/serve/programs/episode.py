@@ -23,10 +23,11 @@ from clawpipe.serve.gateway.attribution import Attribution
 from clawpipe.serve.programs.histories import Histories
 from clawpipe.serve.serving.choice import Choice, Ending
 from clawpipe.serve.serving.conversation import call_body
-from clawpipe.serve.serving.errors import ApiError
+from clawpipe.serve.serving.errors import STOPPING, ApiError
 from clawpipe.serve.serving.policy import Prepared
 from clawpipe.serve.serving.turn import Delta
 
+OVER = "episode_over"
 TOO_LONG = "context_length_exceeded"
 _SHOWN = 300  # characters of why a request was refused
 
@@ -54,6 +55,7 @@ class Episode:
         turns: what was answered whole, in the order of its ends.
         asked: number of requests that were let in.
         refusal: why a request was refused last; "": none was.
+        was_told_over: whether a request was refused because a limit or the context was full.
     """
 
     def __init__(self, item: TaskItem, index: int, seed: int, limits: EpisodeLimits, tokens: int, ends: Sequence[int]) -> None:
@@ -62,7 +64,7 @@ class Episode:
         self.histories = Histories(ends)
         self.stopped: dict[str, str] = {}
         self.turns: list[Turn] = []
-        self.asked, self.refusal = 0, ""
+        self.asked, self.refusal, self.was_told_over = 0, "", False
         self._limits, self._tokens = limits, tokens
         self._sampled = 0
         self._repeats: Counter[str] = Counter()
@@ -109,7 +111,10 @@ class Episode:
         return f"{digest}-{number}", replace(prepared, client=self.key, seed=seed, sampling=sampling)
 
     def refused(self, error: ApiError) -> None:
-        """Note that a request was refused."""
+        """Note that a request was refused; not one that came after the program's end, or was given up at it."""
+        if self._closed or error.code == STOPPING:
+            return
+        self.was_told_over = self.was_told_over or error.code in (OVER, TOO_LONG)
         self.refusal = f"{error.status}: {' '.join(error.message.split())[:_SHOWN]}"
         if error.code == TOO_LONG:
             self._reached = self._reached or "length"
@@ -133,7 +138,7 @@ class Episode:
 
 
 def _over(why: str) -> ApiError:
-    return ApiError(403, f"this episode takes no more requests: {why}", code="episode_over")
+    return ApiError(403, f"this episode takes no more requests: {why}", code=OVER)
 
 
 @dataclass

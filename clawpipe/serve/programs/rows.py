@@ -14,7 +14,7 @@ from clawpipe.data.capture.records import Turn
 from clawpipe.data.capture.sessions import Reply, Session, sessions_of
 from clawpipe.data.importers.formats.captured_rows import conversation_of
 from clawpipe.data.importers.sources.lines import Line
-from clawpipe.play.environments.agent import REPLY
+from clawpipe.play.environments.agent import FAILED, REPLY, failed_with
 from clawpipe.play.environments.base import Verdict
 from clawpipe.play.environments.ending import Ending
 from clawpipe.play.workers.episodes import TEXT
@@ -66,9 +66,20 @@ def ending_of(episode: Episode, ran: Ran, has_several: bool = False) -> Ending:
     reason = reason_of(result, episode)
     if not episode.turns:
         how = "took too long" if result.ended else f"ended with exit code {result.code}"
-        why = f"its last request was refused with {episode.refusal}" if episode.refusal else ran.said_last
+        why = "it still waited for an answer" if unanswered else _said(episode, ran)
         return Ending(reason if result.ended else "error", None, f"its program {how} before it was answered: {why}")
-    return Ending(reason, Verdict(evidence))
+    fails = result.code and not result.ended and not episode.was_told_over
+    return Ending(reason, Verdict(evidence | ({FAILED: True} if fails else {})))
+
+
+def failure_of(episode: Episode, ran: Ran, row: Row) -> str:
+    """Return a line about a program that failed by itself after it was answered; "" if it did not."""
+    code = failed_with(row)
+    return f"{row['trajectory_id']}: its program ended with exit code {code}: {_said(episode, ran)}" if code else ""
+
+
+def _said(episode: Episode, ran: Ran) -> str:
+    return f"its last request was refused with {episode.refusal}" if episode.refusal else ran.said_last
 
 
 def _ordered(turns: Sequence[Turn]) -> list[Turn]:

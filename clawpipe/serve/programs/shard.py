@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from clawpipe.play.workers.request import ShardRequest
 from clawpipe.serve.programs.endpoint import Endpoint
 from clawpipe.serve.programs.episode import Episode, Sampled
 from clawpipe.serve.programs.remote import remote_sampler
-from clawpipe.serve.programs.rows import Kept, rows_of
+from clawpipe.serve.programs.rows import Kept, failure_of, rows_of
 from clawpipe.serve.programs.run import Place, run_program
 from clawpipe.serve.serving.policy import ServedPolicy
 from clawpipe.serve.serving.sampler import Sampler
@@ -60,7 +61,10 @@ def play(request: ShardRequest, environment: Plays, engine: Engine) -> list[Row]
         endpoint.admit(episode)
         place = Place(endpoint.port, MODEL, endpoint.path)
         ran = run_program(program, episode, task.prompt, place, request.call_timeout)
-        return list(rows_of(episode, ran, kept))
+        found = list(rows_of(episode, ran, kept))
+        if failure := failure_of(episode, ran, found[0]):
+            print(failure, file=sys.stderr, flush=True)  # into the worker's log: it may name ports and folders, which no row may
+        return found
 
     with _sampler(request, engine) as sampler:
         served = Served(MODEL, BASE, version, request.policy)

@@ -17,6 +17,7 @@ from clawpipe.data.wire.dialects.messages_out import messages_error
 from clawpipe.errors import BusyError, ClawpipeError
 
 RETRY_AFTER_SECONDS = 5
+STOPPING = "server_stopping"
 _MESSAGES = "/v1/messages"
 _TYPES = {401: "authentication_error", 429: "rate_limit_error"}
 Request = TypeVar("Request", bound=BaseModel)
@@ -111,7 +112,7 @@ def failed_error() -> ApiError:
 
 def cancelled_error() -> ApiError:
     """Return the error of a cancelled turn, which a client reads only if the server is stopping."""
-    return ApiError(503, "the server stops", code="server_stopping", headers={"retry-after": str(RETRY_AFTER_SECONDS)})
+    return ApiError(503, "the server stops", code=STOPPING, headers={"retry-after": str(RETRY_AFTER_SECONDS)})
 
 
 def unreadable(error: EncodingError) -> ApiError:

@@ -22,6 +22,7 @@ from clawpipe.play.sandbox.base import Limits, Result, Sandbox, get, last_reason
 from clawpipe.play.sandbox.container import Program, files_of
 
 _TESTS, _LOGS = "/tests", "/logs"
+_PRINTED = 1 << 26  # bytes that the tests may write to their outputs: a build's log is no fault of the policy
 _TAIL = 2000  # characters of the tests' output that are recorded
 # What the policy may have put there is removed: nothing but the task's own tests is run, and nothing but what they write is read.
 _CLEAR = rf"""
@@ -108,7 +109,8 @@ class FolderTasks:
         place, script = self.place(truth), _SCRIPT if task.has_script else _PYTEST
         variables = {**place.variables, **task.variables, **_QUIET}
         seconds = min(task.seconds, needs.seconds)
-        done = sandbox.exec(["/bin/sh", "-c", script, "tests", place.folder], seconds=seconds, env=variables)
+        argv = ["/bin/sh", "-c", script, "tests", place.folder]
+        done = sandbox.exec(argv, seconds=seconds, env=variables, output_bytes=_PRINTED)
         needs.require_in_time(done.ended, task.seconds)
         sandbox.end_processes()  # whatever the tests have started: nothing writes a reward after them
         rewards = _rewards(sandbox)
