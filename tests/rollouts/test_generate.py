@@ -213,3 +213,18 @@ def test_collected_rows_say_which_engines_sampled_them(tmp_path, monkeypatch):
     ]
     details = collect_rollouts.function(chunks=chunks).details
     assert details == {"sampled_by": [{"name": "a", "rows": 1}, {"name": "b", "rows": 2}], "sampled_tokens": 10}
+
+
+def test_programs_that_failed_by_themselves_are_counted_once(tmp_path, monkeypatch):
+    """An episode of two rows whose program failed, another that did, one that ended well, one of no program."""
+    monkeypatch.setenv("CLAWPIPE_HOME", str(tmp_path))
+    failed, well = json.dumps({"exit": 3, "failed": True}), json.dumps({"exit": 0})
+    extras = [json.dumps({"episode": "e", **part}) for part in ({}, {"part": 1})]
+    rows = [*zip((failed, failed), extras, strict=True), (failed, None), (well, None), (None, None)]
+    table = [{"trajectory_id": str(n), "verdict": verdict, "extra": extra} for n, (verdict, extra) in enumerate(rows)]
+    chunk = publish_dataset(
+        Store(tmp_path / "store"), "trajectories", [conformed(pa.Table.from_pylist(table), schema_of("trajectories"))]
+    )
+    [warning] = collect_rollouts.function(chunks=[chunk]).details["warnings"]
+    assert "failed by itself in 2 episodes" in warning
+    assert "(2 x exit code 3)" in warning
