@@ -90,8 +90,9 @@ def test_reasons_are_wrapped_and_never_cut(lavish: NightStatus) -> None:
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
-def test_no_path_is_broken(night: NightStatus, width: int, tmp_path: Path) -> None:
+def test_no_path_is_broken(night: NightStatus, width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It could not be copied by a double click."""
+    monkeypatch.setenv("HOME", str(tmp_path / "elsewhere"))  # a path below it is written from there
     run_dir = tmp_path / ("deep/" * 20)
     run_dir.mkdir(parents=True)
     (run_dir / "report.html").write_text("<html>")

@@ -6,10 +6,13 @@ which is what the others are compared with and is no candidate itself. The rule:
 1. A round has *lost* a slice if the slice's success fell below the start's by more than a standard error, and is surely below
    that of the start, or of the steadiest round: the one whose worst slice lost least by the plain figures. Surely: the one-sided
    interval of the difference, at level alpha / (slices x rounds), holds no 0.
-2. Among the rounds that have lost no slice, the one with the best mean success is chosen. If every round has lost one, it is the
-   steadiest round, and the choice says so.
+2. Among the rounds that have lost no slice, the latest one is chosen whose mean success is within a standard error of the best
+   one's, and which is surely below that one in no slice. If every round has lost one, it is the steadiest round, and the choice
+   says so.
 
-So what rests on few rollouts decides nothing: its interval is wide. A tie goes to the round that lost less, then to the later one.
+So what rests on few rollouts decides nothing: its interval is wide. Why the latest: training that lost nothing helps more often
+than not. If a further round adds 0.05 on average, give or take 0.05, and a difference is measured with that error, the expected
+gain is positive until the later round is measured a standard error below.
 
 Rounds draw different items. Standard errors therefore count how much the rollouts of one item agree (the intraclass correlation,
 estimated over all policies and slices), and the mean weighs each slice alike in all rounds. Where two policies tried the same
@@ -117,12 +120,13 @@ def choose_round(start: Measured, trained: Sequence[Measured], alpha: float) -> 
     steadiest = min(rates, key=lambda rate: (rate.worst, -rate.success, -rate.round))
     judged = [measures.judged(rate, steadiest.round) for rate in rates]
     kept = [rate for rate in judged if not rate.lost]
-    chosen = max(kept or [rate for rate in judged if rate.round == steadiest.round], key=_preference)
+    best = max(kept or [rate for rate in judged if rate.round == steadiest.round], key=lambda rate: (rate.success, rate.round))
+    chosen = max([best, *(rate for rate in kept if measures.is_as_good(rate, best))], key=lambda rate: rate.round)
     return Choice(
         round=chosen.round,
         of=trained[-1].round,
         policy_version=chosen.policy_version,
-        reason=_reason(chosen, judged, trained[-1].round, bool(kept)),
+        reason=_reason(chosen, best, judged, trained[-1].round, bool(kept)),
         all_lost=not kept,
         level=measures.level,
         rounds=(measures.rates(start), *judged),
@@ -137,10 +141,6 @@ def fallen_slices(before: Measured, after: Measured, alpha: float) -> dict[str, 
     first, second = measures.rates(before).slices, measures.rates(after).slices
     fallen = [name for name in second if measures.surely_below(after.round, before.round, name)]
     return {name: (first[name].success, second[name].success) for name in fallen}
-
-
-def _preference(rate: RoundRates) -> tuple[float, float, int]:
-    return rate.success, -rate.worst, rate.round
 
 
 def _unmeasured(start: Measured, trained: Sequence[Measured]) -> Choice:
@@ -208,6 +208,15 @@ class _Measures:
         if rate.change is None or rate.error is None or rate.change + rate.error >= 0:
             return False
         return any(self.surely_below(number, other, name) for other in (self._first, steadiest) if other != number)
+
+    def is_as_good(self, rate: RoundRates, best: RoundRates) -> bool:
+        """Whether a round's mean success is within a standard error of another one's, and surely below it in no slice."""
+        errors = {name: self._difference(rate.round, best.round, name)[1] for name in self._common}
+        if not errors or any(self.surely_below(rate.round, best.round, name) for name in errors):
+            return False
+        total = sum(self._weights.values())
+        error = math.hypot(*(self._weights[name] * (of_slice or 0.0) for name, of_slice in errors.items())) / total
+        return rate.success + error >= best.success
 
     def surely_below(self, number: int, other: int, name: str) -> bool:
         change, error = self._difference(number, other, name)
@@ -283,13 +292,16 @@ def _spread(successes: int, rollouts: int) -> float:
     return rate * (1 - rate)
 
 
-def _reason(chosen: RoundRates, judged: Sequence[RoundRates], of: int, kept: bool) -> str:
+def _reason(chosen: RoundRates, best: RoundRates, judged: Sequence[RoundRates], of: int, kept: bool) -> str:
     """Return one sentence whose beginning says the most, since narrow places cut it."""
     head, mean = f"Round {chosen.round} of {of} is the candidate", f"mean success on training items ({chosen.success:.3f})"
+    what = (
+        f"the best {mean}" if chosen is best else f"a {mean} within a standard error of round {best.round}'s ({best.success:.3f})"
+    )
     lost = [f"round {rate.round} lost {', '.join(rate.lost)}" for rate in judged if rate.lost]
     if not kept:
         change, name = min((rate.change or 0.0, name) for name, rate in chosen.slices.items())
         return f"{head}, although every round lost a slice: it lost least, {100 * -change:.1f} points of {name}."
     if lost:
-        return f"{head}: {'; '.join(lost)}, and of those left it has the best {mean}."
-    return f"{head}: it has the best {mean}, and no round lost a slice."
+        return f"{head}: {'; '.join(lost)}, and of those left it has {what}."
+    return f"{head}: it has {what}, and no round lost a slice."

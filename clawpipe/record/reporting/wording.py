@@ -94,7 +94,9 @@ def interval(figures: Figures | None) -> str:
 def candidate(choice: Choice) -> str:
     """Word which round's policy is the candidate: `round 1 of 2: round 2 lost calc`."""
     lost = [f"round {rate.round} lost {', '.join(rate.lost)}" for rate in choice.rounds if rate.lost]
-    why = "best mean success, no slice lost" if choice.rounds else "the last one, none was measured"
+    best = max((rate.success for rate in choice.rounds[1:]), default=0.0)
+    mean = "best" if any(rate.round == choice.round and rate.success == best for rate in choice.rounds) else "as good as the best"
+    why = f"{mean} mean success, no slice lost" if choice.rounds else "the last one, none was measured"
     return f"round {choice.round} of {choice.of}: {'; '.join(lost) or why}"
 
 
