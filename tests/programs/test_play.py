@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 from dataclasses import replace
@@ -11,6 +12,7 @@ import pytest
 
 from clawpipe.core.basics.json_types import Row
 from clawpipe.errors import ConfigError
+from clawpipe.model.engines.continuous import ContinuousBatch
 from clawpipe.model.engines.embedded import EmbeddedEngine
 from clawpipe.model.policy.spec import PolicySpec
 from clawpipe.play.environments.agent import AgentEnvironment, failed_with
@@ -18,6 +20,7 @@ from clawpipe.play.environments.base import TaskItem
 from clawpipe.play.environments.ending import Ending, FailedEpisodeError, messages_of, outcome_of
 from clawpipe.play.sandbox.base import Result
 from clawpipe.play.workers.episodes import EpisodeLimits
+from clawpipe.serve.programs.endpoint import Endpoint
 from clawpipe.serve.programs.episode import Episode
 from clawpipe.serve.programs.rows import ending_of
 from clawpipe.serve.programs.run import Ran
@@ -78,6 +81,13 @@ def test_a_loop_is_one_row_with_every_token(play: Play, loop: list[str], policy:
 
 def test_equal_programs_give_equal_rows_whoever_shares_the_batch(play: Play, loop: list[str]):
     assert play(loop, items=4, group=2)[:4] == play(loop, items=2, group=2)
+
+
+def test_nothing_of_a_batch_outlives_its_shard(play: Play, loop: list[str]):
+    """A worker plays many: what one of them kept of its prompts, and the policy of a round before, would fill its memory."""
+    for _ in range(2):
+        play(loop, items=2, group=2)
+    assert not [one for one in gc.get_objects() if isinstance(one, ContinuousBatch | Endpoint)]
 
 
 def test_each_limit_ends_an_episode_and_is_named(play: Play, loop: list[str]):

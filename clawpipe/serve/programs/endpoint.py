@@ -11,12 +11,11 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any, cast
 
 import orjson
 import uvicorn
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
@@ -77,8 +76,9 @@ class Endpoint:
         self.port: int = self._listener.getsockname()[1]
         self._folder = tempfile.mkdtemp(prefix="clawpipe-", dir="/tmp")  # short, and where another user can reach it
         self.path = f"{self._folder}/endpoint"
+        self._app = _app(self)
         self._server = uvicorn.Server(
-            uvicorn.Config(SameOrigin(_app(self)), log_level="error", ws="none", lifespan="off", timeout_keep_alive=_KEEP_SECONDS)
+            uvicorn.Config(SameOrigin(self._app), log_level="error", ws="none", lifespan="off", timeout_keep_alive=_KEEP_SECONDS)
         )
         self._runs = threading.Thread(target=self._run, name="endpoint")
 
@@ -96,6 +96,7 @@ class Endpoint:
         self._listener.close()
         self._socket.close()
         shutil.rmtree(self._folder, ignore_errors=True)
+        del self._app.state.endpoint  # a cycle, in which the engine would wait for the garbage collector
 
     @property
     def card(self) -> JsonObject:
@@ -190,50 +191,64 @@ def _tools_of(request: ChatRequest) -> str:
 
 def _app(endpoint: Endpoint) -> FastAPI:
     app = FastAPI(openapi_url=None)
+    app.state.endpoint = endpoint
     for kind in (ApiError, ClawpipeError, HTTPException, Exception):
-        app.add_exception_handler(kind, partial(_refuse, endpoint))
-    _add_chats(app, endpoint)
-    _add_dialects(app, endpoint)
+        app.add_exception_handler(kind, _refuse)
+    app.include_router(_ROUTES)
     return app
 
 
-def _add_chats(app: FastAPI, endpoint: Endpoint) -> None:
-    @app.post(CHATS, response_model=None)
-    @app.post("/chat/completions", response_model=None)  # of programs that are told an address without /v1
-    async def chat(http: Request) -> Response:
-        return await endpoint.answer(http, _CHAT, orjson.loads)
-
-    @app.get("/v1/models")
-    async def models(http: Request) -> JsonObject:
-        endpoint.episode_of(http)
-        return {"object": "list", "data": [endpoint.card]}
-
-    @app.get("/v1/models/{name:path}")
-    async def model(http: Request, name: str) -> JsonObject:
-        """Any name is that of the policy, as in requests for answers."""
-        endpoint.episode_of(http)
-        return endpoint.card | {"id": name}
+# FastAPI remembers each route's function as long as the process lives. A worker opens an endpoint for each shard, so no function
+# may hold one, and with it the caches of its engine.
+_ROUTES = APIRouter()
 
 
-def _add_dialects(app: FastAPI, endpoint: Endpoint) -> None:
-    async def translated(http: Request, translation: Any) -> Response:
-        return await endpoint.answer(http, translation.kind, lambda _: translation.chat)
-
-    @app.post(RESPONSES, response_model=None)
-    @app.post("/responses", response_model=None)
-    async def respond(http: Request) -> Response:
-        return await translated(http, response_translation(endpoint.kept_of(http)))
-
-    @app.post(MESSAGES, response_model=None)
-    async def message(http: Request) -> Response:
-        return await translated(http, message_translation())
-
-    @app.post(COUNT)
-    async def count(http: Request) -> JsonObject:
-        return {"input_tokens": await endpoint.count(http)}
+def _of(http: Request) -> Endpoint:
+    return http.app.state.endpoint
 
 
-async def _refuse(endpoint: Endpoint, http: Request, error: Exception) -> JSONResponse:
+@_ROUTES.post(CHATS, response_model=None)
+@_ROUTES.post("/chat/completions", response_model=None)  # of programs that are told an address without /v1
+async def _chat(http: Request) -> Response:
+    return await _of(http).answer(http, _CHAT, orjson.loads)
+
+
+@_ROUTES.get("/v1/models")
+async def _models(http: Request) -> JsonObject:
+    endpoint = _of(http)
+    endpoint.episode_of(http)
+    return {"object": "list", "data": [endpoint.card]}
+
+
+@_ROUTES.get("/v1/models/{name:path}")
+async def _model(http: Request, name: str) -> JsonObject:
+    """Any name is that of the policy, as in requests for answers."""
+    endpoint = _of(http)
+    endpoint.episode_of(http)
+    return endpoint.card | {"id": name}
+
+
+@_ROUTES.post(RESPONSES, response_model=None)
+@_ROUTES.post("/responses", response_model=None)
+async def _respond(http: Request) -> Response:
+    return await _translated(http, response_translation(_of(http).kept_of(http)))
+
+
+@_ROUTES.post(MESSAGES, response_model=None)
+async def _message(http: Request) -> Response:
+    return await _translated(http, message_translation())
+
+
+@_ROUTES.post(COUNT)
+async def _count(http: Request) -> JsonObject:
+    return {"input_tokens": await _of(http).count(http)}
+
+
+async def _translated(http: Request, translation: Any) -> Response:
+    return await _of(http).answer(http, translation.kind, lambda _: translation.chat)
+
+
+async def _refuse(http: Request, error: Exception) -> JSONResponse:
     answer = api_error(error)
-    endpoint.note_refused(http, answer)
+    _of(http).note_refused(http, answer)
     return JSONResponse(error_body(http.url.path, answer), answer.status, answer.headers)

@@ -71,6 +71,7 @@ def play(request: ShardRequest, environment: Plays, engine: Engine) -> list[Row]
         policy = ServedPolicy(served, sampler=sampler)
         with Endpoint(policy, isinstance(engine, EmbeddedEngine)) as endpoint, ThreadPoolExecutor(_AT_ONCE) as threads:
             rows = [row for found in threads.map(episode_rows, _tasks(request)) for row in found]
+        policy.batch.keep_ended(False)  # of what the programs said nothing goes on
         if endpoint.failure:
             raise endpoint.failure
     return _scored(rows, engine) if request.policy.dtype == "float32" else rows

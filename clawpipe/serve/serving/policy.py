@@ -6,9 +6,9 @@ import json
 import secrets
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from clawpipe.core.config.engine import EngineSpec
 from clawpipe.core.conversation.messages import Message, ToolCallFormat, ToolSpec, WrittenFormat
@@ -32,6 +32,9 @@ from clawpipe.serve.serving.sampler import Sampler
 from clawpipe.serve.serving.served import Served
 from clawpipe.serve.serving.tokens import TextStream, TokenSpelling
 from clawpipe.serve.serving.turn import Plain, Reading, Rules, Turn, WithTools
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 _CANARY, _CANARY_TOKENS = "Hello! Who are you?", 8
 _COLDEST = 1e-5  # lower temperatures are greedy, as at vLLM; at some a float32 cannot hold a logit divided by them
@@ -84,7 +87,8 @@ class ServedPolicy:
         self._tool_call_format: ToolCallFormat = served.spec.tool_call_format
         self._tokenizer = load_tokenizer(Path(served.spec.base))
         self._format: WrittenFormat = written_format(self._tokenizer, self._tool_call_format)
-        self._renderer = lru_cache(_RENDERERS)(self._make_renderer)
+        # Not of a method: a cycle would keep the engine until the garbage collector comes.
+        self._renderer = lru_cache(_RENDERERS)(partial(_renderer_for, self._tokenizer, self._tool_call_format))
         self.spelling = TokenSpelling(self._tokenizer.backend_tokenizer)
         self._longest = self.spelling.longest()
         self._adapter: Adapter | None = None
@@ -231,16 +235,17 @@ class ServedPolicy:
             raise ApiError(400, what, "logit_bias", "invalid_value")
         return {int(token): value for token, value in bias.items()}
 
-    def _make_renderer(self, tools: str) -> Renderer:
-        """Return the renderer for tools given as JSON, which unlike specs can be a cache key."""
-        return open_renderer(self._tokenizer, self._tool_call_format, [ToolSpec(**tool) for tool in json.loads(tools)])
-
     def _answer_limit(self, prompt: int, limit: int | None) -> int:
         """Return how many tokens the answer may have."""
         if prompt + (limit or 1) > self.context:
             wanted = f"{prompt} tokens of messages and {limit or 1} of answer do not fit the context of {self.context} tokens"
             raise ApiError(400, wanted, "messages", "context_length_exceeded")
         return limit or self.context - prompt
+
+
+def _renderer_for(tokenizer: PreTrainedTokenizerFast, tool_call_format: ToolCallFormat, tools: str) -> Renderer:
+    """Return the renderer for tools given as JSON, which unlike specs can be a cache key."""
+    return open_renderer(tokenizer, tool_call_format, [ToolSpec(**tool) for tool in json.loads(tools)])
 
 
 def _held(request: ChatRequest, tools: list[ToolSpec]) -> Held | None:
