@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from clawpipe.core.basics.json_types import JsonObject, Row
 from clawpipe.core.config.generation import Difficulty
 from clawpipe.core.config.night import Generation, Played, Runtime
-from clawpipe.core.contracts.sampled import PART
+from clawpipe.core.contracts.sampled import FAILED, PART, failed_with
 from clawpipe.core.store.artifacts import Store
 from clawpipe.core.store.datasets import dataset_batches, dataset_files, publish_files
 from clawpipe.core.store.home import Home
@@ -20,7 +20,6 @@ from clawpipe.core.store.open import open_store
 from clawpipe.core.store.refs import DatasetRef, ModelRef, StepResult
 from clawpipe.model.policy.spec import policy_spec
 from clawpipe.model.policy.vocabulary import load_tokenizer
-from clawpipe.play.environments.agent import FAILED, failed_with
 from clawpipe.play.environments.several import open_environments
 from clawpipe.play.rollouts.demonstrations import demonstrate as play_demonstrations
 from clawpipe.play.rollouts.draw import draw_items as draw

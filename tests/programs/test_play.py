@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from clawpipe.core.basics.json_types import Row
+from clawpipe.core.contracts.sampled import failed_with
 from clawpipe.errors import ConfigError
 from clawpipe.model.engines.continuous import ContinuousBatch
 from clawpipe.model.engines.embedded import EmbeddedEngine
 from clawpipe.model.policy.spec import PolicySpec
-from clawpipe.play.environments.agent import AgentEnvironment, failed_with
+from clawpipe.play.environments.agent import AgentEnvironment
 from clawpipe.play.environments.base import TaskItem
 from clawpipe.play.environments.ending import Ending, FailedEpisodeError, messages_of, outcome_of
 from clawpipe.play.sandbox.base import Result

@@ -13,6 +13,7 @@ from clawpipe.core.basics.json_types import Row
 
 PART = "part"  # in `extra` of a row: which of its episode's rows it is; the first one, which stands for the whole, has none
 EPISODE = "episode"  # in `extra` of each row of an episode that left several: the id of the first one
+FAILED = "failed"  # in the evidence of a program that ended with another exit code than 0, and not at a limit
 _VERSION = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
@@ -65,3 +66,10 @@ def version_of(named: str | None, model: str | None) -> str:
     """Return the policy version of sampled tokens: the one that the engine named, else one made of its model's name."""
     version = named or f"model:{model}"
     return version if _VERSION.fullmatch(version) else "unnamed"
+
+
+def failed_with(row: Row) -> int | None:
+    """Return the exit code of the program of a recorded episode, if it failed by itself after it was answered."""
+    verdict = row.get("verdict") or ""
+    said = json.loads(verdict) if f'"{FAILED}"' in verdict else {}
+    return said["exit"] if said.get(FAILED) is True and isinstance(said.get("exit"), int) else None

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
-from clawpipe.core.basics.json_types import JsonObject, Options, Row
+from clawpipe.core.basics.json_types import JsonObject, Options
 from clawpipe.core.conversation.messages import Message, ToolSpec
 from clawpipe.core.store.plain_digests import sha256_bytes, sha256_plain
 from clawpipe.errors import ClawpipeError, ConfigError
@@ -40,7 +40,6 @@ from clawpipe.play.sandbox.base import require_sandbox
 from clawpipe.play.sandbox.container import image_of
 
 WORLDS = ("terminal", "swe")  # environments whose tasks a program can do
-FAILED = "failed"  # in the evidence of a program that ended with another exit code than 0, and not at a limit
 REPLY = "reply"  # in the evidence of an episode that left several rows: the last reply of all
 
 
@@ -235,13 +234,6 @@ def _require_programs(
     paths = (options.get("sandbox_options") or {}).get("paths", ()) if apart else None
     for argv, option in ((command, "command"), (check, "check")):
         require_program(argv, option, paths, f"{where}.sandbox_options")
-
-
-def failed_with(row: Row) -> int | None:
-    """Return the exit code of the program of a recorded episode, if it failed by itself after it was answered."""
-    verdict = row.get("verdict") or ""
-    said = json.loads(verdict) if f'"{FAILED}"' in verdict else {}
-    return said["exit"] if said.get(FAILED) is True and isinstance(said.get("exit"), int) else None
 
 
 def text_of(messages: Sequence[Message]) -> str:

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from clawpipe.core.basics.json_types import JsonObject, Row
-from clawpipe.core.contracts.sampled import EPISODE, PART
+from clawpipe.core.contracts.sampled import EPISODE, FAILED, PART, failed_with
 from clawpipe.data.capture.chains import chains_of
 from clawpipe.data.capture.records import Turn
 from clawpipe.data.capture.sessions import Reply, Session, sessions_of
 from clawpipe.data.importers.formats.captured_rows import conversation_of
 from clawpipe.data.importers.sources.lines import Line
-from clawpipe.play.environments.agent import FAILED, REPLY, failed_with
+from clawpipe.play.environments.agent import REPLY
 from clawpipe.play.environments.base import Verdict
 from clawpipe.play.environments.ending import Ending
 from clawpipe.play.workers.episodes import TEXT
