@@ -125,7 +125,7 @@ def test_items_without_a_demonstration_are_counted(store: Store) -> None:
 def test_an_environment_that_shows_nothing_is_named() -> None:
     assert demonstration_note(OpenEnvironments({"shop": SHOP})) is None
     nothing: Any = Silent({SHOP.items("train", 1, 0)[0].item_id: Hindsight(("Call stock.",))})
-    assert f"nothing to show of {nothing.name}" in str(demonstration_note(OpenEnvironments({"shop": SHOP, "silent": nothing})))
+    assert f"no effect with {nothing.name}" in str(demonstration_note(OpenEnvironments({"shop": SHOP, "silent": nothing})))
     raising: Any = Raising({})
     with pytest.raises(ConfigError, match="its hindsight raised RaisesError"):
         demonstration_note(OpenEnvironments({"shop": raising}))

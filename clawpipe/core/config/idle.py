@@ -93,7 +93,7 @@ _RULES = (
     ),
     _Rule(["curation.level_users"], _levels_nothing),
     _Rule(["curation.demonstrations.weight"], _unless(lambda night: night.curation.demonstrations.share, "their share is 0")),
-    _Rule(["curation.demonstrations.share"], _unless(lambda night: night.rollouts, "`rollouts` is null, so none fails")),
+    _Rule(["curation.demonstrations.share"], _unless(lambda night: night.rollouts, "`rollouts` is null, so no rollout can fail")),
     _Rule(["curation.filters.script_share"], _unless(lambda night: night.curation.filters.scripts, "no scripts are named")),
     _Rule(
         ["curation.filters.repetition_words"],

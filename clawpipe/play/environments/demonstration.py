@@ -58,8 +58,8 @@ def demonstration_note(environments: OpenEnvironments) -> str | None:
     if not silent:
         return None
     return (
-        f"curation.demonstrations has nothing to show of {' and '.join(silent)}, whose `hindsight` has none for the first "
-        "item: see docs/environments.md"
+        f"curation.demonstrations has no effect with {' and '.join(silent)}: no demonstration of its first train item comes from "
+        "`hindsight` (docs/environments.md)"
     )
 
 

@@ -204,8 +204,8 @@ def blocks_work(model: Any, device: torch.device) -> bool:
 
 
 def visible(ends: Tensor, depths: Tensor, window: int | None = None, rows: slice = slice(None)) -> Tensor:
-    """Return bool [1, 1, T, T] from a pack's `ends` and `depths` [T]: row i shows node i and its last `window` ancestors. `rows`
-    are the ones wanted."""
+    """Return bool [1, 1, T, T] from a pack's `ends` and `depths` [T]: row i shows node i and its last `window` ancestors. Only the
+    R rows in `rows` are computed, [1, 1, R, T]."""
     node = torch.arange(len(ends), device=ends.device)
     row = node[rows, None]
     shown = (node <= row) & (row < ends)
